@@ -19,8 +19,8 @@ from safeconsumer._kafka.consumed import (
     fits_subscription,
 )
 from safeconsumer._kafka.decoding.decoders import DecoderChoice, choose, log_once
-from safeconsumer._kafka.decoding.deserializing import wrapped
-from safeconsumer._kafka.fixes.unmade import ended_if_unmade
+from safeconsumer._kafka.decoding.deserializing import wrapped_functions
+from safeconsumer._kafka.fixes.construction import closed_if_constructor_fails
 from safeconsumer._kafka.hold_calls import HoldCalls
 from safeconsumer._kafka.pausing.fetcher import DEFAULT_PARKED_MAX_BYTES
 from safeconsumer._kafka.pausing.iteration import (
@@ -151,7 +151,7 @@ class SafeConsumer(UpstreamConsumer):
         if default_lifetime is not None:
             checked_lifetime(default_lifetime)
         chosen = choose(decoder)
-        deserializers = wrapped(settings)
+        deserializers = wrapped_functions(settings)
         hooks = (*([log_event] if log else ()), *arguments.checked_hooks(hooks))
         if log:
             prepare()
@@ -169,7 +169,7 @@ class SafeConsumer(UpstreamConsumer):
             self._safe_ledger = PauseLedger(
                 hooks, client_id=settings["client_id"], group_id=settings["group_id"]
             )
-            with ended_if_unmade(self):
+            with closed_if_constructor_fails(self):
                 super().__init__(**configs | deserializers)
             self.config |= {key: configs[key] for key in deserializers}
             undo.callback(super().close, autocommit=False, timeout_ms=0)  # it has begun
@@ -283,7 +283,7 @@ class SafeConsumer(UpstreamConsumer):
             ConcurrentPollError: if another thread is in the middle of this call or of
                 ``poll``.
         """
-        # Tracing, for example, wraps upstream's method and has to see every record.
+        # Tracing, for example, wraps upstream's method, and must get every record.
         is_wrapped = UpstreamConsumer.__next__ is not UPSTREAM_NEXT
         try:
             # A running iterator never waits: what it yields needs no new deadline.
@@ -303,7 +303,7 @@ class SafeConsumer(UpstreamConsumer):
 
     def _message_generator_v2(self) -> Iterator[ConsumerRecord]:
         # Upstream's step calls it.
-        return self._safe_iteration.noted(self._safe_polling.records())
+        return self._safe_iteration.remembering_last(self._safe_polling.records())
 
     def wakeup(self) -> None:
         """
@@ -512,7 +512,7 @@ class SafeConsumer(UpstreamConsumer):
             self._safe_change.make(lambda: self._safe_assign(partitions))
 
     def _safe_assign(self, partitions: Sequence[TopicPartition]) -> None:
-        written = self._safe_written(lambda it: it.calling("assign", {}))
+        written = self._safe_journaled(lambda it: it.calling("assign", {}))
         with written, self._coordinator.reassigning():
             super().assign(partitions)
 
@@ -551,7 +551,7 @@ class SafeConsumer(UpstreamConsumer):
             self._safe_ledger.subscription_changed()
             self._iterator = None
 
-        self._safe_iteration.ended_by(change)
+        self._safe_iteration.change_and_end(change)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Set the position of a partition; as kafka-python's."""
@@ -570,16 +570,16 @@ class SafeConsumer(UpstreamConsumer):
     def _safe_seek(
         self, moved: Mapping[TopicPartition, int | None], seek: Callable[[], None]
     ) -> None:
-        # First: an answer about metadata may come behind the seek.
-        self._subscription.note_sought(moved)
-        with self._safe_written(lambda it: it.seeking(moved)):
-            self._safe_iteration.ended_by(seek)
+        # First: an answer about metadata may come right after the seek.
+        self._subscription.note_seek(moved)
+        with self._safe_journaled(lambda it: it.seeking(moved)):
+            self._safe_iteration.change_and_end(seek)
 
     def _safe_go_back(self, partition: TopicPartition, offset: int) -> None:
         # A seek of ours to a record that a poll has returned.
-        with self._safe_written(lambda it: it.seeking({partition: offset})):
+        with self._safe_journaled(lambda it: it.seeking({partition: offset})):
             seek = partial(self._subscription.go_back, partition, offset)
-            self._safe_iteration.ended_by(seek)
+            self._safe_iteration.change_and_end(seek)
 
     def unsubscribe(self) -> None:
         """
@@ -595,9 +595,9 @@ class SafeConsumer(UpstreamConsumer):
         self._safe_change.make(self._safe_unsubscribe)
 
     def _safe_unsubscribe(self) -> None:
-        written = self._safe_written(lambda it: it.calling("unsubscribe", {}))
+        written = self._safe_journaled(lambda it: it.calling("unsubscribe", {}))
         with written, self._coordinator.reassigning():
-            self._safe_iteration.ended_by(super().unsubscribe)
+            self._safe_iteration.change_and_end(super().unsubscribe)
             self._safe_ledger.subscription_changed()
 
     def assignment(self) -> set[TopicPartition]:
@@ -665,7 +665,7 @@ class SafeConsumer(UpstreamConsumer):
                 and this member does not know it yet.
             CommitRefusedError: a ``Worker`` or ``Pump`` has the consumer, and commits.
         """
-        # First: in a listener the advice to call commit_async() would be wrong.
+        # First: in a listener of a worker's consumer commit_async() is refused, too.
         self._coordinator.refuse_other_commit(offsets)
         refuse_blocking(self, "commit")
         super().commit(offsets, timeout_ms)
@@ -729,7 +729,7 @@ class SafeConsumer(UpstreamConsumer):
         until = None if timeout_ms is None else time.monotonic() + timeout_ms / 1000
         self._subscription.is_closing = True
         if self._safe_control is not None:
-            # The other half of the time is for leaving the group.
+            # Half of the time is left for leaving the group.
             self._safe_control.close(None if timeout_ms is None else timeout_ms / 2000)
         with self._coordinator.reassigning():
             if until is not None:
@@ -747,7 +747,7 @@ class SafeConsumer(UpstreamConsumer):
 
     # ------------------------------------------------------------ inside
 
-    def _safe_written(
+    def _safe_journaled(
         self, call: Callable[["Recorder"], AbstractContextManager[None]]
     ) -> AbstractContextManager[None]:
         journal = self._safe_journal

@@ -1,10 +1,10 @@
 """
 Puts our classes into a live ``KafkaConsumer``; no other module does so.
 
-Upstream's constructor looks up the classes of its parts as globals of its module and
-offers no seam. Those classes use no slots, so each live part is given our class, and
-the attributes that our class needs beyond upstream's are made afterwards. This must
-happen before the first ``subscribe``, while no join and no fetch can be under way.
+Upstream's constructor takes the classes of its parts from the globals of its module. They
+have no slots, so each live part gets our class, and then the attributes that our class
+needs. That happens before the first ``subscribe``, while no join and no fetch can be under
+way.
 """
 
 from kafka import KafkaConsumer
@@ -29,10 +29,10 @@ def adopt(
     hands_over: bool = False,
 ) -> None:
     """Give the parts of a new consumer our classes; once, as its constructor does."""
-    if type(consumer._cluster) is ClusterMetadata:  # not of a user's own client
+    if type(consumer._cluster) is ClusterMetadata:  # else it is of a user's own client
         consumer._cluster.__class__ = PauseSafeCluster
     if not consumer.config["allow_auto_create_topics"]:
-        # kafka-python 3.0.12 does not hand it on to where requests are made.
+        # kafka-python 3.0.12 does not pass it on to the object that makes requests.
         consumer._cluster.config["allow_auto_create_topics"] = False
     adopt_manager(consumer._manager)
     adopt_network(consumer._net)

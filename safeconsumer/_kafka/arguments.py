@@ -1,4 +1,4 @@
-"""Refuses arguments of a consumer that cannot be meant, before anything has begun."""
+"""Refuses wrong arguments of a consumer, before anything has begun."""
 
 from collections.abc import Iterable, Mapping
 
@@ -21,7 +21,7 @@ from safeconsumer.holds.scope import Scope
 
 
 def check_flags(**flags: object) -> None:
-    """Refuse what is no bool: "false", out of a file, would be true."""
+    """Refuse other types than bool: "false", out of a file, would be true."""
     for name, value in flags.items():
         if not isinstance(value, bool):
             message = f"{name} must be True or False, not {value!r}"
@@ -39,7 +39,7 @@ def check_handover(value: object, group_id: object) -> None:
 
 
 def check_parked_max_bytes(value: object) -> None:
-    """Refuse what is no number of bytes."""
+    """Refuse a value that is no number of bytes."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         message = (
             f"parked_max_bytes must be a number of bytes, 0 or more, not {value!r}"
@@ -61,7 +61,7 @@ def check_reset(value: object) -> None:
 
 
 def check_assignable(one: object) -> None:
-    """Refuse what is no ``TopicPartition`` of a text and a whole number."""
+    """Refuse all but a ``TopicPartition`` of a text and a whole number."""
     is_partition = isinstance(one, TopicPartition) and isinstance(one.topic, str)
     if not is_partition or not hasattr(one.partition, "__index__"):  # type: ignore[attr-defined]  # it is a TopicPartition then
         message = (
@@ -88,7 +88,7 @@ def check_times(timestamps: Mapping[TopicPartition, float]) -> None:
 
 
 def checked_hooks(hooks: object) -> tuple[Hook, ...]:
-    """Return hooks; one function, or what is no list of them, is refused."""
+    """Return hooks; a single function, or a value that is no list, is refused."""
     if callable(hooks) or not isinstance(hooks, Iterable):
         message = f"hooks takes a list of functions, hooks=[function], not {hooks!r}"
         raise HookTypeError(message)
@@ -96,7 +96,7 @@ def checked_hooks(hooks: object) -> tuple[Hook, ...]:
 
 
 def check_control(control: object) -> None:
-    """Refuse what cannot control a consumer."""
+    """Refuse a value that cannot control a consumer."""
     if control is not None and (
         isinstance(control, type) or not hasattr(control, "attach")
     ):
@@ -118,7 +118,7 @@ def scope_of(target: object) -> Scope:
     try:
         if isinstance(target, TopicPartition):
             return scopes.partition(*target)
-        _refuse_what_is_no_target(target)
+        _refuse_other_types(target)
         return scopes.of(target)
     except ScopeSyntaxError as error:
         is_pattern = hasattr(target, "pattern") or (
@@ -144,7 +144,7 @@ def partition_of(target: object) -> scopes.Partition:
     return scope
 
 
-def _refuse_what_is_no_target(target: object) -> None:
+def _refuse_other_types(target: object) -> None:
     if isinstance(target, Hold):
         message = f"a target is a scope: pass hold.scope ({target.scope}), not the hold"
         raise TargetTypeError(message)

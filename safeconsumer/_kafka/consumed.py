@@ -1,4 +1,4 @@
-"""Tells what a consumer consumes, and refuses what can never belong to it."""
+"""Knows which topics a consumer consumes, and refuses other targets."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -10,6 +10,7 @@ from kafka.structs import TopicPartition
 
 from safeconsumer._interrupts import is_from_handler
 from safeconsumer.errors.kafka_python import NotConsumedError
+from safeconsumer.holds.explain import counted
 from safeconsumer.holds.hold import HoldKey
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import Partition, Scope, Topic
@@ -19,7 +20,7 @@ Fits = Callable[[Scope], bool]
 
 class Consumed:
     """
-    What is subscribed to, or assigned by hand.
+    The subscription, or the assignment by hand.
 
     Thread rules: any thread and a signal handler, which may have interrupted a thread
     that holds a lock: it reads attributes and copies, and calls none of upstream's
@@ -59,7 +60,7 @@ class Consumed:
             if isinstance(scope, Partition):
                 if (scope.topic, scope.partition) not in assigned:
                     self._check_partition(scope)
-            elif isinstance(scope, Topic):  # of others it is decided topic by topic
+            elif isinstance(scope, Topic):  # other scopes are matched topic by topic
                 self._check_topic(scope, scope.topic)
 
     def may_have(self, topic: str) -> bool:
@@ -81,7 +82,7 @@ class Consumed:
         """
         Return why no record at all can come; None if some can.
 
-        Which topics exist is known once metadata of these were answered.
+        Which topics exist is known once the broker has answered about them.
         """
         if not self.has_any():
             return "no topic is subscribed to, and no partition assigned"
@@ -112,8 +113,9 @@ class Consumed:
         partitions = self._cluster.partitions_for_topic(scope.topic)
         if partitions and scope.partition not in partitions:
             message = (
-                f"{scope} is unknown: the topic has {len(partitions)} partitions; to "
-                f"hold future ones too, pause the topic {scope.topic!r}"
+                f"{scope} is unknown: the topic has "
+                f"{counted(len(partitions), 'partition')}; to hold future ones too, "
+                f"pause the topic {scope.topic!r}"
             )
             raise NotConsumedError(message)
 
@@ -140,18 +142,18 @@ class EarlyHolds:
         self._keys: dict[HoldKey, None] = {}
 
     def note(self, keys: Iterable[HoldKey]) -> None:
-        """Have these checked."""
+        """Remember holds for the check."""
         self._keys.update(dict.fromkeys(keys))
 
     def forget(self, keys: Iterable[HoldKey]) -> None:
-        """Have these checked no more."""
+        """Forget holds: they are not checked any more."""
         for key in keys if self._keys else ():
             self._keys.pop(key, None)
 
     @contextmanager
     def checked(self, fits: Fits, call: str) -> Iterator[None]:
         """
-        Check what was noted, before the block chooses what is consumed.
+        Check the noted holds before the block chooses what is consumed.
 
         Raises:
             NotConsumedError: a hold does not fit; all of them will be checked again, as
@@ -173,11 +175,11 @@ class EarlyHolds:
 
 class RepeatedChange:
     """
-    Changes what is consumed, and finishes a change that a signal handler interrupted.
+    Changes subscription or assignment, and repeats a change that was interrupted.
 
-    kafka-python makes such a change in several steps, and takes the same call a second
-    time for no change. So one that is interrupted is made again from its start, before
-    the next one and by the next ``poll``.
+    kafka-python makes such a change in several steps, and sees no change when the same
+    call comes again. So a change that a signal handler interrupted is made again from its
+    start, before the next change and by the next ``poll``.
     """
 
     def __init__(self) -> None:
@@ -203,7 +205,7 @@ class RepeatedChange:
 
 
 def fits_assignment(partitions: Collection[TopicPartition]) -> Fits:
-    """Return the rule of ``assign``: of what is held by name something is assigned."""
+    """Return the rule of ``assign``: each hold by name covers an assigned partition."""
 
     def fits(scope: Scope) -> bool:
         if not isinstance(scope, Partition | Topic):
@@ -215,9 +217,9 @@ def fits_assignment(partitions: Collection[TopicPartition]) -> Fits:
 
 def fits_subscription(topics: object, pattern: str | None) -> Fits:
     """
-    Return the rule of ``subscribe``: what is held by name is named, or the pattern finds it.
+    Return the rule of ``subscribe``: each hold by name is of a subscribed topic.
 
-    Every hold fits a subscription that upstream will refuse: its error says more.
+    A subscription that upstream will refuse fits every hold: upstream's error says more.
     """
     is_list = isinstance(topics, Sequence) and not isinstance(topics, str)
 

@@ -1,4 +1,4 @@
-"""Calls something in every process that is forked from this one."""
+"""Calls functions in forked processes."""
 
 import os
 from collections.abc import Callable

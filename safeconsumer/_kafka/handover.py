@@ -1,9 +1,9 @@
 """
 Passes a pause on to the partition's next owner, in joins, as KAFKA-13463 suggests.
 
-Each member tells what is paused here when it joins, the leader gives all of it to
-everybody. It travels behind the assignor's user data, ``inner || payload || trailer``:
-readers that decode from the front ignore what follows. Its limits are in
+Each member sends the paused partitions when it joins, and the leader sends all of them to
+every member. They travel behind the assignor's user data, ``inner || payload || trailer``:
+readers that decode from the front ignore the rest. The limits are in
 ``design/hand-over.md``.
 """
 
@@ -29,10 +29,10 @@ ARRIVED = "paused by its previous owner"
 """The reason of a pause that was taken over."""
 
 MEMBER, LEADER = "member", "leader"
-"""Who wrote the marks. Some leaders send a member's own subscription back to it."""
+"""The writers of marks. Some leaders send a member's own subscription back to it."""
 
-# The limit for the whole generation, twice every member's share: the group's metadata
-# is one record of at most 1 MB, and a group that exceeds it can never rebalance again.
+# Of a whole generation, twice the share of each member: the metadata of a group are one
+# record of at most 1 MB, and a group that exceeds that can never rebalance again.
 MOST_BYTES_OF_A_GENERATION = 128 * 1024
 MOST_BYTES_INFLATED = 4 * 1024 * 1024
 
@@ -45,19 +45,19 @@ TRAILER_BYTES = _TRAILER.size
 # cooperative-sticky would take a payload's first bytes for a generation.
 _NEUTRAL = {"sticky": b"\0" * 8, "cooperative-sticky": b"\xff" * 4}
 
-# Generations. A member that restarts is away for one or two.
+# Generations; a member that restarts is away for one or two.
 _KEPT_FOR = 16
 
 
 @frozen(order=True)
 class Mark:
     """
-    The last statement about one partition; of two marks the greater one counts.
+    Whether a partition is paused; of two marks the greater one counts.
 
     Attributes:
-        generation: when it was said.
-        is_own: whether its owner says so itself, here; it is not written.
-        is_paused: of two that speak at once, the one that is paused counts.
+        generation: the generation in which it was made.
+        is_own: whether this member owns the partition; it is not written.
+        is_paused: of two marks of one generation the paused one counts.
     """
 
     generation: int
@@ -73,7 +73,7 @@ def paused(marks: Marks) -> set[TopicPartition]:
 
 
 def merge(left: Marks, right: Marks) -> dict[TopicPartition, Mark]:
-    """Return the marks of both; of two of one partition the greater one."""
+    """Return all marks; of two marks of one partition the greater one."""
     merged = dict(left)
     for tp, mark in right.items():
         merged[tp] = max(mark, merged.get(tp, mark))
@@ -91,12 +91,12 @@ def wrap(inner: bytes, marks: Marks, writer: str) -> bytes:
     for (topic, number), mark in sorted(marks.items()):
         row = (topic, mark.generation, mark.is_paused)
         rows.setdefault(row, []).append(number)
-    said = {
+    document = {
         "version": _VERSION,
         "by": writer,
         "marks": [[*row, numbers] for row, numbers in rows.items()],
     }
-    payload = zlib.compress(json.dumps(said, separators=(",", ":")).encode())
+    payload = zlib.compress(json.dumps(document, separators=(",", ":")).encode())
     return inner + payload + _TRAILER.pack(len(payload), zlib.crc32(payload), MAGIC)
 
 
@@ -105,8 +105,8 @@ def unwrap(data: bytes) -> tuple[bytes, str | None, Marks]:
     Take the marks off. Never raises.
 
     Returns:
-        The inner assignor's data, who wrote the marks, None where there are none that
-        can be read, and the marks.
+        The inner assignor's data, the writer of the marks (None: no marks can be read), and
+        the marks.
     """
     at = len(data) - _TRAILER.size
     if at < 0 or not data.endswith(MAGIC):
@@ -117,17 +117,18 @@ def unwrap(data: bytes) -> tuple[bytes, str | None, Marks]:
         return data, None, {}
     try:
         machine = zlib.decompressobj()
-        said = json.loads(machine.decompress(payload, MOST_BYTES_INFLATED))
+        document = json.loads(machine.decompress(payload, MOST_BYTES_INFLATED))
         marks: dict[TopicPartition, Mark] = {}
-        for topic, generation, is_paused, numbers in said["marks"]:
+        for topic, generation, is_paused, numbers in document["marks"]:
             mark = Mark(_count(generation), is_own=False, is_paused=is_paused is True)
             several = {TopicPartition(_text(topic), _count(n)): mark for n in numbers}
             marks = merge(marks, several)
-        readable = said["version"] == _VERSION and said["by"] in {MEMBER, LEADER}
-        writer = _text(said["by"])
+        by, version = document["by"], document["version"]
+        readable = version == _VERSION and by in {MEMBER, LEADER}
+        writer = _text(by)
     except (ValueError, TypeError, LookupError, RecursionError, zlib.error):
         readable = False
-    # It is ours all the same, of a later version, say, and not the inner data.
+    # A later version, for example: it is ours, too, and not the inner data.
     inner = data[: at - length]
     return (inner, writer, marks) if readable else (inner, None, {})
 
@@ -149,9 +150,9 @@ def _text(value: object) -> str:
 
 class HandOver:
     """
-    What this member knows of every partition's pause, from itself and from the group.
+    The marks that this member knows, of its own pauses and from the group.
 
-    Each join tells it, and what the group tells is obeyed.
+    Each join sends them, and pauses of the marks that the group sends are taken over.
 
     Args:
         ledger: the consumer's.
@@ -164,17 +165,17 @@ class HandOver:
         self._ledger.carried = frozenset()
         self._generation = 0
         self._before: Owned = {}
-        # The marks of the last :meth:`before_join`, and what was heard since then.
+        # The marks of the last :meth:`before_join`, and those received since then.
         self.known: Marks = {}
 
     def before_join(self) -> None:
         """
-        Fix what the next join will tell, before it gives anything up, and after the listener.
+        Choose the marks of the next join, before it revokes anything, and after the listener.
 
-        Of its own partitions the owner's word counts, of this moment. What the group
-        knows as paused and the owner has resumed is reported as resumed, so that an
-        older mark does not come back. It must not be called once JoinGroup is sent: a retry
-        with other bytes would start one more rebalance.
+        For an owned partition the present pause counts. A partition that the group knows as
+        paused and its owner has resumed is marked as resumed, so that an older mark does
+        not come back. Do not call it once JoinGroup is sent: a retry with other bytes would
+        start one more rebalance.
         """
         holds = self._ledger.view().holds
         own = {
@@ -183,15 +184,15 @@ class HandOver:
             )
             for tp in self._ledger.owned()
         }
-        told = {tp: one for tp, one in own.items() if one.is_paused or tp in self.known}
-        self.known = {**self.known, **told}
+        sent = {tp: one for tp, one in own.items() if one.is_paused or tp in self.known}
+        self.known = {**self.known, **sent}
 
-    def forget_but(self, topics: Collection[str]) -> None:
+    def forget_except(self, topics: Collection[str]) -> None:
         """
         Forget old marks of topics that are not consumed here.
 
-        Nobody can know whether such a topic is gone or its consumers are away. The
-        owner of a partition reports it at every join.
+        Such a topic may be gone, or its consumers may be away. The owner of a partition
+        sends its mark at every join.
         """
         self.known = {
             tp: one
@@ -201,19 +202,19 @@ class HandOver:
 
     def joined(self, data: bytes, generation: int) -> None:
         """
-        Take over what the leader merged, before any partition departs.
+        Take over the leader's marks, before any partition leaves.
 
-        A pause made since JoinGroup was sent is not in it. With a plain leader, or if
-        the marks were too many, no pause is.
+        They lack pauses since JoinGroup was sent. A plain leader sends none, and neither
+        does one with too many.
         """
         _, writer, marks = unwrap(data)
-        told = marks if writer == LEADER else {}
-        self._ledger.carried = frozenset(paused(told))
-        self.known = merge(self.known, told)
+        received = marks if writer == LEADER else {}
+        self._ledger.carried = frozenset(paused(received))
+        self.known = merge(self.known, received)
         self._generation, self._before = generation, self._ledger.owned()
 
     def take_over(self) -> None:
-        """Pause what is gained and was paused, before it has a position."""
+        """Pause gained partitions that were paused, before they have a position."""
         owned = self._ledger.owned()
         gained = difference(self._before, owned).gained
         arrived = {tp: owned[tp] for tp in paused(self.known) if tp in gained}
@@ -221,7 +222,7 @@ class HandOver:
 
 
 def hand_over(coordinator: Any) -> None:  # noqa: ANN401 - ours, which imports this
-    """Have a consumer's coordinator report pauses at each join, and obey what it hears."""
+    """Have a consumer's coordinator send pauses in each join, and take pauses over."""
     handover = coordinator.handover = HandOver(coordinator.ledger)
     coordinator._assignors = {
         name: PauseCarryingAssignor(one, handover)
@@ -262,7 +263,7 @@ class PauseCarryingAssignor(AbstractPartitionAssignor):
     def metadata(self, topics: Iterable[str]) -> ConsumerProtocolSubscription:
         """Return the inner assignor's subscription with the marks behind its user data."""
         plain = self._inner.metadata(topics)
-        self._handover.forget_but(frozenset(topics))
+        self._handover.forget_except(frozenset(topics))
         return self._with(plain, self._handover.known, MEMBER)
 
     def assign(
@@ -291,7 +292,7 @@ class PauseCarryingAssignor(AbstractPartitionAssignor):
     def on_assignment(
         self, assignment: ConsumerProtocolAssignment, generation: int
     ) -> None:
-        """Take pauses over, then give the inner assignor its own data only."""
+        """Take pauses over, then give the inner assignor its own data."""
         self._handover.take_over()
         assignment.user_data, _, _ = unwrap(assignment.user_data or b"")
         self._inner.on_assignment(assignment, generation)

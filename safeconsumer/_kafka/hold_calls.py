@@ -119,7 +119,7 @@ class HoldCalls:
         """Lift an owner's holds of these targets; return those that still cover them."""
         checked_owner(owner)
         keys = [(scope_of(target), owner) for target in targets]
-        # First: a hold that is placed meanwhile is noted again after it.
+        # First: a hold that another thread places now is noted again.
         self.early.forget(keys)
         with self._resuming(keys, owner):
             return self._ledger.remove(keys, by_application=owner == APP)
@@ -162,7 +162,7 @@ class HoldCalls:
         if owner is None:
             owner = f"held-{next(_block_numbers)}"
         for one in targets:
-            scope_of(one)  # a bad one is refused here, and not at the end
+            scope_of(one)  # a bad target is refused here, and not at the end
         block = _Block(owner, targets)
         lifetime = Lifetime.UNTIL_RESUMED
         try:
@@ -181,18 +181,18 @@ class HoldCalls:
             try:
                 self._ended[block] = None
                 self._lift_block(block)
-            except BaseException:  # where that begins, too
+            except BaseException:  # a signal handler's, also as the call begins
                 block.is_interrupted = True
                 raise
 
     def _lift_block(self, block: "_Block") -> None:
-        # Whichever thread takes the block out lifts its hold, and no other: one that was
-        # slow would lift that of a later block. After a signal handler's exception the
-        # block is put in again, for the next poll or pause.
+        # Only the thread that takes the block out lifts its hold: a slow one would lift the
+        # hold of a later block. After a signal handler's exception the block is put in
+        # again, for the next poll or pause.
         try:
             if self._ended.pop(block, block) is block:
                 return  # another thread has taken it out
-            if block.owner == APP:  # its whole pauses go on
+            if block.owner == APP:  # other whole pauses of it stay
                 keys = [(scope_of(one), block.owner) for one in block.targets]
                 self.early.forget(keys)
                 with self._resuming(keys, block.owner):
@@ -215,12 +215,12 @@ class HoldCalls:
     # ------------------------------------------------------------ sets of partitions
 
     def assigned(self) -> dict[tuple[str, int], TopicPartition]:
-        """Return what ``assignment()`` returns; the same objects until it changes."""
+        """Return the partitions of ``assignment()``; the same objects until it changes."""
         return self._objects_of(self._ledger.view().assigned)
 
     def paused(self, owner: str) -> set[TopicPartition]:
         """
-        Return what ``paused()`` returns, as objects of ``assignment()``.
+        Return the partitions of ``paused()``, as objects of ``assignment()``.
 
         Raises:
             HoldSettingError: the owner is not acceptable as a name.
@@ -231,7 +231,7 @@ class HoldCalls:
         return {objects[tp] for tp in view.held_by(owner)}
 
     def quiet(self) -> set[TopicPartition]:
-        """Return what ``quiet()`` returns, as objects of ``assignment()``."""
+        """Return the partitions of ``quiet()``, as objects of ``assignment()``."""
         view = self._ledger.view()
         objects = self._objects_of(view.assigned)
         return {objects[tp] for tp in view.quiet}
@@ -255,8 +255,7 @@ class _Block:
 def _split(
     found: Mapping[Scope, Target],
 ) -> tuple[list[tuple[Scope, Snapshot]], list[Scope]]:
-    # The partitions that assignment() returned, each with all that it returned, which
-    # can belong to this consumer; and the others.
+    # The partitions that assignment() returned, each with its snapshot; and the others.
     named, others = [], []
     for scope, target in found.items():
         if isinstance(target, AssignedPartition) and target.snapshot is not None:

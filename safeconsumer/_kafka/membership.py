@@ -1,4 +1,4 @@
-"""Shows what a worker, and a journal, need of a consumer's membership in its group."""
+"""Shows a consumer's membership in its group to a worker and a journal."""
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -18,18 +18,18 @@ from safeconsumer.holds.view import covers
 
 class Membership:
     """
-    Shows the membership of an adopted consumer, and where it stands in its partitions.
+    Shows the membership of an adopted consumer, and its positions.
 
-    Thread rules: on the polling thread; ``losses``, ``owned`` and what a journal asks,
-    on any.
+    Thread rules: on the polling thread; ``losses``, ``owned`` and the methods for a
+    journal on any.
 
     Attributes:
-        consumed: tells what is subscribed to or assigned.
+        consumed: the subscription or assignment by hand.
         is_logged: whether the consumer writes log lines.
     """
 
     def __init__(self, consumer: KafkaConsumer) -> None:
-        # The consumer itself is not kept: the journal is one of its parts.
+        # Not the consumer itself, of which the journal is a part.
         self.is_logged = bool(getattr(consumer, "_safe_is_logged", True))
         self._subscription = consumer._subscription
         self._coordinator = consumer._coordinator
@@ -37,11 +37,11 @@ class Membership:
         self.consumed = Consumed(consumer)
 
     def owned(self) -> Owned:
-        """Return the ownerships of now; another object after each change of them."""
+        """Return the present ownerships; another object after each change of them."""
         return self.ledger.owned()
 
     def was_moved(self, tp: TopicPartition, ownership: object) -> bool:
-        """Tell whether resets of the group alone ended an ownership of a partition."""
+        """Tell whether only resets of the group have ended an ownership since."""
         tenure = getattr(ownership, "tenure", None)
         return tenure is not None and tenure is getattr(
             self.owned().get(tp), "tenure", None
@@ -69,7 +69,7 @@ class Membership:
         return bool(self._coordinator.rejoining)
 
     def revokes_on_join(self) -> frozenset[TopicPartition]:
-        """Return the owned partitions that are given up as soon as a join begins."""
+        """Return the owned partitions that are revoked as a join begins."""
         owned = frozenset(self._subscription.assigned_partitions())
         if self._coordinator._rebalance_protocol == RebalanceProtocol.EAGER:
             return owned
@@ -83,7 +83,7 @@ class Membership:
         return bool(protocol == RebalanceProtocol.COOPERATIVE)
 
     def deserializers(self) -> tuple[Any, Any]:
-        """Return kafka-python's deserializers of keys and of values; None: there is none."""
+        """Return kafka-python's deserializers of keys and of values; None: bytes are left."""
         config = self._fetcher.config
         return config["key_deserializer"], config["value_deserializer"]
 
@@ -91,7 +91,7 @@ class Membership:
         """
         Let polls use these deserializers from now on; None leaves bytes.
 
-        Nobody may be polling. Records deserialized and not yet polled are fetched
+        No poll may be under way. Deserialized records that were not returned are fetched
         again.
         """
         config = self._fetcher.config
@@ -122,12 +122,12 @@ class Membership:
     ) -> Mapping[TopicPartition, OffsetAndMetadata]:
         """Return the offsets as the worker or pump that has the consumer commits them."""
         marked: Mapping[TopicPartition, OffsetAndMetadata]
-        marked = self._coordinator.of_worker(dict(offsets))
+        marked = self._coordinator.mark_as_worker_commit(dict(offsets))
         return marked
 
     @property
     def busy(self) -> Callable[[], Collection[TopicPartition]]:
-        """Returns the partitions of whose records the program, or a worker, has some."""
+        """Returns the partitions of which the program, or a worker, has records."""
         found: Callable[[], Collection[TopicPartition]] | None
         found = self._subscription.worker_busy
         return found or self._subscription.in_hand
@@ -147,10 +147,10 @@ class Membership:
 
     def pass_over_nothing(self) -> None:
         """
-        Pass over no record that was not read yet, ``latest`` or not.
+        Skip no record that was not read yet, also under ``latest``.
 
-        Whatever is written to added partitions before this member notices them is new,
-        too. Where unread records were deleted, reading goes on at the first one left.
+        Added partitions are read from their start. Where unread records were deleted,
+        reading goes on at the first one left.
         """
         self._subscription.pass_over_nothing()
         self._coordinator.note_partitions()
@@ -164,22 +164,22 @@ class Membership:
         """
         Return why this member can get no record at all; None if it can get some.
 
-        It knows which topics exist from its first join on.
+        Which topics exist is known from the first join on.
         """
         if self.is_lost():
             return None
         return self.consumed.why_nothing()
 
     def position(self, tp: TopicPartition) -> int | None:
-        """Return the application's position in a partition; None: it is not known here."""
+        """Return the application's position in a partition; None: it is not known."""
         position: int | None = self._subscription.delivered_position(tp)
         return position
 
     def moved_to(self, tp: TopicPartition) -> int | None:
         """
-        Return where the last move of a position has set it; reading went on from there.
+        Return the offset of the last move of a position, at which reading went on.
 
-        That is a seek of the program or of ours, a reset, or where the ownership began.
+        A move is a seek of the program or of ours, a reset, or the begin of the ownership.
         None: it is not known, as while a reset is under way.
         """
         state = self._subscription.assignment.get(tp)
@@ -196,23 +196,23 @@ class Membership:
         return None if state is None else state.position
 
     def lacks_commit(self, tp: TopicPartition) -> bool:
-        """Tell whether an owned partition certainly has no committed offset in the group."""
+        """Tell whether it is known that the group has no offset of an owned partition."""
         return bool(
             self._coordinator.lacks_commit(self._subscription.assignment.get(tp))
         )
 
     def reset_number(self, tp: TopicPartition) -> int:
-        """Return the number of the last reset of an owned partition; 0: it had none."""
+        """Return the number of the last reset of an owned partition; 0 before the first."""
         state = self._subscription.assignment.get(tp)
         return getattr(state, "reset_number", 0)
 
     def lag(self) -> int | None:
         """
-        Return how many offsets no poll has returned yet, by the last fetches.
+        Return the number of offsets that no poll has returned yet, by the last fetches.
 
-        None if a partition was never fetched, or is held, so that nobody knows. What a
-        worker holds to limit its own load counts as it was: at least that is there. Not
-        so a pause of a handler or a breaker, which may last.
+        None if a partition was never fetched, or is held: its end is not known. One that a
+        worker holds to limit its load counts by its last fetch, as such a hold is short; a
+        pause of a handler or a breaker may last.
         """
         lag, view = 0, self.ledger.peek()
         for tp, state in tuple(self._subscription.assignment.items()):
@@ -223,7 +223,7 @@ class Membership:
         return lag
 
     def lagging(self) -> list[TopicPartition]:
-        """Return the partitions that have records that no poll has returned, or may have."""
+        """Return the partitions that have, or may have, records that no poll has returned."""
         return [
             tp
             for tp, state in tuple(self._subscription.assignment.items())
@@ -234,9 +234,9 @@ class Membership:
 
     def ask_before_join(self, ask: Callable[[], None] | None) -> None:
         """
-        Have ``ask`` called on the polling thread whenever a join would begin.
+        Have ``ask`` called on the polling thread before each join.
 
-        An exception of ``ask`` ends that ``poll``; the next one calls it again.
+        If it raises, that ``poll`` ends, and the next one calls it again.
         """
         self._coordinator.before_join = ask
 
@@ -248,7 +248,7 @@ class Membership:
         self._subscription.journal = journal
 
     def generation(self) -> int:
-        """Return the generation of the group; -1 outside of one, and once it is lost."""
+        """Return the generation of the group; -1 without a group, and once it is lost."""
         return int(self._coordinator._generation.generation_id)
 
     def cluster_id(self) -> str | None:

@@ -1,12 +1,12 @@
 """
-Uses kafka-python's network in each of its versions: the one place that tells them apart.
+Uses kafka-python's network in each of its versions; only this module tells them apart.
 
 kafka-python 3.1, its main branch in August 2026, has networks that can be exchanged
-(``kafka.net.backend``). What was one class is elsewhere or gone; coroutines wait by the
-network, no longer by the manager of connections; a plain ``Future`` cannot be awaited;
-and a call that waits for the network gives up some seconds after its own time.
+(``kafka.net.backend``). Classes have moved or are gone; coroutines wait by the network,
+no longer by the manager of connections; a plain ``Future`` cannot be awaited; and a call
+that waits for the network gives up some seconds after its own time.
 ``tests/unit/contract/test_private_names.py`` reads ``HAS_BACKENDS`` in ``if`` and
-``else``: what is behind it counts for the version in which it runs.
+``else``: each branch counts for the version in which it runs.
 """
 
 from collections.abc import Callable
@@ -29,15 +29,15 @@ NetworkSelector: Any = _LOOP.NetworkSelector
 Task: Any = _LOOP.Task
 KafkaTCPTransport: Any = import_module(_WITHOUT_TLS).KafkaTCPTransport
 KafkaSSLTransport: Any = import_module(_WITH_TLS).KafkaSSLTransport
-# 3.1 has none: there the network itself makes sockets.
+# 3.1 has no such class: the network itself makes sockets.
 KafkaNetSocket: Any = (
     None if HAS_BACKENDS else import_module("kafka.net.inet").KafkaNetSocket
 )
-# 3.0 has none: there a kind of sockets connects by a proxy.
+# 3.0 has no such class: a kind of sockets connects by a proxy.
 KafkaTCPProxy: Any = (
     import_module("kafka.net.proxy").KafkaTCPProxy if HAS_BACKENDS else None
 )
-# What coroutines of the loop can wait for.
+# The futures that coroutines of the loop can wait for.
 LoopFuture: Any = _LOOP.SelectorFuture if HAS_BACKENDS else Future
 
 
@@ -92,7 +92,7 @@ def longest_wait(net: Any, timeout_ms: float | None = None) -> float | None:  # 
     return seconds
 
 
-def waited_too_long(
+def wait_timeout_error(
     net: Any,  # noqa: ANN401 - as above
     call: Any,  # noqa: ANN401 - as above
     timeout_ms: float | None = None,
@@ -103,7 +103,7 @@ def waited_too_long(
     return error
 
 
-def ended_by(net: Any) -> object:  # noqa: ANN401 - as above
+def loop_error(net: Any) -> object:  # noqa: ANN401 - as above
     """Return the error by which a loop has ended, if it has."""
     # A loop of asyncio, which 3.1 has too, does not end by one.
     return getattr(net, "_exception", None)
@@ -120,7 +120,7 @@ def join_sender(producer: Any, seconds: float) -> None:  # noqa: ANN401 - as abo
 
 class _WakingNet:
     """
-    A network whose coroutines wait as a manager says, which knows how a poll is woken.
+    A network whose coroutines wait by a manager, which can end the waits of a poll.
 
     Args:
         net: upstream's.
@@ -162,7 +162,7 @@ class _WakingNet:
                 raise
 
 
-def waking(net: Any, manager: Any) -> Any:  # noqa: ANN401 - as above
+def wakeable_net(net: Any, manager: Any) -> Any:  # noqa: ANN401 - as above
     """Have a network's coroutines wait by a manager's ``wait_for``, as they do in 3.0."""
     return _WakingNet(net, manager) if HAS_BACKENDS else net
 

@@ -1,4 +1,4 @@
-"""Polls, and takes the steps of an iteration: what comes around kafka-python's own."""
+"""Polls and steps of an iteration, around kafka-python's own."""
 
 import math
 import threading
@@ -16,16 +16,16 @@ from safeconsumer._kafka.pausing.iteration import Iteration, refuse_second_poll
 from safeconsumer._kafka.pausing.listeners import refuse_in_listener
 from safeconsumer._kafka.structs import ConsumerRecord, TopicPartition
 
-# The method that upstream calls for each record, to see whether it is wrapped; None if
-# it was wrapped before we were imported.
+# The method that upstream calls for each record, by which a wrapper is noticed; None if it
+# was wrapped before this import.
 UPSTREAM_NEXT: Any = KafkaConsumer.__next__
 if getattr(UPSTREAM_NEXT, "__globals__", {}).get("__name__") != (
     KafkaConsumer.__module__
 ):
     UPSTREAM_NEXT = None
 
-# Milliseconds; a poll of an iteration that gates gained partitions ends after this:
-# nobody could pause them meanwhile, and the gates open when it ends.
+# Milliseconds. A poll of an iteration that has gated partitions ends after this, so that
+# the gates open: the program cannot pause them before it ends.
 _GATING_STEP_MS = 500
 
 Polled = dict[TopicPartition, list[ConsumerRecord]]
@@ -37,16 +37,16 @@ class WokenUpError(Exception):
 
 class Polling:
     """
-    Takes what is due before and after each poll, and each step of an iteration.
+    Does the work before and after each poll, and each step of an iteration.
 
     Thread rules: on the polling thread; :class:`Iteration` allows one at a time.
 
     Args:
         consumer: an adopted consumer.
         iteration: the consumer's.
-        change: makes interrupted changes of what is consumed again.
+        change: repeats interrupted changes of the subscription or assignment.
         hold_calls: lifts the holds of interrupted blocks.
-        journal: writes what is returned; None: there is no journal.
+        journal: writes the returned records; None: there is no journal.
     """
 
     def __init__(
@@ -66,10 +66,9 @@ class Polling:
 
     def polled_at(self) -> float | None:
         """
-        Return when a ``poll`` last began or went on waiting; None: none has begun.
+        Return when a ``poll`` last began or went on waiting; None: no poll has begun.
 
-        It is in seconds since the epoch, and what ``max.poll.interval.ms`` counts from.
-        Any thread.
+        It is in seconds since the epoch; ``max.poll.interval.ms`` begins then. Any thread.
         """
         at = self._polled_at
         now, wall = self._ledger.now()  # later: it is never before the poll
@@ -82,7 +81,7 @@ class Polling:
         max_records: int | None,
         update_offsets: bool,  # noqa: FBT001 - upstream's signature
     ) -> Polled:
-        """Return what kafka-python's poll returns of what no hold covers at the return."""
+        """Return kafka-python's records, without those that a hold covers at the return."""
         if not self._iteration.is_stepping():
             refuse_in_listener(self._consumer, "poll")
             self._subscription.refuse_other_poll()
@@ -117,13 +116,13 @@ class Polling:
             self._fetcher.wakeup.is_asked = False
         if journal is not None:
             journal.polled(records, began, is_peek=not update_offsets)
-        # From here on nothing is called: what a signal handler raises comes before
-        # this, and the records come again, or after the caller has them.
+        # No call after this one: a signal handler raises before it, and the records come
+        # again, or after the caller has them.
         self._fetcher.delivered()
         return records
 
     def _most_ms(self, *, is_step: bool) -> float:
-        # Begins the call of the ledger; returns for how long it may last.
+        # Begins the ledger's call; returns the longest time of the poll.
         self._polled_at, _ = self._ledger.now()
         is_gating = self._ledger.begin_call()
         if self._fetcher.wakeup.is_asked:
@@ -133,7 +132,7 @@ class Polling:
     def _returned(
         self, upstream: Callable[..., Polled], *given: object
     ) -> tuple[Polled, bool]:
-        # With what was returned, whether hooks have run since.
+        # Also returns whether hooks have run since.
         wakeup = self._fetcher.wakeup
         wakeup.poller = threading.get_ident()
         try:
@@ -152,7 +151,7 @@ class Polling:
     def poll_once(
         self, upstream: Callable[..., Polled], timer: object, *given: object
     ) -> Polled:
-        """Fetch once, as kafka-python's loop does, and leave out what is held by then."""
+        """Fetch once, as kafka-python's loop does, without records that are held then."""
         self._polled_at, _ = self._ledger.now()  # its member has served the group
         records = self._fetcher.put_back_quiet(upstream(ExactTimer(timer), *given))
         if not records and self._fetcher.wakeup.is_asked:
@@ -171,7 +170,7 @@ class Polling:
         step: Callable[[], ConsumerRecord] = self._step
         if is_wrapped:
             # A lambda would cost each record a tenth of its time: self in a cell.
-            step = partial(self._iteration.foreign_step, upstream)
+            step = partial(self._iteration.wrapped_step, upstream)
         try:
             return self._iteration.alone(step, goes_on=is_wrapped)
         except StopIteration:
@@ -179,8 +178,8 @@ class Polling:
             raise
 
     def _step(self) -> ConsumerRecord:
-        # As upstream's, which calls next(): a signal handler that raises right after
-        # that would lose what it has returned. A loop calls nothing.
+        # Upstream calls next(): a signal handler that raises right after that would lose
+        # the record. A loop makes no call.
         consumer = self._consumer
         if consumer._closed:
             raise StopIteration
@@ -194,7 +193,7 @@ class Polling:
         raise StopIteration
 
     def records(self) -> Generator[ConsumerRecord, None, None]:
-        """Return what yields the records of the next polls; nothing after a wake-up."""
+        """Return a generator of the next polls' records; an empty one after a wake-up."""
         if self._fetcher.wakeup.is_asked:
             self._iteration.begin()
             self._consumer._consumer_timeout = -math.inf  # for this step

@@ -1,21 +1,20 @@
 """
 Moves partitions that a member owns to where an operator resets their group.
 
-A task on the IO thread looks at what is to be moved as long as a reset stands. For each
-partition that is quiet, of which nobody has a record in hand, and for which the holds
-topic was read:
+A task on the IO thread checks the targets as long as a reset stands. For each partition
+that is quiet, of which no record is in use, and for which the holds topic was read:
 
-1. the topic's id is asked for: a topic that was recreated is left where it is;
-2. the committed offset is asked for. It is the target, and this ownership began there:
-   done, until it is looked at again, as a transaction may have undone it;
-3. the listener hears that the partition is revoked, a new ownership of it begins at the
-   target, and the listener hears that it is assigned. Fetches, records in a worker's
-   queue and commits of the ownership before are void by that. If the reset ends after
-   the first of these calls, the listener hears the second one of what it goes on with;
-4. the target is committed. If that fails, 2 finds so.
+1. the topic's id is asked for: a recreated topic stays where it is;
+2. the committed offset is asked for. If it is the target, and this ownership began there,
+   the partition is done until the next check, as a transaction may have undone it;
+3. the listener is called with the partition as revoked, a new ownership begins at the
+   target, and the listener is called with it as assigned. Fetches, records in a worker's
+   queue and commits of the ownership before are void. If the reset ends after the first
+   call, the listener is called with the kept ownership as assigned;
+4. the target is committed. If that fails, step 2 shows it.
 
-After each wait it is checked again that the reset stands and the ownership goes on. A
-coordinator that does not answer keeps this task waiting, and nothing else.
+After each wait the task checks that the reset stands and the ownership is the same. A
+coordinator that does not answer delays this task only.
 """
 
 import logging
@@ -35,9 +34,9 @@ from safeconsumer.holds.resets import Resets, Target
 
 log = logging.getLogger("safeconsumer.group")
 
-# Seconds between two looks at what is to be moved; nothing is sent for most of them.
+# Seconds between two checks; most of them send nothing.
 _EVERY = 0.2
-# Seconds between two questions for the committed offsets of what was moved.
+# Seconds between two questions for the committed offsets of moved partitions.
 _AGAIN = 3.0
 # Partitions asked about in a second, at most: thousands are asked about less often.
 _MOST_PER_SECOND = 250
@@ -63,8 +62,8 @@ class Resetting:
 
     Args:
         consumer: an adopted consumer, which is not kept.
-        resets: says what is to be moved, and gets the reasons why it is not yet.
-        busy: returns the partitions of which somebody has records in hand.
+        resets: the targets; gets the reasons why partitions are not moved yet.
+        busy: returns the partitions of which records are in use.
 
     Thread rules: :meth:`wake` on any thread; everything else is the IO thread's.
     """
@@ -81,27 +80,27 @@ class Resetting:
         self._consumer = weakref.ref(consumer)
         self._resets, self._busy = resets, busy
         self._is_running = False
-        # What was found done: the ownership, its target, and until when that is believed.
+        # Done partitions: the ownership, its target, and when to check again.
         self._done: dict[TopicPartition, tuple[object, Target, float]] = {}
-        # What the last look found nothing to do in, and until when that is believed.
+        # The situation of the last check, which found nothing to do, and when to check again.
         self._idle: tuple[object, ...] = ()
         self._idle_until = 0.0
-        # The last target of what is not moved yet.
+        # The last target of each partition that is not moved yet.
         self._last: dict[TopicPartition, Target] = {}
-        # The ownerships of whose end the listener has heard last.
+        # The ownerships that the listener was last called with as revoked.
         self._revoked: States = {}
 
     def wake(self) -> None:
-        """Look soon at what is to be moved."""
+        """Check the targets soon."""
         with suppress(RuntimeError, KafkaError):  # the consumer is closed
             self._coordinator._manager.call_soon(self._run)
 
     async def _run(self) -> None:
-        if self._is_running:  # it looks again
+        if self._is_running:  # it checks again
             return
         self._is_running = True
         try:
-            while self._goes_on():
+            while self._has_work():
                 try:
                     await self._turn()
                 except Exception:
@@ -110,7 +109,7 @@ class Resetting:
         finally:
             self._is_running = False
 
-    def _goes_on(self) -> bool:
+    def _has_work(self) -> bool:
         if self._resets.targets or self._resets.pending():
             return not self._subscription.is_closing and self._consumer() is not None
         self._resets.troubles = {}
@@ -121,19 +120,19 @@ class Resetting:
     async def _turn(self) -> None:
         kept = {tp: one for tp, one in self._revoked.items() if self._state(tp) is one}
         if kept and not self._is_member():
-            return  # a join may end them, and the listener hears of that once
+            return  # a join may end them, and calls the listener itself
         self._revoked = {}
-        await self._tell_listener("on_partitions_assigned", kept)
+        await self._call_listener("on_partitions_assigned", kept)
         found = self._situation()
         if found == self._idle and self._ledger.now()[0] < self._idle_until:
-            return  # thousands of partitions are looked at only if there is a reason
+            return  # thousands of partitions are checked only if something has changed
         self._last |= {TopicPartition(*tp): one for tp, one in self._targets.items()}
         lifted = [tp for tp in self._resets.pending() if tp not in self._targets]
         if lifted:
-            await self._ask_where_to_go_on(lifted)
+            await self._continue_at_commits(lifted)
         troubles: dict[tuple[str, int], str] = {}
         due, before = self._due(troubles), self._resets.troubles
-        # A question may take seconds: what was in the way is said until it is answered.
+        # A question may take seconds: until then the obstacles before it are reported.
         known = {tp: before[tp] for tp in due if tp in before}
         self._resets.troubles = known | troubles
         if not due:
@@ -146,7 +145,7 @@ class Resetting:
             await self._move(due, troubles)
         except KafkaError as error:
             log.debug("partitions are not moved yet", exc_info=True)
-            troubles |= dict.fromkeys(due, _why(error))
+            troubles |= dict.fromkeys(due, _reason_for(error))
         self._resets.troubles = dict(troubles)
 
     # ------------------------------------------------------------ questions
@@ -170,9 +169,9 @@ class Resetting:
         )
 
     def _due(self, troubles: dict[tuple[str, int], str]) -> States:
-        """Return what is to be looked at now; say of the rest why it waits."""
+        """Return the partitions to check now; add the reasons why others wait."""
         now, found, recreated = self._ledger.now()[0], {}, []
-        in_the_way = self._in_the_way() if self._targets else {}
+        obstacles = self._obstacles() if self._targets else {}
         for known, target in self._targets.items():
             tp = TopicPartition(*known)
             state = self._state(tp)
@@ -181,8 +180,8 @@ class Resetting:
             if self._is_recreated(state, target):
                 troubles[tp] = RECREATED
                 recreated.append(tp)
-            elif tp in in_the_way:
-                troubles[tp] = in_the_way[tp]
+            elif tp in obstacles:
+                troubles[tp] = obstacles[tp]
             elif self._done.get(tp, ())[:2] != (state, target) or (
                 now >= self._done[tp][2]
             ):
@@ -191,7 +190,7 @@ class Resetting:
             self._resets.release(recreated)
         return found
 
-    def _in_the_way(self) -> Mapping[tuple[str, int], str]:
+    def _obstacles(self) -> Mapping[tuple[str, int], str]:
         owned = self._subscription.assignment
         if not self._is_member():
             return dict.fromkeys(owned, JOINING)
@@ -214,15 +213,15 @@ class Resetting:
             id_text(known) != target.topic_id  # type: ignore[arg-type]  # not None
         )
 
-    def _still(self, states: States, targets: Mapping[Any, Target]) -> States:
-        """Return what goes on of these ownerships, and is to be moved where it was."""
-        in_the_way = self._in_the_way()
+    def _still_valid(self, states: States, targets: Mapping[Any, Target]) -> States:
+        """Return those ownerships that last, with the same target and no obstacle."""
+        obstacles = self._obstacles()
         return {
             tp: state
             for tp, state in states.items()
             if self._state(tp) is state
             and self._targets.get(tp) == targets[tp]
-            and tp not in in_the_way
+            and tp not in obstacles
             and not self._is_recreated(state, targets[tp])
         }
 
@@ -244,14 +243,14 @@ class Resetting:
             await self._ask_for_ids()
         committed = await self._committed(due)
         anew, again, done = {}, {}, {}
-        for tp, state in self._still(due, targets).items():
+        for tp, state in self._still_valid(due, targets).items():
             target, found = targets[tp], committed.get(tp)
             is_there = found is not None and found.offset == target.offset
             position = state.position
-            # Without the metadata, which only the commit has.
+            # By its offset: only the commit has the metadata.
             stands_there = position is not None and position.offset == target.offset
             if is_there and position is None and state.reset_strategy is None:
-                troubles[tp] = NO_POSITION  # perhaps its owner before has moved it
+                troubles[tp] = NO_POSITION  # its last owner may have moved it
             elif is_there and state.reset_target != target and stands_there:
                 state.begin_at_reset(target)
                 done[tp] = state
@@ -262,29 +261,31 @@ class Resetting:
             else:
                 anew[tp] = state
         self._note_done(done, targets)
-        # If the hold is lifted before this commit is answered, or sent once more, it must
-        # not come after one of what was delivered since.
+        # If the hold is lifted meanwhile, this commit must not come after one of records
+        # that were delivered since.
         self._resets.hold(again)
-        begun = await self._begin_anew(anew, targets)
-        await self._commit({**self._still(again, targets), **begun}, targets)
+        begun = await self._restart_at_targets(anew, targets)
+        await self._commit({**self._still_valid(again, targets), **begun}, targets)
 
     async def _ask_for_ids(self) -> None:
         coordinator = self._coordinator
-        with suppress(KafkaError):  # then what is known counts, as it does for commits
+        with suppress(KafkaError):  # then the known ids count, as for commits
             update = coordinator._cluster.request_update()
             await coordinator._manager.wait_for(update, PATIENCE * 1000)
 
-    async def _begin_anew(self, due: States, targets: Mapping[Any, Target]) -> States:
+    async def _restart_at_targets(
+        self, due: States, targets: Mapping[Any, Target]
+    ) -> States:
         if not due:
             return {}
-        # First this member's own hold, and then the question whether the operator's
-        # stands: if it is lifted in between, nothing flows before this is over.
+        # This member's own hold comes before the check of the operator's: if that is lifted
+        # in between, nothing flows until this is done.
         self._resets.hold(due)
-        self._revoked = due = self._still(due, targets)
-        await self._tell_listener("on_partitions_revoked", due)
-        due = self._still(due, targets)
+        self._revoked = due = self._still_valid(due, targets)
+        await self._call_listener("on_partitions_revoked", due)
+        due = self._still_valid(due, targets)
         before = {tp: state.position for tp, state in due.items()}
-        begun: States = self._subscription.begin_anew({tp: targets[tp] for tp in due})
+        begun: States = self._subscription.restart({tp: targets[tp] for tp in due})
         for tp in begun:
             position = before[tp]
             self._ledger.emit(
@@ -294,10 +295,10 @@ class Resetting:
                 offset=targets[tp].offset,
                 owner=targets[tp].owner,
             )
-        await self._tell_listener("on_partitions_assigned", begun)
+        await self._call_listener("on_partitions_assigned", begun)
         return begun
 
-    async def _tell_listener(self, method: str, partitions: States) -> None:
+    async def _call_listener(self, method: str, partitions: States) -> None:
         listener = self._subscription.rebalance_listener
         if listener is None or not partitions:
             return
@@ -309,7 +310,7 @@ class Resetting:
             log.exception("a rebalance listener failed as partitions were reset")
 
     async def _commit(self, due: States, targets: Mapping[Any, Target]) -> None:
-        # A new ownership may have a gate: who reads the holds topic opens it.
+        # A new ownership may have a gate, which the reader of the holds topic opens.
         due = {
             tp: state
             for tp, state in due.items()
@@ -318,7 +319,7 @@ class Resetting:
         if not due:
             return
         coordinator = self._coordinator
-        commit = coordinator.of_worker(
+        commit = coordinator.mark_as_worker_commit(
             {tp: OffsetAndMetadata(targets[tp].offset, "", -1) for tp in due}
         )
         await coordinator._commit_offsets_sync_async(commit, _TIMEOUT_MS)
@@ -326,16 +327,16 @@ class Resetting:
         self._note_done(kept, targets)
 
     def _note_done(self, done: States, targets: Mapping[Any, Target]) -> None:
-        # All are asked for again at the same moments, by one question.
+        # All are checked again at the same moments, by one question.
         every = max(_AGAIN, len(self._done.keys() | done.keys()) / _MOST_PER_SECOND)
         until = (self._ledger.now()[0] // every + 1) * every
         self._done |= {tp: (one, targets[tp], until) for tp, one in done.items()}
         self._resets.release(done)
 
-    # ------------------------------------------------------------ lifted while undone
+    # ------------------------------------------------------------ lifted before it was done
 
-    async def _ask_where_to_go_on(self, lifted: Collection[tuple[str, int]]) -> None:
-        """Let partitions go on where the group has committed, if others moved them."""
+    async def _continue_at_commits(self, lifted: Collection[tuple[str, int]]) -> None:
+        """Let partitions go on at the committed offset, if another member moved them."""
         owned = {TopicPartition(*tp): self._state(tp) for tp in lifted}
         busy = self._busy()
         self._resets.release([tp for tp, state in owned.items() if state is None])
@@ -354,7 +355,7 @@ class Resetting:
             if self._state(tp) is asked[tp]
             and self._is_moved(tp, asked[tp], committed.get(tp))
         ]
-        self._subscription.begin_anew(dict.fromkeys(moved))
+        self._subscription.restart(dict.fromkeys(moved))
         self._resets.release(over)
 
     def _is_moved(
@@ -371,7 +372,7 @@ class Resetting:
         return offset != state.committed or (offset is not None and is_target)
 
 
-def _why(error: KafkaError) -> str:
+def _reason_for(error: KafkaError) -> str:
     if isinstance(error, KafkaTimeoutError):
         return SILENT
     return f"waits: {type(error).__name__}: {error}"[:200]

@@ -1,7 +1,7 @@
 """
-Has partitions that know of which ``assignment()`` they are, and types for checkers.
+Partitions that know the ``assignment()`` that returned them, and types for checkers.
 
-kafka-python ships no types of its values itself.
+kafka-python ships no types of its values.
 """
 
 from typing import TYPE_CHECKING
@@ -42,10 +42,10 @@ else:
 
 class AssignedPartition(TopicPartition):
     """
-    A ``TopicPartition`` as ``assignment()`` returns it, which knows what else it returned.
+    A ``TopicPartition`` that ``assignment()`` has returned, with the others it returned.
 
-    It is equal to, hashed and shown as any other; a copy, pickled or made of its values,
-    is a plain one.
+    It is equal to a plain one, with the same hash and ``repr``; a pickle, or one made of its
+    values, is a plain one.
     """
 
     snapshot: "Mapping[str, frozenset[tuple[str, int]]] | None" = None
@@ -60,10 +60,10 @@ class AssignedPartition(TopicPartition):
 
 class AssignedPartitions:
     """
-    What ``assignment()`` returns until the assignment changes.
+    The partitions that ``assignment()`` returns until the assignment changes.
 
     Attributes:
-        assigned: the assignment that it is of; this very object.
+        assigned: the assignment, by identity.
         partitions: the partitions, each with all of them by topic.
     """
 

@@ -14,12 +14,20 @@ from typing import Any
 
 from attrs import Factory, define, field, frozen
 
-from safeconsumer.audit import facts
+from safeconsumer.audit import entries, facts
 from safeconsumer.audit.clocks import AT_ITS_WORD, Appended, BrokerTime, Measures
 from safeconsumer.audit.control import Control, Span
-from safeconsumer.audit.facts import Began, Committed, Fact, Jumped, Owned, Reset, Under
+from safeconsumer.audit.entries import Hold, Reset
+from safeconsumer.audit.facts import (
+    AutoReset,
+    Committed,
+    Fact,
+    Owned,
+    Positioned,
+    UnderHold,
+)
 from safeconsumer.audit.findings import Address
-from safeconsumer.audit.group_bounds import Bounds, Lacking, Readings
+from safeconsumer.audit.group_holds import Bounds, Lacking, Readings
 from safeconsumer.audit.moments import Moments
 from safeconsumer.audit.reading import TopicPartition, covering, place_of
 from safeconsumer.audit.results import Settings
@@ -28,6 +36,11 @@ from safeconsumer.errors.base import JournalError
 from safeconsumer.journal.format import tp_text
 
 _SINCE_BEGIN = Factory(lambda epoch: epoch.owned.at, takes_self=True)
+
+MARKS = (entries.Transactional, entries.Unseen, entries.Working, facts.OpenSeek)
+"""
+Facts that say something of all that their member did.
+"""
 
 Numbered = tuple[int, Span]
 """
@@ -48,12 +61,13 @@ class Epoch:
         was_lost: whether it ended without the member's doing.
         began: where it stood first.
         runs: the ranges through which its position moved.
+        peeked: the ranges that a peek read, from its position then.
         first: when its first record came, and the offset; of a peek, too.
         delivered_at: when its first record came that was no peek, or when it began.
-        came: the offsets of its records.
+        records: the offsets of its records.
         skipped: the offsets that the application, or an operator, skipped.
         deleted: the offsets that the client's reset rule skipped.
-        passed: the offsets of records that a worker gave up.
+        given_up: the offsets of records that a worker gave up.
         sure: the highest offset that was committed before any seek; -1 if none was.
         has_committed: whether a commit of it was acknowledged.
     """
@@ -63,14 +77,15 @@ class Epoch:
     over: float = _SINCE_BEGIN
     owned_since: float = _SINCE_BEGIN
     was_lost: bool = False
-    began: Began | None = None
+    began: Positioned | None = None
     runs: Spans = field(factory=Spans)
+    peeked: Spans = field(factory=Spans)
     first: tuple[float, int] | None = None
     delivered_at: float = _SINCE_BEGIN
-    came: Spans = field(factory=Spans)
+    records: Spans = field(factory=Spans)
     skipped: Spans = field(factory=Spans)
     deleted: Spans = field(factory=Spans)
-    passed: Spans = field(factory=Spans)
+    given_up: Spans = field(factory=Spans)
     sure: int = -1
     has_committed: bool = False
 
@@ -132,7 +147,7 @@ class Commits:
 
 class Part:
     """
-    What one member did with the partition.
+    The facts about one member and one partition.
 
     Args:
         member: names the member.
@@ -146,7 +161,7 @@ class Part:
         unplaced: its acknowledged commits at positions that are not known.
         late: its commits after the partition was revoked.
         under: what it did while holds stood.
-        jumps: positions that the client's reset rule set.
+        auto_resets: positions that the client's reset rule set.
         resets: ownerships that began where an operator moves the partition.
         delivered: when records came, with the first offsets.
         begun: when handlers began, with their offsets.
@@ -164,33 +179,33 @@ class Part:
         self.commits = Commits()
         self.unplaced: list[Committed] = []
         self.late: list[Committed] = []
-        self.under: list[Under] = []
-        self.jumps: list[Jumped] = []
+        self.under: list[UnderHold] = []
+        self.auto_resets: list[AutoReset] = []
         self.resets: list[Reset] = []
         self.delivered, self.begun = Moments(), Moments()
         self.appended = Appended()
         self.done = Spans()
-        self.marks: set[str] = set()
+        self.marks: set[type[Fact]] = set()
         self.last_at = -math.inf
         self._takers: Mapping[type, Callable[[Any], object]] = {
-            facts.Began: self._began,
-            facts.Came: self._came,
+            facts.Positioned: self._positioned,
+            facts.Delivered: self._delivered,
             facts.Committed: self._committed,
             facts.Done: lambda fact: self.done.add(fact.start, fact.end),
-            facts.End: self._ended,
-            facts.Handles: self._handles,
-            facts.Jumped: self._jumped,
-            facts.Kept: self._log_starts,
-            facts.Left: self._left,
-            facts.Mark: lambda fact: self.marks.add(fact.what),
-            facts.Moved: lambda fact: self.epochs[-1].runs.add(fact.start, fact.next),
+            facts.JournalEnd: self._ended,
+            facts.HandlerBegan: self._handler_began,
+            facts.AutoReset: self._auto_reset,
+            entries.LogStart: self._log_starts,
+            facts.Released: self._released,
+            entries.Moved: lambda fact: self.epochs[-1].runs.add(fact.start, fact.next),
             Owned: self._owned,
-            facts.Passed: self._passed,
-            facts.Reset: self.resets.append,
+            facts.GivenUp: self._given_up,
+            Reset: self.resets.append,
             facts.Skipped: lambda fact: self.epochs[-1].skipped.add(
                 fact.start, fact.end
             ),
-            facts.Under: self.under.append,
+            facts.UnderHold: self.under.append,
+            **dict.fromkeys(MARKS, lambda fact: self.marks.add(type(fact))),
         }
 
     def epoch_at(self, entry: int) -> Epoch | None:
@@ -201,7 +216,7 @@ class Part:
     @property
     def is_working(self) -> bool:
         """Whether a worker's handlers get the records."""
-        return "working" in self.marks
+        return entries.Working in self.marks
 
     def take(self, fact: Fact) -> None:
         """Take a fact, in their order."""
@@ -215,40 +230,43 @@ class Part:
             new.owned_since = self.epochs[-1].owned_since
         self.epochs.append(new)
 
-    def _left(self, fact: facts.Left) -> None:
+    def _released(self, fact: facts.Released) -> None:
         self.epochs[-1].over, self.epochs[-1].was_lost = fact.at, fact.is_lost
 
-    def _began(self, fact: Began) -> None:
+    def _positioned(self, fact: Positioned) -> None:
         self.epochs[-1].began = fact
 
-    def _came(self, fact: facts.Came) -> None:
+    def _delivered(self, fact: facts.Delivered) -> None:
         if not fact.is_owned:
             self.epochs.append(Epoch(member=self.member, owned=Owned(n=0, at=fact.at)))
         epoch = self.epochs[-1]
         if epoch.first is None:
             epoch.first = fact.at, fact.first
-        if not fact.is_peek:
+        if fact.is_peek:  # the position stays, and what was read may be committed
+            start = fact.start if fact.stood is None else min(fact.stood, fact.start)
+            epoch.peeked.add(start, fact.next)
+        else:
             if not epoch.runs:
                 epoch.delivered_at = fact.at
             epoch.runs.add(fact.start, fact.next)
         for start, end in fact.spans:
-            epoch.came.add(start, end)
+            epoch.records.add(start, end)
         if not self._keeps_moments:
             return
         self.delivered.add(fact.at, fact.first)
         if fact.written is not None:
             self.appended.add(fact.at, fact.written)
 
-    def _handles(self, fact: facts.Handles) -> None:
+    def _handler_began(self, fact: facts.HandlerBegan) -> None:
         if self._keeps_moments:
             self.begun.add(fact.at, fact.offset)
 
-    def _jumped(self, fact: Jumped) -> None:
-        self.jumps.append(fact)
+    def _auto_reset(self, fact: AutoReset) -> None:
+        self.auto_resets.append(fact)
         self.epochs[-1].deleted.add(fact.start, fact.end)
 
-    def _log_starts(self, fact: facts.Kept) -> None:
-        for jump in self.jumps:
+    def _log_starts(self, fact: entries.LogStart) -> None:
+        for jump in self.auto_resets:
             if jump.log is None:
                 jump.log = fact.first
 
@@ -266,10 +284,10 @@ class Part:
         if fact.is_first and not fact.is_before:
             self.epochs[-1].sure = max(self.epochs[-1].sure, fact.offset)
 
-    def _passed(self, fact: facts.Passed) -> None:
-        self.epochs[fact.own].passed.add(fact.start, fact.end)
+    def _given_up(self, fact: facts.GivenUp) -> None:
+        self.epochs[fact.own].given_up.add(fact.start, fact.end)
 
-    def _ended(self, fact: facts.End) -> None:
+    def _ended(self, fact: facts.JournalEnd) -> None:
         self.last_at = -math.inf if fact.last_at is None else fact.last_at
         if self.epochs and self.epochs[-1].over == self.epochs[-1].owned.at:
             self.epochs[-1].over = fact.at
@@ -281,32 +299,32 @@ class Acknowledged:
     Records that producers got acknowledged, or that were found in a topic.
 
     Attributes:
-        told: their offsets.
+        written: their offsets.
         kept: the first offset of the log that was read; older records are unknown. None
             if none was read.
     """
 
-    told: Spans = field(factory=Spans)
+    written: Spans = field(factory=Spans)
     kept: int | None = None
 
     def take(self, fact: Fact) -> None:
         """Take a run of records, or the first offset of the log."""
-        if isinstance(fact, facts.Kept):
+        if isinstance(fact, entries.Kept):
             self.kept = max(self.kept or 0, fact.first)
-        elif isinstance(fact, facts.Acked):
-            self.told.add(fact.first, fact.last + 1)
+        elif isinstance(fact, entries.Acked):
+            self.written.add(fact.first, fact.last + 1)
 
     @property
     def known_from(self) -> int:
         """The offset below which nothing says what was written; 0 if all is known."""
         least = self.kept or 0
-        told_from = min(self.told.starts, default=least)
-        return least if told_from >= least else 0
+        written_from = min(self.written.starts, default=least)
+        return least if written_from >= least else 0
 
 
 class Reader:
     """
-    What one member of a group read of the holds topic, and its clock.
+    The holds that one member of a group read, and the measures of its clock.
 
     Attributes:
         read: the holds that it read, by scope and owner.
@@ -315,24 +333,24 @@ class Reader:
     """
 
     def __init__(self) -> None:
-        self.read: dict[tuple[str, str], list[facts.Read]] = {}
+        self.read: dict[tuple[str, str], list[Hold]] = {}
         self.measures = Measures()
         self.end = 0
 
     def take(self, fact: Fact) -> None:
         """Take a fact about the group."""
-        if isinstance(fact, facts.Read):
-            self.read.setdefault((fact.scope, fact.owner), []).append(fact)
-        elif isinstance(fact, facts.Clock):
+        if isinstance(fact, Hold):
+            self.read.setdefault((fact.scope, fact.owner or ""), []).append(fact)
+        elif isinstance(fact, entries.Clock):
             self.measures.add(fact)
-        elif isinstance(fact, facts.End):
+        elif isinstance(fact, facts.JournalEnd):
             self.end = fact.n
 
 
 @frozen(slots=False)
 class Group:
     """
-    What is known of the members of one group, for all its cases.
+    The members of one group, for all its cases.
 
     Attributes:
         name: the name of the group; None if nobody names it.
@@ -454,14 +472,14 @@ class Case:
 
     @property
     def control(self) -> Control | None:
-        """What the holds topics say; None if they were not read, or of another group."""
+        """The content of the holds topics; None if unread, or read for another group."""
         control = self.settings.control
         is_about = control is not None and control.is_about(self.address.group)
         return control if is_about else None
 
     @cached_property
     def offsets(self) -> frozenset[int]:
-        """What may be committed, by the journals."""
+        """The offsets that may be committed, by the journals."""
         several = self.parts.values()
         return frozenset(made.offset for one in several for made in one.commits)
 
@@ -480,7 +498,7 @@ class Case:
     @cached_property
     def most_of_producers(self) -> int:
         """The highest position of members for which a producer commits; -1 without one."""
-        several = (one for one in self.parts.values() if "unseen" in one.marks)
+        several = (one for one in self.parts.values() if entries.Unseen in one.marks)
         return max((own.end for one in several for own in one.epochs), default=-1)
 
     @property

@@ -48,7 +48,7 @@ _BATCH = re.compile(r"(?:.*/)?offsets/(\d{1,18})")
 _START = re.compile(r"(?:.*/)?sources/(\d{1,9})/0")
 _SKIPS = re.compile(r"(?:.*/)?sources/(\d{1,9})/skips/(\d{1,18})")
 
-# What a broken file may cause.
+# The errors that a broken file may cause.
 _BROKEN = (
     ArithmeticError,
     LookupError,

@@ -11,10 +11,11 @@ known to have come before its delivery, and the member's clock is taken not to b
 import math
 from array import array
 from bisect import bisect_left, bisect_right
+from itertools import accumulate
 
 from attrs import define, field, frozen
 
-from safeconsumer.audit.facts import Clock
+from safeconsumer.audit.entries import Clock
 
 # Seconds; a moment that is known this well is before or after another one.
 _WELL = 1.0
@@ -137,15 +138,20 @@ class BrokerTime:
 
     def is_contradicted(self, skew: float) -> bool:
         """
-        Return whether records, appended before they came, show that a measure is wrong.
+        Return whether records or later measures show that a measure is wrong.
 
-        A suspended machine stops the clock of a journal, so that the broker's is never
-        less ahead than it was.
+        Records are appended before they come. A suspended machine stops the clock of a
+        journal, so that the broker's is never less ahead than it was, but for what the
+        clocks of brokers differ.
         """
         ahead = [*zip(self.measures.at, self.measures.most, strict=True)]
         if ahead:
             ahead += [(at, self.measures.around(at)[1]) for at in self.appended.at]
-        return any(most < -self.appended.lag_at(at) - skew for at, most in ahead)
+        if any(most < -self.appended.lag_at(at) - skew for at, most in ahead):
+            return True
+        before = accumulate(self.measures.least, max)
+        pairs = zip(self.measures.most, before, strict=True)
+        return any(most < least - _WELL - skew for most, least in pairs)
 
     def is_known(self, at: float) -> bool:
         """Return whether both are about the same."""

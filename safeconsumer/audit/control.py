@@ -33,7 +33,7 @@ _VERSIONS = re.compile("[1-9][0-9]{0,8}")
 _KEY_FIELDS = 3
 _EVERYTHING = "@all"
 
-# What is larger than this is not a control record.
+# A larger key or value is not a control record's.
 _MAX_KEY_BYTES = 20_000
 _MAX_VALUE_BYTES = 64 * 1024
 _MAX_GROUP = 1024
@@ -45,7 +45,7 @@ _MAX_TTL_MS = 10 * 366 * 24 * 3600 * 1000
 @frozen(kw_only=True)
 class Record:
     """
-    What one control record says.
+    The content of one control record.
 
     Attributes:
         group: the consumer group.
@@ -101,7 +101,7 @@ A group, the owner of a hold, a partition as text, and the offset to which it is
 @frozen(kw_only=True)
 class Control:
     """
-    What the control topics say, as far as it was read.
+    The content of the control topics, as far as they were read.
 
     Attributes:
         spans: the times in which something was held, sorted.
@@ -109,6 +109,7 @@ class Control:
         until: the time up to which they were read, seconds since the epoch: nothing is
             known of later; ``inf`` if they were read just now, None if it is not known.
         group: the only group of which this was read; None for all groups.
+        groups: the groups of the records that were read.
         trouble: why the times prove nothing; "" if they can be used.
         cluster: the id of the cluster; None if it is not known.
         targets: where operators moved groups, and from when to when the hold said so,
@@ -120,6 +121,7 @@ class Control:
     since: float = -math.inf
     until: float | None = None
     group: str | None = None
+    groups: frozenset[str] = frozenset()
     trouble: str = ""
     cluster: str | None = None
 
@@ -226,6 +228,7 @@ def control_of(
         since=max(known, default=-math.inf),
         until=until,
         group=group,
+        groups=frozenset(one.group for one in records),
         trouble=next(filter(None, (one.trouble for one in topics)), ""),
         cluster=cluster,
     )
@@ -245,8 +248,8 @@ def decode(key: bytes | None, value: bytes | None, at: float) -> Record | None:
     """
     Read a record; None if it is not a control record, which members pass over.
 
-    What a later version wrote is held without an end, and covers everything if its key
-    has more fields, or a scope that cannot be read.
+    A record of a later version holds without an end; it covers everything if its key has
+    more fields, or a scope that cannot be read.
     """
     fields = _fields(key)
     end = math.inf if value is None else _end(value, at)

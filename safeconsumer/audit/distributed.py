@@ -91,7 +91,7 @@ def rows_about(
         about = _text(address), address.group, address.topic, address.partition
 
         def take(fact: Fact) -> None:
-            row = *about, journal.member, next(places), fact.kind, encoded(fact)
+            row = *about, journal.member, next(places), fact.event, encoded(fact)
             rows.append(row)
 
         return take

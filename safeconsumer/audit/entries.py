@@ -22,7 +22,7 @@ _MAX_OFFSET = 2**63 - 1
 
 Count = Annotated[int, Meta(ge=0)]
 Position = Annotated[int, Meta(ge=0, le=_MAX_OFFSET)]
-# Of a record, so that another record may follow.
+# A record's offset, so that another record may follow.
 Offset = Annotated[int, Meta(ge=0, lt=_MAX_OFFSET)]
 Id = int | str
 
@@ -93,7 +93,7 @@ class Begins(Entry, tag="begins"):
 
 
 class LogStart(Entry, tag="log_start"):
-    """Where the log begins, by a broker's answer after a position was out of range."""
+    """A broker's answer, after a position was out of range: the log begins there."""
 
     tp: str
     first: Position
@@ -324,7 +324,7 @@ Decoder = msgspec.json.Decoder[Any]
 _entries = Decoder(reduce(or_, EVENTS.values()))
 _others, _ends, _heads, _any = Decoder(Other), Decoder(End), Decoder(Head), Decoder()
 
-# What decoding raises: bytes that are no text, and brackets without end, too.
+# Errors of decoding, also of bytes that are no text, and of brackets without end.
 _BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 

@@ -4,32 +4,34 @@ Defines the facts of a journal: flat rows that all rules, views and traces read.
 One pass over the journal of one process makes them (:mod:`safeconsumer.audit.process`);
 it knows positions, holds and handlers, and no other process. A fact is about a group, a
 partition and a member, which stand beside it. Each has ``n`` and ``at``, the number and
-the time of the entry that shows it. The table in ``design/audit.md`` says who reads them.
+the time of the entry that shows it. An entry that needs no other is a fact itself. The
+table in ``design/audit.md`` says who reads them.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from functools import reduce
 from operator import or_
+from typing import TypeAlias
 
 import msgspec
-from msgspec import Struct
 
+from safeconsumer.audit import entries
+from safeconsumer.audit.entries import Entry
 from safeconsumer.audit.spans import Span
 
-
-class Fact(Struct, tag_field="fact", tag=str.lower, gc=False, kw_only=True):
-    """One row."""
-
-    n: int
-    at: float
-
-    @property
-    def kind(self) -> str:
-        """The name of its kind."""
-        return str(self.__struct_config__.tag)
+Fact: TypeAlias = Entry
 
 
-class Owned(Fact):
+def _event_of(name: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+
+
+class Derived(Entry, tag=_event_of):
+    """A fact that no single entry has."""
+
+
+class Owned(Derived):
     """
     An ownership begins.
 
@@ -44,14 +46,14 @@ class Owned(Fact):
     is_back: bool = False
 
 
-class Left(Fact):
+class Released(Derived):
     """An ownership ends."""
 
     generation: int | None = None
     is_lost: bool = False
 
 
-class Began(Fact):
+class Positioned(Derived):
     """
     An ownership has its first position.
 
@@ -64,8 +66,6 @@ class Began(Fact):
             that nothing is committed, None if the journal has no answer.
         by: the note of that commit.
         asked: the entry with that answer; 0 without one.
-        kept: the position of the ownership before, where a rebalance gave the partition
-            back and the member may go on there; -1 if it may not.
     """
 
     offset: int
@@ -73,10 +73,9 @@ class Began(Fact):
     answered: int | None = None
     by: str = ""
     asked: int = 0
-    kept: int = -1
 
 
-class Came(Fact):
+class Delivered(Derived):
     """
     Records came: of one poll, or of several that continue one another without a gap.
 
@@ -90,7 +89,6 @@ class Came(Fact):
         stood: the position by all entries before; None if that is not known.
         is_owned: whether the partition was owned.
         is_peek: whether the position stays, so that they come again.
-        until: the time of the last entry.
         asked: when the poll began.
         written: when the broker appended the first.
         created: when its producer says that it was made.
@@ -101,7 +99,6 @@ class Came(Fact):
     last: int
     next: int
     count: int
-    until: float
     gaps: Sequence[Span] = ()
     stood: int | None = None
     is_owned: bool = True
@@ -120,28 +117,21 @@ class Came(Fact):
         yield at, self.last + 1
 
 
-class Moved(Fact):
-    """The position moved over offsets without a record."""
-
-    start: int
-    next: int
-
-
-class Skipped(Fact):
+class Skipped(Derived):
     """A seek, or an operator, moved the position forward, over ``start`` to ``end``."""
 
     start: int
     end: int
 
 
-class Jumped(Fact):
+class AutoReset(Derived):
     """
     The client set another position by its reset rule.
 
     Attributes:
         is_sought: whether a seek came since the last record.
         log: where the log began, by the broker's first answer to a fetch after that; it
-            is filled in by a later ``Kept`` of the member. None if there was none.
+            is filled in by a later ``LogStart`` of the member. None if there was none.
     """
 
     start: int
@@ -155,14 +145,7 @@ class Jumped(Fact):
         return self.log is not None and self.start < self.log
 
 
-class Reset(Fact):
-    """The ownership begins where an operator's hold moves the partition."""
-
-    offset: int
-    owner: str
-
-
-class Committed(Fact):
+class Committed(Derived):
     """
     A commit was acknowledged, or had no answer.
 
@@ -180,8 +163,6 @@ class Committed(Fact):
         is_first: whether no seek came before it in its ownership.
         departed_in: the generation that had revoked the partition; None if none had.
         own: the entry that began the ownership; None if there was none yet.
-        came: the position up to which its ownership had come with records; -1 if none
-            had come.
     """
 
     asked: int | None
@@ -196,7 +177,6 @@ class Committed(Fact):
     is_first: bool = True
     departed_in: int | None = None
     own: int | None = None
-    came: int = -1
 
     @property
     def call(self) -> int:
@@ -204,14 +184,14 @@ class Committed(Fact):
         return self.n if self.asked is None else self.asked
 
 
-class Open(Fact):
+class EarlyCommit(Derived):
     """A commit was asked for beyond a record that is not complete."""
 
     offset: int
     first: int
 
 
-class Handles(Fact):
+class HandlerBegan(Derived):
     """
     A handler began.
 
@@ -232,14 +212,14 @@ class Handles(Fact):
     over: int | None = None
 
 
-class Done(Fact):
+class Done(Derived):
     """Records are complete: ``start`` to before ``end``."""
 
     start: int
     end: int
 
 
-class Passed(Fact):
+class GivenUp(Derived):
     """
     A worker gave records up because its program went past them.
 
@@ -252,7 +232,7 @@ class Passed(Fact):
     end: int
 
 
-class Under(Fact):
+class UnderHold(Derived):
     """
     Something was done while holds stood.
 
@@ -275,7 +255,7 @@ class Under(Fact):
     again: Sequence[tuple[float, int]] = ()
 
 
-class Held(Fact):
+class OwnHold(Derived):
     """
     A hold of the member itself, or one that it read, is over, or stood at the end.
 
@@ -294,55 +274,22 @@ class Held(Fact):
     how: str | None = None
 
 
-class Read(Fact):
-    """A member read a hold on the holds topic; ``written`` is the time of the broker."""
-
-    scope: str
-    owner: str
-    written: float | None = None
+class OpenSeek(Derived):
+    """Records came during a seek that never returned."""
 
 
-class Clock(Fact):
-    """By how many seconds, at least and at most, the broker's clock is ahead."""
-
-    least: float
-    most: float
-
-
-class Mark(Fact):
-    """
-    Something holds from here on.
-
-    Attributes:
-        what: ``working``, ``unseen`` or ``transactional``, as the journal's entries;
-            ``seeking`` if records came during a seek that never returned.
-    """
-
-    what: str
-
-
-class End(Fact):
+class JournalEnd(Derived):
     """The journal ends; ``last_at`` is when a record last came, or began."""
 
     last_at: float | None = None
 
 
-class Acked(Fact):
-    """A producer, or the topic itself, has records: ``first`` to ``last``."""
-
-    first: int
-    last: int
-
-
-class Kept(Fact):
-    """The log of the topic begins with ``first``, by a member or by its reader."""
-
-    first: int
-
-
 KINDS: Sequence[type[Fact]] = (
-    *(Acked, Began, Came, Clock, Committed, Done, End, Handles, Held, Jumped, Kept),
-    *(Left, Mark, Moved, Open, Owned, Passed, Read, Reset, Skipped, Under),
+    *(AutoReset, Committed, Delivered, Done, EarlyCommit, GivenUp, HandlerBegan),
+    *(JournalEnd, OpenSeek, Owned, OwnHold, Positioned, Released, Skipped, UnderHold),
+    *(entries.Acked, entries.Clock, entries.Hold, entries.Kept, entries.LogStart),
+    *(entries.Moved, entries.Reset, entries.Transactional, entries.Unseen),
+    entries.Working,
 )
 
 _decoder: "msgspec.json.Decoder[Fact]" = msgspec.json.Decoder(reduce(or_, KINDS))

@@ -13,7 +13,7 @@ from safeconsumer.audit.reading import TopicPartition
 @frozen(order=True)
 class Address:
     """
-    What an entry is about: a case, which is judged, or what several cases share.
+    The subject of an entry: a case, which is judged, or something that cases share.
 
     Attributes:
         group: the consumer group, "" for none; None for every group, as of what
@@ -92,6 +92,6 @@ class Finding:
         """It, and what was done again, each by itself."""
         yield self if not self.more else evolve(self, more=Moments())
         for at, entry in self.more:
-            said = f"entry {entry}: as in entry {self.entry}"
-            told = evolve(self, at=at, entry=entry, offset=None, evidence=said)
-            yield evolve(told, more=Moments())
+            evidence = f"entry {entry}: as in entry {self.entry}"
+            again = evolve(self, at=at, entry=entry, offset=None, evidence=evidence)
+            yield evolve(again, more=Moments())

@@ -9,7 +9,7 @@ of its own state:
   call of ``resume``, or to the moment that its call named (``until``); from the return
   of a failed ``resume`` it is in force again;
 - an entry that such a hold ended in another way counts only with a cause from outside:
-  :mod:`safeconsumer.audit.causes`;
+  :mod:`safeconsumer.audit.hold_ends`;
 - a hold of an operator or a group is in force from the entry that reports it to the
   moment at which, by a later entry, it was lifted or expired.
 """
@@ -20,7 +20,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from attrs import evolve, field, frozen
 from msgspec.structs import replace
 
-from safeconsumer.audit.causes import Answer, Causes, Kind
 from safeconsumer.audit.entries import (
     Assigned,
     Call,
@@ -30,6 +29,7 @@ from safeconsumer.audit.entries import (
     Return,
     Running,
 )
+from safeconsumer.audit.hold_ends import Answer, HoldEnds, Kind
 from safeconsumer.audit.reading import (
     TopicPartition,
     covering,
@@ -123,13 +123,13 @@ class Holds:
         placed: Callable[[Placed], object],
         ended: Callable[[Placed, float], object],
     ) -> None:
-        self._tell_placed, self._tell_ended = placed, ended
-        # What stands, after what it was placed for before without a break: a poll that
+        self._on_placed, self._on_ended = placed, ended
+        # Holds in force, each after those that it replaced without a break: a poll that
         # was on its way by then must obey that.
         self._standing: dict[Key, list[Placed]] = {}
         self._asked: dict[object, Call] = {}
         self._resuming: dict[object, list[list[Placed]]] = {}
-        self._causes = Causes()
+        self._hold_ends = HoldEnds()
         # Pauses that an entry ended while their partition was away.
         self._away: dict[TopicPartition, list[Placed]] = {}
         self._running: Mapping[str, Sequence[int]] = {}
@@ -152,7 +152,7 @@ class Holds:
 
     def gained(self, entry: Assigned) -> None:
         """Follow ownerships that begin: holds may not have ended after all."""
-        self._causes.gained(entry)
+        self._hold_ends.gained(entry)
         for tp in map(tp_of, entry.partitions):
             for one in self._away.pop(tp, ()):
                 answer = self._answer(one)
@@ -163,11 +163,11 @@ class Holds:
 
     def departed(self, entry: Ownership) -> None:
         """Note that ownerships ended."""
-        self._causes.departed(entry)
+        self._hold_ends.departed(entry)
 
     def called(self, entry: Call) -> None:
         """Follow the call of pause, resume, assign or unsubscribe."""
-        self._causes.called(entry)
+        self._hold_ends.called(entry)
         if entry.op == "pause":
             self._asked[entry.id] = entry
         if entry.op == "resume":
@@ -178,7 +178,7 @@ class Holds:
 
     def returned(self, entry: Return) -> None:
         """Follow the return of pause, resume, assign or unsubscribe."""
-        self._causes.returned(entry)
+        self._hold_ends.returned(entry)
         if entry.op == "pause":
             call = self._asked.pop(entry.id, None)
             if entry.ok is not False:
@@ -222,7 +222,7 @@ class Holds:
                 own[-1] = evolve(last, doubt=_PERHAPS)
             return
         end = ended_at(entry)
-        gone = self._causes.departure(entry.scope)
+        gone = self._hold_ends.departure(entry.scope)
         if gone is not None and last.kind is not Kind.ELSEWHERE:
             end = gone.at
         if last.kind is Kind.PARTITION:
@@ -243,7 +243,7 @@ class Holds:
         """Return whether an earlier entry comes after the end that is reported now."""
         if not self.is_ended(hold, lift):
             return False
-        gone = self._causes.departure(lift.scope)
+        gone = self._hold_ends.departure(lift.scope)
         if hold.kind is Kind.ELSEWHERE or gone is None:
             return at >= ended_at(lift)
         return number > gone.number
@@ -251,11 +251,13 @@ class Holds:
     def _answer(self, hold: Placed) -> Answer:
         match hold.kind:
             case Kind.PARTITION:
-                return self._causes.of_partition(partition_of(hold.scope), hold.asked)
+                return self._hold_ends.of_partition(
+                    partition_of(hold.scope), hold.asked
+                )
             case Kind.WHOLE:
-                return self._causes.of_whole(hold.since)
+                return self._hold_ends.of_whole(hold.since)
             case Kind.OWNED:
-                return self._causes.of_owned(hold.scope, hold.asked)
+                return self._hold_ends.of_owned(hold.scope, hold.asked)
         return Answer.NO
 
     # ------------------------------------------------------------ questions
@@ -284,35 +286,35 @@ class Holds:
         for key in _keys(entry):
             own = self._standing.get(key, [])
             if own and entry.at >= own[-1].until:
-                self._tell_over(own, entry.at, EXPIRED)
+                self._report_end(own, entry.at, EXPIRED)
                 own = []
             self._stand([*own, _placed(entry, key, asked, until, self._running)])
 
     def _end_of(self, entry: Hold) -> float | None:
         match _kind(entry, entry.scope, entry.owner or ""):
             case Kind.WHOLE:
-                return self._causes.end_of_whole(entry)
+                return self._hold_ends.end_of_whole(entry)
             case Kind.PARTITION:  # only pauses without a limit are handed over
                 return None
         return entry.until
 
     def _stand(self, own: list[Placed]) -> None:
         if len(own) > _AGAIN:
-            del own[1]  # the first one tells since when it stands
+            del own[1]  # the first one has the begin
         covering(own[-1].scope)  # one that cannot be read is an error at once
         self._standing[own[-1].key] = own
         self._forget(own[-1].scope)
-        self._tell_placed(own[-1])
+        self._on_placed(own[-1])
 
     def _end(self, key: Key, at: float, how: str) -> None:
         own = self._standing.pop(key)
         self._forget(own[-1].scope)
-        self._tell_over(own, at, how)
+        self._report_end(own, at, how)
 
-    def _tell_over(self, own: Sequence[Placed], at: float, how: str) -> None:
+    def _report_end(self, own: Sequence[Placed], at: float, how: str) -> None:
         is_expired = own[-1].until < at
         one = evolve(_since_first(own), how=EXPIRED if is_expired else how)
-        self._tell_ended(one, min(own[-1].until, at))
+        self._on_ended(one, min(own[-1].until, at))
 
     def _forget(self, scope: str) -> None:
         # Which holds cover which partition is found out again when it is asked for.

@@ -7,7 +7,8 @@ from typing import Any
 from attrs import evolve
 
 from safeconsumer.audit.case import Acknowledged, Case, Epoch, Group, Part, Reader
-from safeconsumer.audit.facts import Fact
+from safeconsumer.audit.entries import Unseen
+from safeconsumer.audit.facts import Fact, OpenSeek
 from safeconsumer.audit.findings import Address, Basis, Finding
 from safeconsumer.audit.process import Process
 from safeconsumer.audit.results import Result, Settings
@@ -221,12 +222,12 @@ def _unjudged(case: Case) -> Iterator[Unjudged]:
     if case.hidden_group:
         yield from ((check, case.hidden_group) for check in ("A2", "A4", "A6"))
     for name, part in case.parts.items():
-        if "unseen" in part.marks and part.is_working:
+        if Unseen in part.marks and part.is_working:
             yield (
                 "W4",
                 f"the journal of {name} lacks commits, as of a producer's transaction",
             )
-        if "seeking" in part.marks:
+        if OpenSeek in part.marks:
             why = f"{name} had records during a seek that never returned"
             yield from ((check, why) for check in ("A3", "A4", "A5"))
 

@@ -1,7 +1,7 @@
 """
-Writes what the judge saw as a trace, which ui.perfetto.dev and chrome://tracing open.
+Writes the facts as a trace, which ui.perfetto.dev and chrome://tracing open.
 
-It reads the facts that the rules read, so that trace and verdict cannot disagree.
+The trace reads the facts that the rules read, so that it cannot contradict a verdict.
 """
 
 import json
@@ -13,7 +13,7 @@ from attrs import evolve, frozen
 
 from safeconsumer.audit import facts
 from safeconsumer.audit.case import Epoch
-from safeconsumer.audit.facts import Came, Fact
+from safeconsumer.audit.facts import Delivered, Fact
 from safeconsumer.audit.findings import Address, Finding
 from safeconsumer.audit.judge import Judge
 from safeconsumer.audit.reading import covering
@@ -54,13 +54,13 @@ class Run:
     """
 
     member: str
-    came: Came
+    came: Delivered
     is_wrong: bool
 
 
 @frozen(kw_only=True)
 class Lane:
-    """What happened to one partition in one group; times are seconds since the epoch."""
+    """The history of one partition in one group; times are seconds since the epoch."""
 
     case: Address
     owned: Sequence[Slice]
@@ -79,8 +79,8 @@ class Collector:
 
     def __init__(self, settings: Settings) -> None:
         self._judge = Judge(settings, watch=self._see)
-        self._runs: dict[Address, list[tuple[str, Came]]] = {}
-        self._held: dict[tuple[str | None, str], list[facts.Held]] = {}
+        self._runs: dict[Address, list[tuple[str, Delivered]]] = {}
+        self._held: dict[tuple[str | None, str], list[facts.OwnHold]] = {}
         self._began, self._ended = math.inf, -math.inf
 
     def read(self, journal: Source) -> None:
@@ -94,9 +94,9 @@ class Collector:
 
     def _see(self, address: Address, member: str, fact: Fact) -> None:
         self._began, self._ended = min(self._began, fact.at), max(self._ended, fact.at)
-        if isinstance(fact, Came):
+        if isinstance(fact, Delivered):
             self._runs.setdefault(address, []).append((member, fact))
-        elif isinstance(fact, facts.Held):
+        elif isinstance(fact, facts.OwnHold):
             self._held.setdefault((address.group, member), []).append(fact)
 
     def lanes(self) -> list[Lane]:
@@ -168,13 +168,13 @@ def _bound(result: Result, epochs: Iterable[Epoch]) -> Iterator[Slice]:
 
 def _wrong(
     findings: Sequence[Finding], bound: Iterable[Slice]
-) -> Callable[[str, Came], bool]:
+) -> Callable[[str, Delivered], bool]:
     # G2 reports only the first delivery of an ownership.
     broken = {(one.member, one.entry) for one in findings if one.check == "A1"}
     names = {one.member for one in findings if one.check == "G2"}
     spans = [one for one in bound if one.member in names]
 
-    def is_wrong(member: str, run: Came) -> bool:
+    def is_wrong(member: str, run: Delivered) -> bool:
         return (member, run.n) in broken or any(
             one.member == member and one.start <= run.at <= one.end for one in spans
         )

@@ -1,9 +1,9 @@
 """
 Turns the journal of one process into facts, in one pass.
 
-Entries that name a partition go to its :class:`~safeconsumer.audit.place.Place`; calls,
-ownerships and holds go to the holds of the process, too. Nothing here knows another
-process.
+An entry that names a partition goes to the
+:class:`~safeconsumer.audit.partition.Partition` of that name; calls, ownerships and holds
+go to the holds of the process, too. Nothing here knows another process.
 """
 
 import math
@@ -14,7 +14,7 @@ from safeconsumer.audit import entries, facts
 from safeconsumer.audit.entries import Deliver, Entry, Other
 from safeconsumer.audit.findings import Address
 from safeconsumer.audit.holding import Holds, Placed
-from safeconsumer.audit.place import Place, Take
+from safeconsumer.audit.partition import Partition, Take
 from safeconsumer.audit.reading import (
     TopicPartition,
     covering,
@@ -22,6 +22,7 @@ from safeconsumer.audit.reading import (
     partition_of,
     tp_of,
 )
+from safeconsumer.audit.worker_records import WorkerRecords
 from safeconsumer.errors.base import JournalError
 from safeconsumer.journal.format import tp_text
 
@@ -37,7 +38,7 @@ class Process:
         group: its consumer group.
         takes: returns what takes the facts about a group, or about a partition; called
             once for each.
-        is_each: as of :class:`~safeconsumer.audit.place.Place`.
+        is_each: as of :class:`~safeconsumer.audit.partition.Partition`.
     """
 
     def __init__(
@@ -52,37 +53,37 @@ class Process:
         self._takes = takes
         self._is_each = is_each
         self._of_group = takes(Address(group))
-        self._places: dict[TopicPartition, Place] = {}
-        self._named: dict[str, Place] = {}
+        self._partitions: dict[TopicPartition, Partition] = {}
+        self._by_name: dict[str, Partition] = {}
         self._holds = Holds(self._was_placed, self._was_held)
-        self._marks: dict[str, tuple[int, float]] = {}
+        self._marks: dict[type[Entry], Entry] = {}
         self._last: Entry | Other | None = None
         self._takers = self._by_event()
 
-    def _by_event(self) -> Mapping[type, Callable[[Any], None]]:
+    def _by_event(self) -> Mapping[type, Callable[[Any], object]]:
         return {
             entries.Acked: self._wrote,
             entries.Assigned: self._owned,
-            entries.Begins: self._one(Place.begins),
+            entries.Begins: self._one(Partition.begins),
             entries.Call: self._called,
-            entries.Clock: self._clock,
+            entries.Clock: self._of_group,
             entries.Committed: self._answered,
-            entries.Completed: self._one(Place.completed),
-            Deliver: self._one(Place.deliver),
-            entries.Dropped: self._one(Place.dropped),
-            entries.Handle: self._one(Place.handles),
-            entries.Handled: self._one(Place.handled),
+            entries.Completed: self._records(WorkerRecords.completed),
+            Deliver: self._one(Partition.deliver),
+            entries.Dropped: self._one(Partition.dropped),
+            entries.Handle: self._one(Partition.handler_began),
+            entries.Handled: self._records(WorkerRecords.ended),
             entries.Hold: self._read,
             entries.Kept: self._wrote,
             entries.Lift: self._lifted,
-            entries.LogStart: self._one(Place.log_starts),
+            entries.LogStart: self._one(Partition.log_starts),
             entries.Lost: self._departed,
-            entries.Moved: self._one(Place.moved),
-            entries.Reset: self._one(Place.reset),
+            entries.Moved: self._one(Partition.moved),
+            entries.Reset: self._one(Partition.reset),
             entries.Return: self._returned,
             entries.Revoked: self._departed,
             entries.Running: self._holds.runs,
-            entries.Transactional: self._transactional,
+            entries.Transactional: self._one(Partition.mark),
             entries.Unseen: self._mark,
             entries.Working: self._mark,
         }
@@ -94,7 +95,7 @@ class Process:
         Raises:
             JournalError: an entry is broken, or names something that cannot be read.
         """
-        takers, named = self._takers, self._named
+        takers, named = self._takers, self._by_name
         entry: Entry | Other | None = self._last
         try:
             for entry in several:
@@ -107,7 +108,7 @@ class Process:
         finally:
             self._last = entry
 
-    def _take(self, take: Callable[[Any], None], entry: Entry | Other) -> None:
+    def _take(self, take: Callable[[Any], object], entry: Entry | Other) -> None:
         try:
             take(entry)
         except ValueError as error:
@@ -120,68 +121,61 @@ class Process:
         if entry is not None:
             for one in self._holds.placed:
                 self._was_held(one)
-            for place in self._places.values():
-                place.end(entry.n, entry.at)
-            self._of_group(facts.End(n=entry.n, at=entry.at))
+            for partition in self._partitions.values():
+                partition.end(entry.n, entry.at)
+            self._of_group(facts.JournalEnd(n=entry.n, at=entry.at))
 
     # ------------------------------------------------------------ of one partition
 
-    def _place(self, name: str) -> Place:
-        known = self._named.get(name)
+    def _partition(self, name: str) -> Partition:
+        known = self._by_name.get(name)
         if known is None:
             tp = partition_of(name)
             if tp_text(tp) != name:
                 message = f"{name[:300]!r} is no partition: write topic:number"
                 raise ValueError(message)
             take = self._takes(Address(self.group, *tp))
-            known = Place(tp, self._holds, take, is_each=self._is_each)
-            self._named[name] = self._places[tp] = known
-            for what, (n, at) in self._marks.items():
-                known.mark(what, n, at)
+            known = Partition(tp, self._holds, take, is_each=self._is_each)
+            self._by_name[name] = self._partitions[tp] = known
+            for mark in self._marks.values():
+                known.mark(mark)
         return known
 
-    def _one(self, follow: Callable[[Place, Any], None]) -> Callable[[Any], None]:
+    def _one(self, follow: Callable[[Partition, Any], None]) -> Callable[[Any], None]:
         def take(entry: Any) -> None:  # noqa: ANN401 - any entry with a partition
-            follow(self._place(entry.tp), entry)
+            follow(self._partition(entry.tp), entry)
 
         return take
 
+    def _records(
+        self, follow: Callable[[WorkerRecords, Any], None]
+    ) -> Callable[[Any], None]:
+        return self._one(lambda one, entry: follow(one.worker_records, entry))
+
     def _wrote(self, entry: entries.Acked | entries.Kept) -> None:
-        take = self._takes(Address(None, *tp_of(entry.tp)))
-        n, at, first = entry.n, entry.at, entry.first
-        if isinstance(entry, entries.Kept):
-            take(facts.Kept(n=n, at=at, first=first))
-        else:
-            take(facts.Acked(n=n, at=at, first=first, last=entry.last))
+        self._takes(Address(None, *tp_of(entry.tp)))(entry)
 
     # ------------------------------------------------------------ of several
 
     def _owned(self, entry: entries.Assigned) -> None:
         self._holds.gained(entry)
         for name in entry.partitions:
-            self._place(name).assigned(entry)
+            self._partition(name).assigned(entry)
 
     def _departed(self, entry: entries.Revoked | entries.Lost) -> None:
         self._holds.departed(entry)
         for name in entry.partitions:
-            self._place(name).departed(entry)
+            self._partition(name).departed(entry)
 
     def _answered(self, entry: entries.Committed) -> None:
         for name, offset in entry.offsets.items():
             found = None if offset is None else (offset, entry.notes.get(name, ""))
-            self._place(name).answered(found, entry.n)
+            self._partition(name).answered(found, entry.n)
 
     def _mark(self, entry: entries.Unseen | entries.Working) -> None:
-        self._marks[entry.event] = entry.n, entry.at
-        for place in self._places.values():
-            place.mark(entry.event, entry.n, entry.at)
-
-    def _transactional(self, entry: entries.Transactional) -> None:
-        self._place(entry.tp).mark(entry.event, entry.n, entry.at)
-
-    def _clock(self, entry: entries.Clock) -> None:
-        bounds = {"least": entry.least, "most": entry.most}
-        self._of_group(facts.Clock(n=entry.n, at=entry.at, **bounds))
+        self._marks[type(entry)] = entry
+        for partition in self._partitions.values():
+            partition.mark(entry)
 
     # ------------------------------------------------------------ calls
 
@@ -190,56 +184,48 @@ class Process:
             self._holds.called(entry)
         elif entry.op == "seek":
             for name in entry.offsets or ():
-                self._place(name).seeking(entry)
+                self._partition(name).seeking(entry)
         elif entry.op == "commit":
-            for place, offset in self._committed(entry):
-                place.committing(entry, offset)
+            for partition, offset in self._committed(entry):
+                partition.committing(entry, offset)
 
     def _returned(self, entry: entries.Return) -> None:
         if entry.op in _OF_HOLDS:
             self._holds.returned(entry)
         elif entry.op == "seek":
             for name, offset in (entry.offsets or {}).items():
-                self._place(name).sought(entry, offset)
+                self._partition(name).sought(entry, offset)
         elif entry.op == "commit":
-            for place, offset in self._committed(entry):
-                place.committed(entry, offset)
+            for partition, offset in self._committed(entry):
+                partition.committed(entry, offset)
 
-    def _committed(self, entry: entries.Call) -> Iterator[tuple[Place, int]]:
+    def _committed(self, entry: entries.Call) -> Iterator[tuple[Partition, int]]:
         for name, offset in (entry.offsets or {}).items():
-            place = self._place(name)
+            partition = self._partition(name)
             if offset is not None:
-                yield place, offset
+                yield partition, offset
 
     # ------------------------------------------------------------ holds
 
     def _read(self, entry: entries.Hold) -> None:
-        owner = entry.owner or ""
-        if ":" in owner:  # of the group or of operators
-            self._of_group(
-                facts.Read(
-                    n=entry.n,
-                    at=entry.at,
-                    scope=entry.scope,
-                    owner=owner,
-                    written=entry.written,
-                )
-            )
+        if ":" in (entry.owner or ""):  # of the group or of operators
+            self._of_group(entry)
         self._holds.reported(entry)
 
     def _lifted(self, entry: entries.Lift) -> None:
         self._holds.lifted(entry)
-        for place in self._covered(entry.scope):
-            place.lifted(entry)
+        for partition in self._covered(entry.scope):
+            partition.while_held.lifted(entry)
 
     def _was_placed(self, one: Placed) -> None:
-        if "working" in self._marks:
-            for place in self._covered(one.scope):
-                place.placed(one)
+        if entries.Working in self._marks:
+            for partition in self._covered(one.scope):
+                at_work = partition.worker_records.at_work()
+                partition.while_held.placed(one, at_work)
 
     def _was_held(self, one: Placed, until: float | None = None) -> None:
         self._of_group(
-            facts.Held(
+            facts.OwnHold(
                 n=one.number,
                 at=one.at,
                 scope=one.scope,
@@ -251,9 +237,9 @@ class Process:
             )
         )
 
-    def _covered(self, scope: str) -> Sequence[Place]:
+    def _covered(self, scope: str) -> Sequence[Partition]:
         if is_partition(scope):
-            place = self._places.get(partition_of(scope))
-            return () if place is None else (place,)
+            partition = self._partitions.get(partition_of(scope))
+            return () if partition is None else (partition,)
         covers = covering(scope)
-        return [place for tp, place in self._places.items() if covers(tp)]
+        return [partition for tp, partition in self._partitions.items() if covers(tp)]

@@ -75,7 +75,7 @@ def status_of(rows: Iterable[Row], *, is_complete: bool) -> int:
 
 
 def _is_proven(row: Row) -> bool:
-    # Of a stream there is no journal.
+    # A stream has no journal.
     return row.basis == Basis.ORDER.value or row.check == "S1"
 
 

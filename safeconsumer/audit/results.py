@@ -8,7 +8,7 @@ from attrs import field, frozen
 from safeconsumer.audit.clocks import BrokerTime
 from safeconsumer.audit.control import Control
 from safeconsumer.audit.findings import Address, Basis, Finding
-from safeconsumer.audit.group_bounds import Bounds
+from safeconsumer.audit.group_holds import Bounds
 
 CHECKS = (
     *("A1", "A2", "A3", "A4", "A5", "A6", "G2"),
@@ -43,7 +43,7 @@ class Settings:
 @frozen(kw_only=True)
 class Result:
     """
-    What was found about one case.
+    The findings about one case.
 
     Attributes:
         case: the consumer group and the partition.
@@ -66,5 +66,5 @@ class Result:
 
     @property
     def every(self) -> Iterator[Finding]:
-        """What was done again, too."""
+        """Yield all findings, also those that are only counted with the first."""
         return chain.from_iterable(one.each for one in self.findings)

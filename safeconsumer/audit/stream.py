@@ -114,8 +114,8 @@ class Part:
         raise JournalError(message)
 
     def _texts(self) -> Iterator[tuple[int, bytes]]:
-        # Whole lines, many at a time, with the number of the first; what stands behind
-        # the last end of a line is cut off.
+        # Yields whole lines, many at a time, with the number of the first; an unfinished
+        # last line is left out.
         number, rest = 1, b""
         try:
             with self._open() as file:

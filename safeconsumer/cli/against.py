@@ -67,7 +67,7 @@ def topic_journal(
         base: how to reach the broker.
         partitions: the partitions that journals name.
 
-    Nothing is made on the cluster: a topic that is gone stays gone.
+    Reading creates no topic: a deleted one stays deleted.
 
     Returns:
         The records; and which partitions do not exist, or are not shown to this user.
@@ -77,15 +77,15 @@ def topic_journal(
         KafkaError: the topics cannot be read.
     """
     with records.reader(base, isolation_level="read_committed") as consumer:
-        tps, troubles = _looked_up(consumer, partitions)
+        tps, troubles = _existing(consumer, partitions)
         return _read(consumer, tps), troubles
 
 
-def _looked_up(
+def _existing(
     consumer: Any,  # noqa: ANN401 - kafka-python is untyped
     partitions: Iterable[Named],
 ) -> tuple[list[TopicPartition], list[str]]:
-    # It lists all topics: asking for one by its name may create it.
+    # All topics are listed: asking for one by its name may create it.
     known = consumer.topics()
     there: list[TopicPartition] = []
     troubles: list[str] = []

@@ -264,7 +264,7 @@ def _opened(journals: Sequence[str], master: str | None) -> Iterator["Given"]:
         yield load(map(Path, journals))
         return
     # Only with --master: they take a while, and need an extra.
-    from safeconsumer.cli.sparking import session  # noqa: PLC0415
+    from safeconsumer.cli.spark_session import session  # noqa: PLC0415
     from safeconsumer.spark.auditing import SparkJournals  # noqa: PLC0415
 
     with (
@@ -291,7 +291,7 @@ def _rows(rows: Sequence[Row], *, is_complete: bool) -> str:
 
 def _said(verdict: _Verdict) -> list[str]:
     rows, said = verdict.rows, list[str]()
-    unjudged: dict[tuple[str, str], list[Row]] = {}
+    unjudged: dict[str, list[Row]] = {}
     violated: dict[str, list[int]] = {}
     for row in rows:
         counts = violated.setdefault(row.check, [])
@@ -304,14 +304,16 @@ def _said(verdict: _Verdict) -> list[str]:
             )
             said += map(printable, (line, *verdict.shown.get(row, ())))
         if row.unjudged:
-            unjudged.setdefault((row.check, row.unjudged), []).append(row)
+            unjudged.setdefault(row.unjudged, []).append(row)
     for check, counts in violated.items():
         if rest := counts[_MANY:]:
             parts = counted(len(rest), "more partition")
             said.append(f"{check}  {sum(rest):,} x in {parts} (--report has them all)")
-    for (check, why), (first, *others) in unjudged.items():
+    for why, several in unjudged.items():
+        checks = ", ".join(dict.fromkeys(row.check for row in several))
+        first, *others = dict.fromkeys(map(_case, several))
         more = f" and {len(others):,} more" if others else ""
-        line = f"{check}  {_case(first)}{more}  could not be judged: {why}"
+        line = f"{checks}  {first}{more}  could not be judged: {why}"
         said.append(printable(line))
     # What two groups read is judged twice.
     partitions = len({(row.group, row.topic, row.partition) for row in rows})

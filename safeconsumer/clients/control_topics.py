@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from safeconsumer.group.barrier import Offsets
-from safeconsumer.group.control_clients import Remade
+from safeconsumer.group.control_clients import RecreatedTopic
 
 # Seconds without knowing that everything was read, after which the topic counts as
 # unreachable; between two questions where it ends, and whether it was created again.
@@ -54,7 +54,9 @@ class Progress:
         """Whether it is known to be another topic, or to lack records."""
         return self._lost is not None
 
-    def begin(self, first: int, end: int, *, is_other: bool) -> tuple[Remade, ...]:
+    def begin(
+        self, first: int, end: int, *, is_other: bool
+    ) -> tuple[RecreatedTopic, ...]:
         """
         Begin where it was, or at the first record; return the topic if it was made again.
 
@@ -63,9 +65,9 @@ class Progress:
             end: where it ends.
             is_other: whether it is known to be another one than the one that was read.
         """
-        remade: tuple[Remade, ...] = ()
+        remade: tuple[RecreatedTopic, ...] = ()
         if is_other or end < self.at:
-            remade = (Remade(self._name, self.at, end),)
+            remade = (RecreatedTopic(self._name, self.at, end),)
             self.at = 0
         self.at, self._end = max(self.at, first), end
         self._waited, self._lost = 0.0, None

@@ -1,4 +1,4 @@
-"""Plays on a cluster of the user's, and removes from it what the demo made."""
+"""Plays on the user's cluster, and removes the demo's topics and groups from it."""
 
 import time
 from collections.abc import Iterator, Mapping
@@ -8,7 +8,7 @@ from typing import Any
 import kafka.errors as kafka_errors
 from kafka.admin import KafkaAdminClient
 
-from safeconsumer._kafka.fixes.unmade import made
+from safeconsumer._kafka.fixes.construction import constructed
 from safeconsumer.demo.stage import GROUP, RUN, TOPIC
 from safeconsumer.testing.existing import ExistingCluster
 
@@ -21,9 +21,9 @@ _GONE = {"OK", "GroupIdNotFoundError"}
 
 class UsersCluster(ExistingCluster):
     """
-    A cluster that asks for no login and no TLS.
+    The user's cluster, which must need no login and no TLS.
 
-    :meth:`tidy` removes the topics that were made, and the groups that belong to them.
+    :meth:`tidy` removes the topics that the demo created, and their groups.
     """
 
     def __init__(self, bootstrap: str) -> None:
@@ -32,11 +32,11 @@ class UsersCluster(ExistingCluster):
 
     def check(self) -> None:
         """
-        Ask whether the demo may create its topics; nothing is created.
+        Check that the demo may create its topics; create none.
 
         Raises:
-            KafkaTimeoutError: nobody answers within 4 s.
-            KafkaError: it may not; a child of ``kafka.errors`` says why.
+            KafkaTimeoutError: no broker answers within 4 s.
+            KafkaError: it may not; the class, from ``kafka.errors``, says why.
         """
         topic = {RUN: {"num_partitions": 1, "replication_factor": -1}}
         with self.admin() as admin:
@@ -46,7 +46,7 @@ class UsersCluster(ExistingCluster):
     def admin(self) -> Iterator[KafkaAdminClient]:
         """Lend an administration client; a broker answers within 4 s, or it raises."""
         patience = {"bootstrap_timeout_ms": _BOOTSTRAP_MS}
-        client = made(KafkaAdminClient, **self.client_config, **patience)
+        client = constructed(KafkaAdminClient, **self.client_config, **patience)
         try:
             yield client
         finally:
@@ -55,16 +55,16 @@ class UsersCluster(ExistingCluster):
     def create_topic(
         self, name: str, partitions: int = 4, settings: Mapping[str, str] | None = None
     ) -> None:
-        """Create a topic and remember it, even if no answer comes."""
+        """Create a topic, and remember it even if no answer comes."""
         self._topics.append(name)
         super().create_topic(name, partitions, settings)
 
     def tidy(self) -> str:
         """
-        Remove the topics that were made, and their groups.
+        Remove the topics that were created, and their groups.
 
         Returns:
-            A sentence about what was removed, or what is left.
+            A sentence about the removal, which names topics and groups that are left.
         """
         groups = [
             one.removesuffix(TOPIC) + GROUP
@@ -86,14 +86,14 @@ class UsersCluster(ExistingCluster):
             try:
                 admin.delete_topics([one])
             except kafka_errors.UnknownTopicOrPartitionError:
-                continue  # it was never made
+                continue  # it was never created
             except kafka_errors.KafkaError as error:
                 left.append(f"{one} ({type(error).__name__})")
         return left
 
 
 def _without_groups(admin: Any, groups: list[str]) -> list[str]:  # noqa: ANN401 - kafka-python's
-    """Delete them; return those that have members, or may not be deleted."""
+    """Delete groups; return those that have members, or may not be deleted."""
     deadline = time.monotonic() + _REMOVAL_SECONDS
     left = dict.fromkeys(groups, "")
     while left:

@@ -1,4 +1,4 @@
-"""A whole group is paused, and comes to a member that never knew of it."""
+"""A whole group is paused, and a member that joins later obeys the pause."""
 
 from safeconsumer.demo.pausing import READ_FIRST, RECORDS
 from safeconsumer.demo.stage import PARTITIONS, PATIENCE, Stage

@@ -1,9 +1,9 @@
-"""Partitions are paused by kafka-python's own calls, and then the group moves."""
+"""Partitions are paused by kafka-python's own calls, and then the group rebalances."""
 
 from safeconsumer.demo.stage import PARTITIONS, Program, Stage
 from safeconsumer.testing.ghost import is_settled
 
-# In each partition, before the pause and again after it; and how many are read first.
+# Records in each partition, before the pause and again after it; records read first.
 RECORDS = 50
 READ_FIRST = 60
 
@@ -22,25 +22,25 @@ def ticket_loop(stage: Stage) -> None:
     pause()
     stage.tally.paused()
     stage.produce(RECORDS)
-    # Twice: it leaks in the poll that gains partitions, if that goes on for long enough.
-    _move(stage, program)
-    _move(stage, program)
+    # Twice: the poll that gains partitions leaks, if it goes on for long enough.
+    _rebalance(stage, program)
+    _rebalance(stage, program)
     program.before_poll = lambda: None
     _resume(stage, program)
 
 
 def flag(stage: Stage) -> None:
-    """Pause what is assigned once, and resume once, as most programs with a flag do."""
+    """Pause the assignment once, and resume once, as most programs with a flag do."""
     program = _reading(stage)
     program.consumer.pause(*program.consumer.assignment())
     stage.tally.paused()
     stage.produce(RECORDS)
-    _move(stage, program)
+    _rebalance(stage, program)
     _resume(stage, program)
 
 
 def mid_batch(stage: Stage) -> None:
-    """Pause each partition after its first records, and resume them; nobody joins."""
+    """Pause each partition after its first records, and resume all; no member joins."""
     stage.produce(2 * RECORDS)
     program = stage.program()
     program.before_poll = lambda: program.consumer.pause(*stage.tally.begun)
@@ -82,7 +82,7 @@ def _reading(stage: Stage, **configs: int) -> Program:
     return program
 
 
-def _move(stage: Stage, program: Program) -> None:
+def _rebalance(stage: Stage, program: Program) -> None:
     ghost = stage.ghost(program)
     stage.say("paused; another member joins")
     ghost.join()

@@ -1,4 +1,4 @@
-"""Plays situations one after the other, each with all its clients side by side."""
+"""Plays situations one after the other, each with its clients side by side."""
 
 import queue
 import textwrap
@@ -22,12 +22,12 @@ Say = Callable[[str], object]
 @frozen(kw_only=True)
 class Result:
     """
-    How one client came through one situation.
+    The result of one client in one situation.
 
     Attributes:
-        situation: what was played.
-        client: who played.
-        counts: what became of the records, as far as it came.
+        situation: the situation that was played.
+        client: the client that played it.
+        counts: the counts of records when the play ended.
         seconds: how long it took.
         error: why it could not be played to its end, or None.
     """
@@ -40,7 +40,7 @@ class Result:
 
     @property
     def title(self) -> str:
-        """What the table calls the client."""
+        """The client's name in the table."""
         return self.situation.title(self.client)
 
     @property
@@ -60,7 +60,7 @@ class Result:
 
     @property
     def is_as_known(self) -> bool:
-        """Whether it is as promised for our client, or as known of the other."""
+        """Whether our client kept its promises, or the other failed as it is known to."""
         if self.client.is_ours:
             return not self.failures
         return self.situation.known in self.failures
@@ -68,9 +68,9 @@ class Result:
 
 def play_all(situations: Sequence[Situation], broker: Broker, say: Say) -> list[Result]:
     """
-    Play the situations; tell what happens in lines, on the caller's thread.
+    Play the situations; call ``say`` with lines about them, on the caller's thread.
 
-    However it ends, every consumer and every process is closed when it does.
+    When it ends, also by an exception, every consumer and every process is closed.
 
     Raises:
         KafkaTimeoutError: the user's cluster does not answer any more.
@@ -113,7 +113,7 @@ def _played(
     put: Say,
     cancelled: InterruptibleEvent,
 ) -> Result:
-    """Play once more what cannot be finished: a machine may stand still for seconds."""
+    """Play; play again if it ended early: a machine may stand still for seconds."""
 
     def say(step: str) -> None:
         put(f"{_INDENT}{situation.title(client):13}  {step}")

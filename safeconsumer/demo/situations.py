@@ -1,4 +1,4 @@
-"""Lists the situations, with what happens and where kafka-python is known to fail."""
+"""Lists the situations, each with its story and kafka-python's known failure."""
 
 from collections.abc import Callable
 
@@ -14,17 +14,17 @@ from safeconsumer.demo.worker import slow_handlers
 @frozen(kw_only=True)
 class Situation:
     """
-    Something that happens to consumers, the same for every client.
+    A situation that is the same for every client.
 
     Attributes:
         name: the situation's name.
-        story: what happens, in one or two sentences.
+        story: its events, in one or two sentences.
         play: plays it on a stage.
-        clients: who plays it.
-        stock: what plays for kafka-python, as the table has it.
-        known: how that is known to fail.
-        is_counted: whether kafka-python has a call for what is asked of it; else its
-            failure is one of the program around it.
+        clients: the clients that play it.
+        stock: the name in the table of the program on kafka-python.
+        known: the known failure of that program.
+        is_counted: whether kafka-python has a call for the situation; else the program
+            around it fails, not kafka-python.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Situation:
     is_counted: bool = True
 
     def title(self, client: Client) -> str:
-        """Return what the table calls a client."""
+        """Return a client's name in the table."""
         return client.title if client.is_ours else self.stock
 
 

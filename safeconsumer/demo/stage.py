@@ -20,14 +20,14 @@ from safeconsumer.testing.existing import ExistingCluster
 from safeconsumer.testing.ghost import Ghost
 from safeconsumer.testing.polling import poll_until
 
-# The names of topics and groups begin with it, so that whoever finds one that was left
-# on a cluster knows where it came from.
+# The names of topics and groups begin with it, so that one that is left on a cluster
+# can be recognized.
 RUN = f"safeconsumer-demo-{uuid.uuid4().hex[:6]}"
 TOPIC, GROUP = "-orders", "-group"
 PARTITIONS = 4
 
-# Longest wait for anything a broker or a group does by itself; a rebalance takes 1 to
-# 3 s on the brokers used here, an eviction one session timeout more.
+# Longest wait for a broker or a group; a rebalance takes 1 to 3 s on the brokers used
+# here, an eviction one session timeout more.
 PATIENCE = 30.0
 # A resumed partition delivers within fetch.max.wait.ms (500), a round trip and a poll.
 SILENCE = 2.0
@@ -35,9 +35,9 @@ SILENCE = 2.0
 # may wait 3 s for more members of a new group (group.initial.rebalance.delay.ms). It
 # returns with the first records.
 _JOIN_MS = 5000
-# Few, so that a pause comes in the middle of what was fetched.
+# Few, so that a pause comes in the middle of a fetched batch.
 _AT_ONCE = 10
-# What is produced at once to a partition is one batch there, and one fetch later.
+# The records that are produced together to a partition are one batch, and one fetch.
 _ONE_BATCH = {"linger_ms": 20, "batch_size": 1 << 20}
 
 
@@ -70,16 +70,16 @@ class CancelledError(Exception):
 @frozen(kw_only=True)
 class Stage:
     """
-    What one client has in one situation; made by :func:`staged`.
+    A client's topic, group and referee in one situation; made by :func:`staged`.
 
     Attributes:
         client: the client that plays.
-        broker: where it plays.
+        broker: the broker on which it plays.
         topic: its own topic, of four partitions.
         group: its own group.
         tally: the referee.
-        say: tells what happens now.
-        cancelled: set from outside to make it stop at its next poll.
+        say: prints a line about the play.
+        cancelled: set by another thread to make it stop at its next poll.
         clients: makes its consumers and producers, and closes them at the end.
     """
 
@@ -117,12 +117,12 @@ class Stage:
         return Ghost(consumer, [self.topic], [program], PATIENCE)
 
     def check(self) -> None:
-        """Raise :class:`CancelledError` if it was asked to stop."""
+        """Raise :class:`CancelledError` if the demo was cancelled."""
         if self.cancelled.is_set():
             raise CancelledError
 
     def rest(self, seconds: float) -> None:
-        """Do nothing for a while, as a busy program."""
+        """Wait without polling, as a busy program does."""
         self.cancelled.wait(seconds)
         self.check()
 
@@ -135,7 +135,7 @@ def staged(
     say: Callable[[str], object],
     cancelled: InterruptibleEvent,
 ) -> Iterator[Stage]:
-    """Lend a stage of its own to one client, and close everything afterwards."""
+    """Make a stage for one client, and close its clients afterwards."""
     name = f"{RUN}-{next(_NUMBERS)}"
     clients = Clients(broker)
     broker.create_topic(name + TOPIC, PARTITIONS)
@@ -157,11 +157,11 @@ def staged(
 
 class Program:
     """
-    A program that polls, commits what came, and has every delivery judged.
+    A program that polls and commits, and whose deliveries are judged.
 
     Attributes:
         consumer: its consumer.
-        before_poll: what it does before each poll.
+        before_poll: called before each poll.
     """
 
     def __init__(self, stage: Stage, consumer: Any) -> None:  # noqa: ANN401 - either client
@@ -171,7 +171,7 @@ class Program:
         self._at_once: int | None = None
 
     def poll(self, timeout_ms: int) -> dict[TopicPartition, list[Any]]:
-        """Take one turn, as :func:`poll_until` and :class:`Ghost` ask for."""
+        """Poll once; :func:`poll_until` and :class:`Ghost` call it."""
         self._stage.check()
         self.before_poll()
         if not self._stage.client.is_ours and not self.consumer.assignment():
@@ -189,20 +189,20 @@ class Program:
         return batches
 
     def _commit(self, offsets: dict[TopicPartition, int]) -> None:
-        # In a rebalance it is refused, and the next owner reads these records again.
+        # A commit in a rebalance is refused, and the next owner reads the records again.
         with suppress(kafka_errors.KafkaError):
             self.consumer.commit(timeout_ms=1000)
             self._stage.tally.committed(offsets)
 
     def assignment(self) -> set[TopicPartition]:
-        """Return what is assigned here, by the consumer's own account."""
+        """Return the consumer's own assignment."""
         return set(self.consumer.assignment())
 
     def group_metadata(self) -> Any:  # noqa: ANN401 - kafka-python's
-        """Return its membership."""
+        """Return the consumer's membership."""
         return self.consumer.group_metadata()
 
-    # ------------------------------------------------------------ what it waits for
+    # ------------------------------------------------------------ waits
 
     def until(self, condition: Callable[[], object], what: str) -> None:
         """Poll until the condition holds."""
@@ -232,7 +232,7 @@ class Program:
         return len(self.assignment()) == partitions
 
     def linger(self) -> None:
-        """Poll until nothing has come for a while, so that a leak is whole."""
+        """Poll until no record has come for a while, so that all leaks are counted."""
         self._until_silence(SILENCE / 2, lambda: False)
 
     def drain(self) -> None:

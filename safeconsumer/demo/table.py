@@ -1,4 +1,4 @@
-"""Formats the results as one table and one sentence, and says what they mean."""
+"""Formats the results as a table and a sentence, and judges them."""
 
 from collections.abc import Iterator, Sequence
 from enum import Enum, auto
@@ -10,7 +10,7 @@ _HEAD = "situation       client        records paused wanted  lost twice  sec re
 _LEGEND = (
     "records = delivered while paused + when wanted + lost; twice: though committed"
 )
-# What explains a loss, by whether kafka-python has a call for the situation.
+# Explanations of losses, by whether kafka-python has a call for the situation.
 _LOSSES = {
     True: "lost: a partition that kafka-python pauses in mid-batch may deliver no more",
     False: "lost by a thread pool: its killed process had committed before the work",
@@ -18,7 +18,7 @@ _LOSSES = {
 
 
 class Verdict(Enum):
-    """What the results mean; the worst of them decides."""
+    """The verdict on all results; the worst of them decides."""
 
     AS_KNOWN = auto()
     NOT_SHOWN = auto()
@@ -52,31 +52,31 @@ def table(results: Sequence[Result]) -> Iterator[str]:
     yield _LEGEND
     losers = [one for one in results if Failure.LOST in one.failures]
     kinds = {one.situation.is_counted for one in losers if not one.client.is_ours}
-    yield from (said for is_counted, said in _LOSSES.items() if is_counted in kinds)
+    yield from (text for is_counted, text in _LOSSES.items() if is_counted in kinds)
     for one in results:
         if one.error:
             yield f"{one.situation.name}, {one.title}: {one.error}"
 
 
 def sentence(results: Sequence[Result]) -> str:
-    """Summarise the results; only what kafka-python has a call for counts against it."""
+    """Summarise the results; kafka-python's count only where it has a call."""
     ours = [one for one in results if one.client.is_ours]
     counted = [
         one for one in results if one.situation.is_counted and not one.client.is_ours
     ]
     many = "" if len(ours) == 1 else "s"
-    said = (
+    text = (
         f"SafeConsumer leaked {_leaked(ours):,}, lost {_lost(ours):,} and duplicated "
         f"{_twice(ours):,} records in {len(ours)} situation{many}"
     )
     if counted:
         failed = sum(bool(one.failures) for one in counted)
-        said += (
+        text += (
             f"; KafkaConsumer failed in {failed} of {len(counted)}: it delivered "
             f"{_leaked(counted):,} records while paused and never delivered "
             f"{_lost(counted):,}"
         )
-    return said + _RESERVATIONS[verdict(results)] + "."
+    return text + _RESERVATIONS[verdict(results)] + "."
 
 
 _RESERVATIONS = {

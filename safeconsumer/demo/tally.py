@@ -1,4 +1,4 @@
-"""Counts what became of each record: delivered while paused, when wanted, or never."""
+"""Counts records by their delivery: while paused, when wanted, or never."""
 
 import threading
 import time
@@ -21,14 +21,14 @@ class Failure(StrEnum):
 @frozen(kw_only=True)
 class Counts:
     """
-    What became of the records: ``produced = while_paused + when_wanted + lost``.
+    Counts of records: ``produced = while_paused + when_wanted + lost``.
 
     Attributes:
         produced: records that the broker acknowledged.
         while_paused: delivered first while the program wanted everything paused.
         when_wanted: delivered first at another time.
         lost: never delivered.
-        twice: deliveries of what had been delivered and committed before.
+        twice: repeated deliveries of committed records.
     """
 
     produced: int
@@ -40,7 +40,7 @@ class Counts:
 
 class Tally:
     """
-    Judges deliveries by what the program asked for, never by what a client claims.
+    Judges deliveries by the program's calls, never by the client's own account.
 
     Thread rules: every method may be called by any thread.
     """
@@ -52,7 +52,7 @@ class Tally:
         self._committed: dict[TopicPartition, int] = {}
         self._twice = 0
         self._is_paused = False
-        self._heard_at = 0.0
+        self._delivered_at = 0.0
 
     def produced(self, tp: TopicPartition, offset: int) -> None:
         """Note a record that the broker acknowledged."""
@@ -60,24 +60,24 @@ class Tally:
             self._produced.add((tp, offset))
 
     def paused(self) -> None:
-        """Judge deliveries as those of a program that wants nothing from now on."""
+        """Note that the program wants no record from now on."""
         with self._lock:
             self._is_paused = True
 
     def resumed(self) -> None:
-        """Judge deliveries as those of a program that wants everything."""
+        """Note that the program wants all records again."""
         with self._lock:
             self._is_paused = False
 
     def committed(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Note offsets that the broker has: nothing below them may come again."""
+        """Note committed offsets: no record below them may come again."""
         with self._lock:
             self._committed.update(offsets)
 
     def delivered(self, tp: TopicPartition, offset: int) -> None:
         """Judge one delivery."""
         with self._lock:
-            self._heard_at = time.monotonic()
+            self._delivered_at = time.monotonic()
             if (tp, offset) not in self._first:
                 self._first[tp, offset] = self._is_paused
             elif offset < self._committed.get(tp, 0):
@@ -97,17 +97,17 @@ class Tally:
 
     @property
     def missing(self) -> int:
-        """How many produced records nobody was given so far."""
+        """How many produced records were not delivered so far."""
         with self._lock:
             return len(self._produced - self._first.keys())
 
     def silence(self, since: float) -> float:
         """Return the seconds since the last delivery, or since then if that is later."""
         with self._lock:
-            return time.monotonic() - max(since, self._heard_at)
+            return time.monotonic() - max(since, self._delivered_at)
 
     def counts(self) -> Counts:
-        """Return what became of all records so far."""
+        """Return the counts of all records so far."""
         with self._lock:
             found = Counter(self._first.get(one) for one in self._produced)
             return Counts(

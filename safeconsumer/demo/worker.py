@@ -20,7 +20,7 @@ _PROGRAM = "safeconsumer.demo.worker_program"
 
 
 def slow_handlers(stage: Stage) -> None:
-    """Count what a handler has finished as delivered."""
+    """Kill a program in the middle; a record is delivered when its handler has ended."""
     stage.produce(_RECORDS)
     stage.say("8 handlers of 50 ms each are at work")
     tally = stage.tally
@@ -45,7 +45,7 @@ class _Process:
     """A program in a process of its own, which is killed at the end of the block."""
 
     def __init__(self, stage: Stage) -> None:
-        told = {
+        options = {
             "is_ours": stage.client.is_ours,
             "topic": stage.topic,
             "config": {
@@ -58,7 +58,7 @@ class _Process:
         self._stage = stage
         self._ready_at = math.inf
         self._process = subprocess.Popen(  # noqa: S603 - our own module
-            [sys.executable, "-m", _PROGRAM, json.dumps(told)],
+            [sys.executable, "-m", _PROGRAM, json.dumps(options)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

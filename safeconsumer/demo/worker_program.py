@@ -26,11 +26,11 @@ _COMMIT_MS = 100
 
 
 def main() -> None:
-    """Work in the way the first argument says."""
-    told: dict[str, Any] = json.loads(sys.argv[1])
+    """Work with the client and the settings of the first argument."""
+    options: dict[str, Any] = json.loads(sys.argv[1])
     threading.Thread(target=_end_with_stdin, daemon=True).start()
-    run = _worker if told["is_ours"] else _pool
-    run(told["topic"], told["config"])
+    run = _worker if options["is_ours"] else _pool
+    run(options["topic"], options["config"])
 
 
 def _end_with_stdin() -> None:
@@ -38,22 +38,22 @@ def _end_with_stdin() -> None:
     os._exit(0)
 
 
-def _tell(line: str) -> None:
+def _write_line(line: str) -> None:
     os.write(1, line.encode() + b"\n")
 
 
 class _Ready(ConsumerRebalanceListener):  # type: ignore[misc] # kafka-python ships no type information
     def on_partitions_assigned(self, assigned: object) -> None:
         if assigned:
-            _tell("ready")
+            _write_line("ready")
 
     def on_partitions_revoked(self, revoked: object) -> None:
-        """Nothing to do."""
+        """Do nothing."""
 
 
 def _handle(record: Any, _context: Any = None) -> None:  # noqa: ANN401 - upstream's
     time.sleep(_SECONDS)
-    _tell(f"{record.partition} {record.offset}")
+    _write_line(f"{record.partition} {record.offset}")
 
 
 def _pool(topic: str, config: dict[str, Any]) -> None:
@@ -62,7 +62,7 @@ def _pool(topic: str, config: dict[str, Any]) -> None:
     consumer.subscribe([topic], listener=_Ready())
     pool = ThreadPoolExecutor(_THREADS)
     while True:
-        # Before that, longer than a join: this client forgets one that outlasts its poll.
+        # A first poll must outlast the join: this client forgets one that does not end.
         batches = consumer.poll(100 if consumer.assignment() else 5000)
         for records in batches.values():
             for record in records:

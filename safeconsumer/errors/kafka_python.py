@@ -41,7 +41,7 @@ class ConcurrentPollError(SafeConsumerError, IllegalStateError):
 
 class ForkedConsumerError(SafeConsumerError, IllegalStateError):
     """
-    A child process polled, iterated or closed a consumer of its parent.
+    A child process polled, iterated or closed a consumer of its parent, or ran its worker.
 
     Make the consumer in the process that uses it: the consumer's threads are not in the
     child. Other calls are not refused there, and one that needs the network never

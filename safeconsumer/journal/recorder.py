@@ -86,12 +86,12 @@ class Recorder:
         self._moves = {"moves": True} if hands_over else {}
         self._ids = itertools.count(1)
         self._came = Deliveries(self.writer)
-        # Where records begin that were written as delivered and come again.
+        # The first offsets of records that were written as delivered and come again.
         self._again: dict[TopicPartition, int] = {}
         self._seeking: dict[int, dict[str, int | None]] = {}  # calls under way
-        # What, and the number of the newest entry beside which it proves nothing new.
+        # The last commit, and the newest entry with which a repetition proves nothing new.
         self._committed: tuple[object, int] = (None, 0)
-        # What the broker answered in the present ownerships.
+        # The broker's answers in the present ownerships.
         self._answers: dict[TopicPartition, OffsetAndMetadata | None] = {}
         # Positions that were out of range, until a broker says where the log begins.
         self._out_of_range: dict[TopicPartition, int] = {}
@@ -230,10 +230,10 @@ class Recorder:
 
     def _called(self, op: str, fields: Mapping[str, object]) -> Callable[..., None]:
         call = {"op": op, "id": next(self._ids), **fields}
-        self.tell("call", call)
+        self.write("call", call)
 
         def answer(*, is_done: bool) -> None:
-            self.tell("return", call if is_done else {**call, "ok": False})
+            self.write("return", call if is_done else {**call, "ok": False})
 
         return answer
 
@@ -257,7 +257,7 @@ class Recorder:
             fields["until"] = self.writer.now() + for_
         with self.calling("pause", fields):
             yield
-            self.tell_running()
+            self.write_running()
 
     def resuming(
         self, scopes: Iterable[Scope], owner: str
@@ -276,7 +276,7 @@ class Recorder:
         """
         Write a ``seek``; None: to the first record of a partition, or the next.
 
-        Of seeks that overlap nobody knows which was last: they are written as of None.
+        The last of several overlapping seeks is unknown: each is written as of None.
 
         Raises:
             JournalError: as :meth:`calling`.
@@ -336,7 +336,7 @@ class Recorder:
 
     @staticmethod
     def is_note(metadata: str) -> bool:
-        """Tell whether the metadata of a commit name a journal, this one or another."""
+        """Return whether the metadata of a commit name a journal, this one or another."""
         return metadata.startswith(NOTE)
 
     @property
@@ -363,7 +363,7 @@ class Recorder:
             offsets = {name: one and one.offset for name, one in new.items()}
             notes = {name: one.metadata for name, one in new.items() if one}
             notes = {name: note for name, note in notes.items() if note}
-            self._tell_quietly("committed", {"offsets": offsets, "notes": notes})
+            self._write_quietly("committed", {"offsets": offsets, "notes": notes})
 
     def clock(self, at: float, sent: float, received: float) -> None:
         """
@@ -383,12 +383,12 @@ class Recorder:
             return
         self._clock = now, least, most
         bounds = {"least": round(least, 6), "most": round(most, 6)}
-        self._quietly(lambda: self._tell_clock(bounds))
+        self._quietly(lambda: self._write_clock(bounds))
 
-    def _tell_clock(self, bounds: Mapping[str, object]) -> None:
+    def _write_clock(self, bounds: Mapping[str, object]) -> None:
         # A commit that was the newest entry before stays left out if it is repeated.
         (committed, newest), before = self._committed, self.writer.number
-        self.tell("clock", bounds)
+        self.write("clock", bounds)
         if newest == before and self.writer.number == before + 1:
             self._committed = committed, before + 1
 
@@ -398,22 +398,22 @@ class Recorder:
             return
         if not before < offset <= now:
             return
-        self.tell("moved", {"tp": tp_text(tp), "from": before, "next": offset})
+        self.write("moved", {"tp": tp_text(tp), "from": before, "next": offset})
         self._came.begins_at(tp, offset)
 
     def transactional(self, tp: TopicPartition) -> None:
         """Write, once in an ownership, that a batch of a transaction was read."""
         if tp not in self._transactional:
             self._transactional.add(tp)
-            self._tell_quietly("transactional", {"tp": tp_text(tp)})
+            self._write_quietly("transactional", {"tp": tp_text(tp)})
 
     def unseen(self) -> None:
         """Write, once, that commits may be made from now on that this cannot see."""
         if not self._is_blind:
             self._is_blind = True
-            self._tell_quietly("unseen", {})
+            self._write_quietly("unseen", {})
 
-    def tell(self, event: str, fields: Mapping[str, object]) -> None:
+    def write(self, event: str, fields: Mapping[str, object]) -> None:
         """
         Write one entry; nothing once this has ended.
 
@@ -444,10 +444,10 @@ class Recorder:
         Raises:
             JournalError: it could not be written.
         """
-        self.tell("working", {"order": order})
+        self.write("working", {"order": order})
         self.writer.running = self._running = running
 
-    def tell_running(self) -> None:
+    def write_running(self) -> None:
         """
         Write the records that handlers are working on; nothing once this has ended.
 
@@ -466,7 +466,7 @@ class Recorder:
         if before < offset:
             self._out_of_range[tp] = before
         self._came.begins_at(tp, offset)
-        self._tell_quietly("begins", {"tp": tp_text(tp), "offset": offset})
+        self._write_quietly("begins", {"tp": tp_text(tp), "offset": offset})
 
     def log_starts_at(self, tp: TopicPartition, first: int, asked: int) -> None:
         """
@@ -479,13 +479,13 @@ class Recorder:
         """
         if self._out_of_range.get(tp, asked) != asked and first >= 0:
             del self._out_of_range[tp]
-            self._tell_quietly("log_start", {"tp": tp_text(tp), "first": first})
+            self._write_quietly("log_start", {"tp": tp_text(tp), "first": first})
 
     def reset(self, tp: TopicPartition, offset: int, owner: str) -> None:
         """Write that an ownership begins where an operator moves the partition."""
         self._came.begins_at(tp, offset)
-        told = {"tp": tp_text(tp), "offset": offset, "owner": owner}
-        self._tell_quietly("reset", told)
+        fields = {"tp": tp_text(tp), "offset": offset, "owner": owner}
+        self._write_quietly("reset", fields)
 
     def reassigned(self, change: Reassignment) -> None:
         """Write that an ownership begins or ends, at that moment."""
@@ -501,13 +501,13 @@ class Recorder:
         departed = {"partitions": _names(change.departed), "generation": generation}
         gained = {"partitions": _names(change.gained), "generation": generation}
         if change.departed:
-            self._tell_quietly("lost" if lost else "revoked", departed)
+            self._write_quietly("lost" if lost else "revoked", departed)
         if change.gained:
             topics = {topic for topic, _ in change.gained}
             ids = {} if member is None else member.topic_ids(topics)
             where = None if member is None else member.cluster_id()
-            told = {**gained, "topics": ids, "cluster": where}
-            self._tell_quietly("assigned", told)
+            fields = {**gained, "topics": ids, "cluster": where}
+            self._write_quietly("assigned", fields)
 
     @essential
     def hook(self, event: events.Event) -> None:
@@ -520,14 +520,14 @@ class Recorder:
         """
         if isinstance(event, events.HoldsPlaced):
             for hold in filter(_is_elsewhere, event.holds):
-                self._quietly(self.tell_running)
-                self._tell_quietly("hold", {**_named(hold), **self._times_of(hold)})
+                self._quietly(self.write_running)
+                self._write_quietly("hold", {**_named(hold), **self._times_of(hold)})
         elif isinstance(event, _ENDS):
             since = self.writer.time_of(event.at)
             for hold in event.holds:
                 if _is_unasked(event, hold):
                     how = {"since": since, "why": _why_over(event, hold)}
-                    self._tell_quietly("lift", {**_named(hold), **how})
+                    self._write_quietly("lift", {**_named(hold), **how})
 
     def _times_of(self, hold: Hold) -> dict[str, object]:
         if hold.record is not None:
@@ -538,8 +538,8 @@ class Recorder:
             return {"since": since}
         return {"since": since, "until": since + hold.expires_at - hold.placed_at}
 
-    def _tell_quietly(self, event: str, fields: Mapping[str, object]) -> None:
-        self._quietly(lambda: self.tell(event, fields))
+    def _write_quietly(self, event: str, fields: Mapping[str, object]) -> None:
+        self._quietly(lambda: self.write(event, fields))
 
     def _quietly(self, write: Callable[[], object]) -> None:
         # An error would do harm here, under upstream's lock or in a hook. The entry

@@ -24,7 +24,7 @@ from typing import NamedTuple
 from safeconsumer.errors.base import JournalError
 from safeconsumer.journal.format import VERSION, tp_text
 
-_LOOKS = 10
+_CLOCK_READINGS = 10
 
 PART_BYTES = 256 << 20
 
@@ -37,8 +37,8 @@ class JournalWriter:
     """
     Writes one member's journal into a folder; a forked child writes a separate one.
 
-    It is for one consumer at a time: members of one process each need a writer, and
-    get one if each is given the folder.
+    One consumer at a time may use it: members of one process each need a writer, and get
+    one if each is given the folder.
 
     When a call returns, the operating system has the entry: it survives the death of
     the process, but not that of the machine.
@@ -321,7 +321,7 @@ class _Part(NamedTuple):
 
 
 class _End(NamedTuple):
-    # Where a journal ends: its last part, that part's size, and the last entry.
+    # The end of a journal: its last part, that part's size, and the last entry.
     part: _Part
     number: int
     size: int
@@ -340,7 +340,7 @@ def _cut(end: _End) -> None:
 
 
 def _created(path: Path, head: Mapping[str, object]) -> tuple[int, int]:
-    # It gets its name once its head is written, and if it fails nothing is left of it.
+    # The file gets its name once its head is written; after a failure no file is left.
     flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
     unfinished = path.with_suffix(".unfinished")
     unfinished.unlink(missing_ok=True)
@@ -383,11 +383,11 @@ def _checked(name: str, limit: float | None) -> float | None:
 def _offset(clock: Callable[[], float], wall: Callable[[], float]) -> float:
     # On a busy machine a process may have to wait between reading two clocks, and its
     # journal would differ from others by that time: the closest of several counts.
-    looks = []
-    for _ in range(_LOOKS):
+    readings = []
+    for _ in range(_CLOCK_READINGS):
         before, at, after = clock(), wall(), clock()
-        looks.append((after - before, at - (before + after) / 2))
-    return min(looks)[1]
+        readings.append((after - before, at - (before + after) / 2))
+    return min(readings)[1]
 
 
 _alive: "weakref.WeakSet[JournalWriter]" = weakref.WeakSet()

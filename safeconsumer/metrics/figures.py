@@ -20,7 +20,7 @@ One number, or one for each value of a label or of two; None: no value now.
 
 @runtime_checkable
 class OtherMember(Protocol):
-    """What the consumers of ``safeconsumer.clients`` have for metrics; any thread."""
+    """The view of a consumer of ``safeconsumer.clients`` for metrics; any thread."""
 
     ledger: PauseLedger
     client_id: str | None
@@ -39,8 +39,8 @@ class Figures:
     """
     Reads a consumer's values for the table of metrics.
 
-    It takes no lock and changes nothing. It reads what was applied last, so a hold that
-    has expired counts until the consumer next checks.
+    Reading takes no lock and changes nothing. Figures show the state that was applied
+    last, so an expired hold counts until the consumer next checks.
 
     Thread rules: any thread, also during ``poll`` and after ``close``.
 
@@ -84,7 +84,7 @@ class Figures:
         return None if polling is None else polling.polled_at()
 
     def _caught_up(self) -> float | None:
-        # It stopped reading on purpose, or was dropped: that is no outage.
+        # A consumer that stopped reading on purpose, or was dropped, is no outage.
         if getattr(self._consumer(), "_closed", True):
             return None
         return float(bool(self._is_control_ready()))
@@ -96,7 +96,7 @@ class Figures:
         return sum(self._ledger.dispatcher.failures.values())
 
     def _holds(self) -> dict[str, float]:
-        # There may be ten thousand holds, of few owners.
+        # Ten thousand holds may have few owners.
         by_kind: dict[str, float] = dict.fromkeys(KINDS, 0)
         for owner, count in Counter(hold.owner for hold in self._view().holds).items():
             by_kind[kind_of(owner)] += count
@@ -115,7 +115,7 @@ class OtherFigures(Figures):
         self._member, self._ledger = member, member.ledger
 
     def read(self, name: str) -> Value:
-        """Return the value of a metric; None if its library does not tell it."""
+        """Return the value of a metric; None if its library hides it."""
         return None if name in _KAFKA_PYTHONS else super().read(name)
 
     def _is_control_ready(self) -> bool | None:

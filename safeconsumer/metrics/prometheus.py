@@ -280,7 +280,7 @@ def answers_of(collector: Base) -> Callable[[str], tuple[str, bytes]]:
     """
     Return a function that answers scrapes.
 
-    It takes the ``Accept`` header, and returns the content type and the text.
+    The function takes the ``Accept`` header, and returns the content type and the text.
     """
     registry = CollectorRegistry()
     registry.register(collector)

@@ -3,8 +3,8 @@
 from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
-from safeconsumer.group.control_clients import Remade
-from safeconsumer.group.fold import Written
+from safeconsumer.group.control_clients import RecreatedTopic
+from safeconsumer.group.fold import RawRecord
 from safeconsumer.group.topics import Facts
 from safeconsumer.holds.scope import TopicPartition
 from safeconsumer.spark.offsets import Offsets
@@ -39,7 +39,7 @@ class HoldsTopic(Protocol):
             until: the end of its patience on the monotonic clock, here and below.
         """
 
-    def begin(self, until: float) -> Remade | None:
+    def begin(self, until: float) -> RecreatedTopic | None:
         """
         Ask where the topic ends now, to read up to there.
 
@@ -47,7 +47,7 @@ class HoldsTopic(Protocol):
             The topic, if it was created again or cut: it is read from its beginning.
         """
 
-    def read(self, until: float) -> Sequence[Written]:
+    def read(self, until: float) -> Sequence[RawRecord]:
         """Return the next records, once they have come; it may return none."""
 
     def reason(self, error: BaseException) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 
 from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.errors.base import SparkSettingError
+from safeconsumer.holds.explain import counted
 from safeconsumer.holds.scope import TopicPartition
 from safeconsumer.spark.clients import Cluster
 from safeconsumer.spark.offsets import Offsets
@@ -129,7 +130,9 @@ def require_own(group: str, members: int, notes: Mapping[TopicPartition, str]) -
     others = [one for one in notes.values() if not one.startswith(MARK)]
     if not members and not others:
         return
-    has = f"has {members} members" if members else "has offsets that others committed"
+    has = "has offsets that others committed"
+    if members:
+        has = f"has {counted(members, 'member')}"
     message = (
         f"commitGroup: group {group} {has}; name a group that only this stream commits "
         "to, for example the query's name with -progress behind it"

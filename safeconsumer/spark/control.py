@@ -128,8 +128,8 @@ class ControlFollower:
             self._check(until, is_due=self._reader.connect())
             remade = self._reader.begin(until)
             if remade is not None:
-                self._state.begin_again()
-                self._alarms.made_again(remade)
+                self._state.topic_recreated()
+                self._alarms.recreated(remade)
             self._read_to_end(until)
         except BaseException:
             self._reader.close()

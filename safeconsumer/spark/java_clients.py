@@ -17,8 +17,8 @@ from uuid import uuid4
 
 from safeconsumer.errors.base import ClientPropertyError
 from safeconsumer.group import topics as topic_facts
-from safeconsumer.group.control_clients import Remade
-from safeconsumer.group.fold import Written
+from safeconsumer.group.control_clients import RecreatedTopic
+from safeconsumer.group.fold import RawRecord
 from safeconsumer.holds.scope import TopicPartition
 from safeconsumer.spark import platforms
 from safeconsumer.spark.offsets import Offsets
@@ -264,7 +264,7 @@ class JavaHoldsTopic:
         partitions = self._described(until).partitions().size()
         return topic_facts.Facts(self._name, partitions, self._settings(until))
 
-    def begin(self, until: float) -> Remade | None:
+    def begin(self, until: float) -> RecreatedTopic | None:
         """Ask where the topic ends now; return it if it was created again, or cut."""
         asked = self._admin.listOffsets(self._to_end).partitionResult(self._partition)
         self._end = int(self._clients.result(asked, until).offset())
@@ -282,15 +282,15 @@ class JavaHoldsTopic:
             self._is_placed = True
         return remade
 
-    def _remade(self, until: float) -> Remade | None:
+    def _remade(self, until: float) -> RecreatedTopic | None:
         id_ = str(self._described(until).topicId())
         known, self._id = self._id or id_, id_
         at = self.position or 0
         if known == id_ and self._end >= at:
             return None
-        return Remade(self._name, at, self._end)
+        return RecreatedTopic(self._name, at, self._end)
 
-    def read(self, until: float) -> Sequence[Written]:
+    def read(self, until: float) -> Sequence[RawRecord]:
         """Return the next records, once they have come."""
         polled = self._consumer.poll(self._clients.duration(_POLL))
         text = ""
@@ -449,11 +449,11 @@ def _partition(text: str) -> TopicPartition:
     return topic, int(number)
 
 
-def _record(line: str) -> Written:
+def _record(line: str) -> RawRecord:
     facts = dict(parse_qsl(line, keep_blank_values=True))
     key, value = (
         facts[name].encode("latin-1") if name in facts else None
         for name in ("key", "value")
     )
     at_ms = int(facts["timestamp"])
-    return Written(key, value, int(facts["offset"]), at_ms)
+    return RawRecord(key, value, int(facts["offset"]), at_ms)

@@ -63,7 +63,11 @@ class StreamReport:
         self._covers = covers
         self._told: object = None
         self._reports = MemberReports(
-            group=group, client_id=STREAM, look=self._look, client=self, skew=skew
+            group=group,
+            client_id=STREAM,
+            read_status=self._look,
+            client=self,
+            skew=skew,
         )
         self.member = self._reports.member
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Mapping
 
 from safeconsumer.errors.base import HeldDataLostError, HoldsUnreadableError
 from safeconsumer.events.base import Event, sorted_partitions
-from safeconsumer.holds.explain import hold_line
+from safeconsumer.holds.explain import counted, hold_line
 from safeconsumer.holds.hold import Hold
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import Everything, Scope, TopicPartition
@@ -299,7 +299,8 @@ class Stream:
         self._retention.look(plan.held, plan.skips)
         starts = {tp: plan.next_of(tp) for tp in plan.held}
         found = {
-            tp: f"the {count} records from offset {starts[tp]} on are deleted already"
+            tp: f"the {counted(count, 'record')} from offset {starts[tp]} on "
+            f"{'is' if count == 1 else 'are'} deleted already"
             for tp, count in self._retention.deleted(starts).items()
         }
         return {**found, **dict.fromkeys(self._retention.made_again(), _MADE_AGAIN)}

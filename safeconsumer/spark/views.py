@@ -25,20 +25,20 @@ class _View:
         parsed = f"from_json(fact, 'n bigint, at double, {self.fields}') as one"
         own = facts.where(facts.kind.isin(*self.kinds)).selectExpr("*", parsed)
         about = own.selectExpr(*_OF_PARTITION, "place", "kind", "one.*")
-        if "left" in self.kinds:
+        if "released" in self.kinds:
             about = about.selectExpr("*", _OVER).where("kind = 'owned'")
         return about.selectExpr(*self.columns)
 
 
 # An ownership ends with the next fact of its member about one of its partition.
 _OVER = """
-    lead(if(kind = 'left', struct(at, is_lost, 'revoked' as revoked), null)) over (
+    lead(if(kind = 'released', struct(at, is_lost, 'revoked' as revoked), null)) over (
         partition by `group`, topic, partition, member order by place) as over
 """
 
 _VIEWS = {
     "deliveries": _View(
-        ["came"],
+        ["delivered"],
         "first bigint, last bigint, count bigint, gaps array<array<bigint>>, "
         "start bigint, next bigint, asked double, written double, created double, "
         "is_peek boolean",
@@ -48,7 +48,7 @@ _VIEWS = {
         ],
     ),
     "ownerships": _View(
-        ["owned", "left"],
+        ["owned", "released"],
         "generation bigint, topic_id string, is_lost boolean",
         [
             *(*_OF_PARTITION, "generation", "topic_id", "n", "at as since"),
@@ -56,7 +56,7 @@ _VIEWS = {
         ],
     ),
     "holds": _View(
-        ["held"],
+        ["own_hold"],
         "scope string, owner string, lifetime string, expires double, until double, "
         "how string",
         [

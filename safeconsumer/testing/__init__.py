@@ -70,9 +70,9 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401  whatever is public here
     """
-    Load a public name when it is first asked for.
+    Load a public name when it is first used.
 
-    pytest loads this package in every session for its plugin's sake, and most of
+    pytest imports this package in every session, because of its plugin, and most of
     those sessions have nothing to do with Kafka.
     """
     if name not in _WHERE:

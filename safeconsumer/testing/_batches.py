@@ -1,4 +1,4 @@
-"""Record batches as they are on disk: what brokers read of them and write into them."""
+"""Record batches in Kafka's format, as far as brokers read and change them."""
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,8 +14,8 @@ from safeconsumer.testing._codes import RefusedError
 _HEADER = DefaultRecordBatch.HEADER_STRUCT
 _APPEND_TIME = DefaultRecordBatch.TIMESTAMP_TYPE_MASK
 _CONTROL = DefaultRecordBatch.CONTROL_MASK
-_LAST_DELTA = 23  # where the last offset stands in the header, from the first one on
-_MAX_TIMESTAMP = 35  # where that stands in the header
+# Positions in the header of the last offset, counted from the first, and of the time.
+_LAST_DELTA, _MAX_TIMESTAMP = 23, 35
 _MAGIC = 2
 _ANY_SIZE = 2**31 - 1
 
@@ -23,11 +23,11 @@ _ANY_SIZE = 2**31 - 1
 @frozen
 class Batch:
     """
-    One batch; its bytes are never changed, a changed one is another batch.
+    One batch; a changed batch is a new object.
 
     Attributes:
-        data: the whole.
-        header: what stands at its beginning, as kafka-python reads it.
+        data: its bytes.
+        header: its header, as kafka-python reads it.
     """
 
     data: bytes
@@ -39,17 +39,17 @@ class Batch:
 
     @property
     def base(self) -> int:
-        """The offset of its first record, or where that was before compaction."""
+        """The offset of its first record before any compaction."""
         return int(self.header.base_offset)
 
     @property
     def end(self) -> int:
-        """The offset behind its last record."""
+        """The offset after its last record."""
         return int(self.header.next_offset)
 
     def check(self) -> None:
         """
-        Check what a producer has sent.
+        Check a batch from a producer.
 
         Raises:
             RefusedError: it is damaged, or of another version.
@@ -64,7 +64,7 @@ class Batch:
         return iter(DefaultRecordBatch(self.data))
 
     def placed(self, base: int, epoch: int, append_time: int | None) -> "Batch":
-        """Give it its place in a log, and the log's time if that is what counts."""
+        """Return it with its offset and leader epoch, and the log's time if given."""
         data = bytearray(self.data)
         struct.pack_into(
             ">q", data, 0, base
@@ -76,14 +76,14 @@ class Batch:
         return _signed(data, self.header.attributes | _APPEND_TIME)
 
     def before(self, offset: int) -> "Batch":
-        """Keep the records below an offset; the next batch begins there."""
+        """Return the records below an offset; the next batch begins there."""
         kept = self.with_only([one for one in self.records() if one.offset < offset])
         data = bytearray(kept.data)
         struct.pack_into(">i", data, _LAST_DELTA, offset - 1 - self.base)
         return _signed(data, kept.header.attributes)
 
     def with_only(self, records: Sequence[Any]) -> "Batch":
-        """Keep these of its records where they are: the offsets of others become gaps."""
+        """Return it with these records only; the offsets of the others become gaps."""
         header = self.header
         builder = _builder(codec=header.compression_type)
         for one in records:
@@ -92,7 +92,7 @@ class Batch:
         data = bytearray(builder.build())
         codec = DefaultRecordBatch(data).compression_type
         struct.pack_into(">q", data, 0, self.base)
-        # Its producer and what it counted stay; so does where the next batch begins.
+        # Producer, sequence numbers and the last offset stay as they were.
         for begin, end in ((12, 16), (_LAST_DELTA, 27), (_MAX_TIMESTAMP, 57)):
             data[begin:end] = self.data[begin:end]
         return _signed(data, header.attributes & ~0x07 | codec)
@@ -109,7 +109,7 @@ def split(data: bytes) -> list[Batch]:
     Read all batches that a producer sent for a partition.
 
     Raises:
-        RefusedError: they are damaged, or there is none.
+        RefusedError: a batch is damaged, or no batch was sent.
     """
     found: list[Batch] = []
     while data:
@@ -128,7 +128,7 @@ def split(data: bytes) -> list[Batch]:
 
 @frozen(kw_only=True)
 class NewRecord:
-    """A record that a test puts into a log; ``timestamp`` in milliseconds, None for now."""
+    """A record for :meth:`Cluster.append`; ``timestamp`` in milliseconds, None for now."""
 
     value: bytes | None = b""
     key: bytes | None = None
@@ -137,7 +137,7 @@ class NewRecord:
 
 
 def of_records(records: Iterable[NewRecord], now: int) -> Batch:
-    """Make a batch of records, as a producer does that is not idempotent."""
+    """Make a batch of records, as a producer without idempotence does."""
     builder = _builder()
     for number, one in enumerate(records):
         at = now if one.timestamp is None else one.timestamp
@@ -148,7 +148,7 @@ def of_records(records: Iterable[NewRecord], now: int) -> Batch:
 def of_transaction_end(
     producer_id: int, epoch: int, now: int, *, is_committed: bool
 ) -> Batch:
-    """Make the batch that tells readers how a transaction has ended."""
+    """Make the control batch that ends a transaction."""
     builder = _builder(producer_id=producer_id, producer_epoch=epoch)
     key, value = struct.pack(">hh", 0, is_committed), struct.pack(">hi", 0, 0)
     builder.append(0, now, key, value, [])

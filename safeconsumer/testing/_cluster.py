@@ -1,11 +1,11 @@
 """
 A Kafka cluster as a plain object: no sockets, no threads, no clock of its own.
 
-Fronts bring it the bytes of connections and take its answers back: sockets for
-:class:`~safeconsumer.testing.EmbeddedBroker`, or a simulated network. It keeps
-everything in memory, and answers at once or when a timer of the front's fires. What
-it does depends on nothing but what it is given, so that the same requests in the same
-order have the same answers.
+A front brings it the bytes of connections and takes its answers back: sockets for
+:class:`~safeconsumer.testing.EmbeddedBroker`, or a simulated network. The cluster keeps
+everything in memory, and answers at once or when a timer of the front fires. Its
+answers depend on its arguments and on the requests only, so that the same requests in
+the same order have the same answers.
 
 Used by one thread.
 """
@@ -41,17 +41,17 @@ class Cluster:
     One or more brokers, numbered from 1, with their topics, groups and transactions.
 
     Args:
-        addresses: of the brokers, in their order, as clients hear of them.
-        call_later: makes a call after so many seconds; what it returns has ``cancel()``.
+        addresses: the brokers' addresses as metadata name them, in their order.
+        call_later: makes a call after so many seconds; returns a timer with ``cancel()``.
         wall: the time of records, in seconds since 1970.
-        random: for topics' ids, and for faults that are met by chance.
+        random: draws topics' ids.
         clock: the time in the log of requests, in seconds; None takes ``wall``.
 
     Attributes:
-        id: what clients know the cluster by; no other has it.
+        id: the cluster's unique id.
         requests: the requests taken up, oldest first; the last 100,000 are kept.
-        on_request: called for each of them, with its entry and what was asked.
-        creates_topics: whether clients that may do so make topics by asking for them.
+        on_request: called for each of them, with its entry and the message.
+        creates_topics: whether a client's request for metadata may create a topic.
         create_topic: makes a topic; see :class:`Topics`, as of the next two.
         delete_topic: deletes one with its records.
         add_partitions: lets one have more partitions.
@@ -73,20 +73,29 @@ class Cluster:
         self.id = f"embedded-{self.random.getrandbits(64):016x}"
         self.creates_topics = True
         self.requests: deque[Request] = deque(maxlen=LOG_LENGTH)
-        self.on_request: Callable[[Request, _protocol.Message], None] = _no_one_looks
+        self.on_request: Callable[[Request, _protocol.Message], None] = _ignore_request
         self._connections: dict[int, Connection] = {}
-        self._silent: set[int] = set()
+        self._frozen: set[int] = set()
         self.nodes = Nodes(addresses)
-        self.faults = Faults(self)
-        self.topics = Topics(self)
+        self.faults = Faults(call_later)
+        self.topics = Topics(self.nodes, self.random, self._topic_deleted)
         self.create_topic = self.topics.create
         self.delete_topic = self.topics.delete
         self.add_partitions = self.topics.grow
-        self.records = Records(self)
-        self.fetches = Fetches(self)
-        self.groups = Coordinator(self)
-        self.offsets = Offsets(self)
-        self.transactions = Transactions(self)
+        self.fetches = Fetches(self.topics, call_later)
+        self.groups = Coordinator(self.nodes, call_later, self._group_deleted)
+        self.offsets = Offsets(self.groups, self.topics)
+        self.transactions = Transactions(
+            nodes=self.nodes,
+            topics=self.topics,
+            fetches=self.fetches,
+            offsets=self.offsets,
+            call_later=call_later,
+            now_ms=self.now_ms,
+        )
+        self.records = Records(
+            self.topics, self.fetches, self.transactions, self.now_ms
+        )
         self._handlers: dict[str, Callable[[Exchange], None]] = {
             **Metadata(self).handlers,
             **self.topics.handlers,
@@ -113,7 +122,7 @@ class Cluster:
             node: the broker's number.
             send: called with bytes for the client.
             close: called when the broker closes the connection.
-            origin: whose connection it is, for faults and for the log of requests.
+            origin: names the connection's client, for faults and the log of requests.
 
         Raises:
             ConnectionRefusedError: the broker is down.
@@ -121,7 +130,7 @@ class Cluster:
         if not self.nodes.is_up(node):
             raise ConnectionRefusedError
         connection = Connection(self, node, send, close, origin)
-        connection.is_silent = node in self._silent
+        connection.is_frozen = node in self._frozen
         self._connections[id(connection)] = connection
         return connection
 
@@ -131,11 +140,11 @@ class Cluster:
 
     @property
     def known_apis(self) -> list[str]:
-        """The requests that brokers here answer, in the order of their numbers."""
+        """The requests that these brokers answer, in the order of their numbers."""
         return sorted(self._handlers, key=_protocol.api_key)
 
     def serve(self, connection: Connection, exchange: Exchange) -> None:
-        """Do what a request asks for; the answer is given now or later."""
+        """Carry out a request; its answer is sent now or later."""
         message = exchange.message
         self._note(exchange)
         fault = self.faults.of_request(connection, message)
@@ -171,6 +180,13 @@ class Cluster:
 
     # Topics and records
 
+    def _topic_deleted(self, name: str) -> None:
+        self.offsets.forget_topic(name)
+        self.fetches.answer_waiting()
+
+    def _group_deleted(self, name: str) -> None:
+        self.offsets.forget_group(name)
+
     def append(
         self, topic: str, partition: int, values: int | Iterable[bytes | NewRecord] = 1
     ) -> int:
@@ -186,7 +202,7 @@ class Cluster:
         records = [NewRecord(value=v) if isinstance(v, bytes) else v for v in given]
         batch = _batches.of_records(records, self.now_ms())
         base = self.records.append(self.topics.known(topic), partition, batch)
-        self.fetches.look_again()
+        self.fetches.answer_waiting()
         return base
 
     def log(self, topic: str, partition: int) -> Log:
@@ -196,19 +212,19 @@ class Cluster:
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
         """Delete the records below an offset."""
         self.log(topic, partition).delete_before(offset)
-        self.fetches.look_again()
+        self.fetches.answer_waiting()
 
     def compact(self, topic: str) -> None:
-        """Keep each key's last record, whatever the topic's settings say of the time."""
+        """Keep each key's last record, whatever times the topic's settings name."""
         self._compact(self.topics.known(topic), inf)
 
     def clean(self) -> None:
         """
-        Delete and compact what the settings say that topics were given.
+        Delete and compact records by the settings that topics were given.
 
-        Compacted is what has left the active segment, after ``segment.ms``, and is older
-        than ``min.compaction.lag.ms``. Kafka's default retention of a week deletes
-        nothing here: a test may write records of long ago.
+        Compaction takes records that have left the active segment, after ``segment.ms``,
+        and are older than ``min.compaction.lag.ms``. Kafka's default retention of a week
+        deletes nothing here: a test may write records of long ago.
         """
         for topic in self.topics:
             policy, now_ms = topic.setting("cleanup.policy"), self.now_ms()
@@ -234,28 +250,28 @@ class Cluster:
     def lead(self, topic: str, partition: int, node: int) -> None:
         """Make another broker the leader of a partition."""
         self.log(topic, partition).lead(node)
-        self.fetches.look_again()
+        self.fetches.answer_waiting()
 
     def truncate(
         self, topic: str, partition: int, offset: int, node: int | None = None
     ) -> None:
-        """Let a broker, by default the leader, lead that lacks records from an offset on."""
+        """Lose the records from an offset on; the leader stays, or ``node`` leads."""
         log = self.log(topic, partition)
         log.truncate(offset, log.leader if node is None else node)
-        self.fetches.look_again()
+        self.fetches.answer_waiting()
 
     def move_coordinator(self, group: str, node: int) -> None:
-        """Make another broker the coordinator of a group, as its last assignment was."""
+        """Make another broker a group's coordinator; it knows the last assignment."""
         self.nodes.move_coordinator(GROUP, group, node)
         self.groups.find(group).unload()
         self.groups.load()
 
     def down(self, node: int, failover: float | None = 9.0) -> None:
         """
-        Stop a broker: its connections end, and it takes no more.
+        Stop a broker: its connections end, and it accepts no more.
 
-        After ``failover`` seconds the others lead and coordinate what it did, unless it
-        is up again; None means that they do not.
+        After ``failover`` seconds the other brokers take over its partitions and groups,
+        unless it is up again; None means that they never do.
         """
         self.nodes.down(node)
         for connection in self._of(node):
@@ -272,15 +288,15 @@ class Cluster:
 
     def freeze(self, *nodes: int) -> None:
         """Let brokers take connections and answer nothing, until :meth:`unfreeze`."""
-        self._silent.update(nodes)
+        self._frozen.update(nodes)
         for connection in self._of(*nodes):
-            connection.fall_silent()
+            connection.freeze()
 
     def unfreeze(self, *nodes: int) -> None:
-        """Let brokers answer again, beginning with what has come meanwhile."""
-        self._silent.difference_update(nodes)
+        """Let brokers answer again, beginning with the requests that came meanwhile."""
+        self._frozen.difference_update(nodes)
         for connection in self._of(*nodes):
-            connection.speak()
+            connection.thaw()
 
     def _of(self, *nodes: int) -> list[Connection]:
         return [one for one in self._connections.values() if one.node in nodes]
@@ -294,26 +310,26 @@ class Cluster:
                 if log.leader == node:
                     log.lead(successor(number))
         self.groups.load()
-        self.fetches.look_again()
+        self.fetches.answer_waiting()
 
-    # What it knows, and what goes wrong
+    # Commits and faults
 
     def committed(self, group: str) -> Mapping[tuple[str, int], Offset]:
-        """Return what a group has committed, by topic and partition."""
+        """Return a group's committed offsets, by topic and partition."""
         return dict(self.offsets.of_group(group))
 
     def fail(self, api: str, **how: Any) -> Fault:  # noqa: ANN401  a fault's own
         """
-        Let requests of one kind go wrong, until ``end()`` of what is returned.
+        Place a fault on requests of one kind; return it, so that the caller can end it.
 
         Args:
             api: Kafka's name, such as ``"Fetch"``; ``"*"`` for all.
-            how: as for :class:`~safeconsumer.testing._faults.Fault`.
+            how: the other fields of :class:`~safeconsumer.testing._faults.Fault`.
         """
         fault = Fault(api=api, **how)
-        fault.begin(self)
+        fault.begin(self.faults)
         return fault
 
 
-def _no_one_looks(request: Request, message: _protocol.Message) -> None:
-    """Take no note of a request."""
+def _ignore_request(request: Request, message: _protocol.Message) -> None:
+    """Do nothing with a request."""

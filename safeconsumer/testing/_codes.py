@@ -1,4 +1,4 @@
-"""Lists the error codes that the kit's broker answers with, and finds one by its name."""
+"""Lists the error codes of the kit's broker, and finds a code by its name."""
 
 import inspect
 from typing import Any
@@ -42,7 +42,7 @@ UNKNOWN_TOPIC_ID = 100
 
 
 class RefusedError(Exception):
-    """What was asked is refused; ``code`` is what Kafka says then."""
+    """A request, or a part of it, is refused with Kafka's error ``code``."""
 
     def __init__(self, code: int, why: str = "") -> None:
         super().__init__(why)
@@ -51,10 +51,10 @@ class RefusedError(Exception):
 
 def check(code: int, why: str = "") -> None:
     """
-    Go on if there is no error.
+    Raise the error of a code; do nothing for 0.
 
     Raises:
-        RefusedError: there is one.
+        RefusedError: the code is not 0.
     """
     if code:
         raise RefusedError(code, why)
@@ -62,10 +62,10 @@ def check(code: int, why: str = "") -> None:
 
 def error_code(error: object) -> int:
     """
-    Return an error's code, given as code, as kafka-python's class, or by its name.
+    Return the code of an error that is given as a code, a name or kafka-python's class.
 
     Raises:
-        ValueError: no broker sends such an error.
+        ValueError: Kafka has no such error.
     """
     if isinstance(error, int):
         return error

@@ -3,15 +3,14 @@
 import struct
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from attrs import frozen
 
 from safeconsumer.testing import _protocol
+from safeconsumer.testing._faults import Faults
+from safeconsumer.testing._members import Schedule
 from safeconsumer.testing._protocol import Exchange, Fields, Message
-
-if TYPE_CHECKING:
-    from safeconsumer.testing._cluster import Cluster
 
 _LENGTH = struct.Struct(">i")
 _LONGEST = 100 * 2**20  # Kafka's own socket.request.max.bytes
@@ -22,9 +21,9 @@ class Request:
     """
     One request that a broker took up.
 
-    ``at`` is ``time.monotonic()`` in seconds; ``partitions`` are those a Fetch asks
-    for, as ``(topic, partition)``, with those that its session remembers (empty for
-    other requests); ``origin`` is whose connection it came by.
+    ``at`` is ``time.monotonic()`` in seconds. ``partitions`` are those of a Fetch, as
+    ``(topic, partition)``, including those of its fetch session; empty for other
+    requests. ``origin`` is the origin of its connection.
     """
 
     at: float
@@ -36,12 +35,25 @@ class Request:
     origin: object = None
 
 
+class Server(Protocol):
+    """The parts of a cluster that its connections use."""
+
+    call_later: Schedule
+    faults: Faults
+
+    def serve(self, connection: "Connection", exchange: Exchange) -> None:
+        """Carry out a request; its answer is sent now or later."""
+
+    def forget(self, connection: "Connection") -> None:
+        """Take note that a connection has ended."""
+
+
 class Connection:
     """One client's connection to one broker."""
 
     def __init__(
         self,
-        cluster: "Cluster",
+        cluster: Server,
         node: int,
         send: Callable[[bytes], None],
         close: Callable[[], None],
@@ -50,7 +62,7 @@ class Connection:
         self.node = node
         self.origin = origin
         self.is_open = True
-        self.is_silent = False
+        self.is_frozen = False
         self._cluster = cluster
         self._send = send
         self._close = close
@@ -61,7 +73,7 @@ class Connection:
         self._is_looping = False
 
     def receive(self, data: bytes) -> None:
-        """Take what the client has sent: any piece of the stream."""
+        """Take a piece of the client's stream of bytes."""
         if self.is_open:
             self._buffer += data
             if self._cut_messages():
@@ -70,31 +82,31 @@ class Connection:
                 self.cut()
 
     def lost(self) -> None:
-        """Take note that the client has gone."""
+        """Note that the client has closed it."""
         if self.is_open:
             self.is_open = False
             self._cluster.forget(self)
 
     def cut(self) -> None:
-        """Close it from this side; a second call does nothing."""
+        """Close it from the broker's side; a second call does nothing."""
         if self.is_open:
             self.lost()
             self._close()
 
-    def fall_silent(self) -> None:
-        """Take up no requests and send nothing, until :meth:`speak`."""
-        self.is_silent = True
+    def freeze(self) -> None:
+        """Take up no requests and send nothing, until :meth:`thaw`."""
+        self.is_frozen = True
 
-    def speak(self) -> None:
-        """Send what was kept back, and go on with what has come meanwhile."""
-        self.is_silent = False
+    def thaw(self) -> None:
+        """Send the answers that were kept back, and take up the requests that came."""
+        self.is_frozen = False
         unsent, self._unsent = self._unsent, []
         for answer in unsent:
             self._write(answer)
         self._go_on()
 
     def _cut_messages(self) -> bool:
-        """Move complete messages to the inbox; False for what can be no message."""
+        """Move complete messages to the inbox; return False for an impossible length."""
         buffer, at = self._buffer, 0
         while len(buffer) - at >= _LENGTH.size:
             (size,) = _LENGTH.unpack_from(buffer, at)
@@ -112,7 +124,7 @@ class Connection:
         if self._is_looping:
             return
         self._is_looping = True
-        while self._inbox and self.is_open and not (self._is_busy or self.is_silent):
+        while self._inbox and self.is_open and not (self._is_busy or self.is_frozen):
             self._take_up(self._inbox.popleft())
         self._is_looping = False
 
@@ -141,13 +153,13 @@ class Connection:
         if data is not None:
             self._write(data)
         if self._inbox and not self._is_looping:
-            # Not from within what was just answered: a group may be half way.
+            # Not now: the caller may be a group in the middle of a change of state.
             self._cluster.call_later(0.0, self._go_on)
 
     def _write(self, data: bytes) -> None:
         if not self.is_open:
             return
-        if self.is_silent:
+        if self.is_frozen:
             self._unsent.append(data)
         else:
             self._send(data)

@@ -1,18 +1,14 @@
-"""Answers what members and admins ask about groups, from the kit's own groups."""
+"""Answers the group requests of members and admins."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 from safeconsumer.testing import _codes
 from safeconsumer.testing._codes import RefusedError
 from safeconsumer.testing._group import Group, GroupState
-from safeconsumer.testing._members import JoinAnswer, JoinRequest
-from safeconsumer.testing._nodes import GROUP
+from safeconsumer.testing._members import JoinAnswer, JoinRequest, Schedule
+from safeconsumer.testing._nodes import GROUP, Nodes
 from safeconsumer.testing._protocol import Exchange, Fields
-
-if TYPE_CHECKING:
-    from safeconsumer.testing._cluster import Cluster
 
 _STATES = {
     GroupState.EMPTY: "Empty",
@@ -20,15 +16,18 @@ _STATES = {
     GroupState.COMPLETING: "CompletingRebalance",
     GroupState.STABLE: "Stable",
 }
-# Versions from which on something is so.
-_LEAVES_SEVERAL, _ASKS_ID, _SAYS_NOT_FOUND = 3, 4, 6
+# First versions: LeaveGroup names several members, JoinGroup requires a member id,
+# DescribeGroups has an error for unknown groups.
+_LEAVES_SEVERAL, _REQUIRES_ID, _KNOWS_NOT_FOUND = 3, 4, 6
 
 
 class Coordinator:
-    """The groups of one cluster."""
+    """The groups of one cluster; ``on_delete`` gets the name of a deleted one."""
 
-    def __init__(self, cluster: "Cluster") -> None:
-        self._cluster = cluster
+    def __init__(
+        self, nodes: Nodes, call_later: Schedule, on_delete: Callable[[str], None]
+    ) -> None:
+        self._nodes, self._call_later, self._on_delete = nodes, call_later, on_delete
         self._groups: dict[str, Group] = {}
         self.handlers: Mapping[str, Callable[[Exchange], None]] = {
             "JoinGroup": self._join,
@@ -41,43 +40,43 @@ class Coordinator:
         }
 
     def group(self, name: str) -> Group:
-        """Return a group, a new one if there is none."""
+        """Return a group; create it if it does not exist."""
         if name not in self._groups:
-            self._groups[name] = Group(self._cluster.call_later)
+            self._groups[name] = Group(self._call_later)
         return self._groups[name]
 
     def find(self, name: str) -> Group:
-        """Return a group, or an empty one that nobody knows if there is none."""
-        return self._groups.get(name) or Group(self._cluster.call_later)
+        """Return a group, or an empty one that is not kept if it does not exist."""
+        return self._groups.get(name) or Group(self._call_later)
 
-    def is_there(self, name: str) -> bool:
+    def is_known(self, name: str) -> bool:
         """Whether a group has had members or commits."""
         return name in self._groups
 
     def check_here(self, exchange: Exchange, group: str) -> None:
         """
-        Check that the broker that was asked coordinates a group.
+        Check that the broker that got a request coordinates the group.
 
         Raises:
-            RefusedError: another one does.
+            RefusedError: another broker does.
         """
-        if self._cluster.nodes.coordinator_of(GROUP, group) != exchange.node:
+        if self._nodes.coordinator_of(GROUP, group) != exchange.node:
             raise RefusedError(_codes.NOT_COORDINATOR)
 
     def unload(self, node: int) -> None:
-        """Stop the groups of a broker that has stopped."""
+        """Unload the groups of a broker that has stopped."""
         for name, group in self._groups.items():
-            if self._cluster.nodes.coordinator_of(GROUP, name) == node:
+            if self._nodes.coordinator_of(GROUP, name) == node:
                 group.unload()
 
     def load(self) -> None:
-        """Let groups go on whose broker is there again, or is another."""
-        nodes = self._cluster.nodes
+        """Load groups whose broker is up again, or that have another broker."""
+        nodes = self._nodes
         for name, group in self._groups.items():
             if not group.is_loaded and nodes.is_up(nodes.coordinator_of(GROUP, name)):
                 group.load()
 
-    # What members ask
+    # Requests of members
 
     def _join(self, exchange: Exchange) -> None:
         body = exchange.body
@@ -97,7 +96,7 @@ class Coordinator:
             )
 
         self.check_here(exchange, body.group_id)
-        # Only who is new makes a group.
+        # Only a new member creates a group.
         group = (
             self.find(body.group_id) if body.member_id else self.group(body.group_id)
         )
@@ -141,7 +140,7 @@ class Coordinator:
         if exchange.version < _LEAVES_SEVERAL:
             exchange.reply(error_code=group.leave(body.member_id))
             return
-        told = [
+        members = [
             {
                 "member_id": one.member_id,
                 "group_instance_id": one.group_instance_id,
@@ -149,12 +148,12 @@ class Coordinator:
             }
             for one in body.members
         ]
-        exchange.reply(members=told)
+        exchange.reply(members=members)
 
-    # What admins ask
+    # Requests of admins
 
     def _list(self, exchange: Exchange) -> None:
-        nodes, wanted = self._cluster.nodes, exchange.body.states_filter
+        nodes, wanted = self._nodes, exchange.body.states_filter
         here = [
             {
                 "group_id": name,
@@ -169,20 +168,20 @@ class Coordinator:
         exchange.reply(groups=found)
 
     def _describe(self, exchange: Exchange) -> None:
-        told = [
+        groups = [
             {
                 "group_id": name,
                 **exchange.outcome(partial(self._described, exchange, name)),
             }
             for name in exchange.body.groups
         ]
-        exchange.reply(groups=told)
+        exchange.reply(groups=groups)
 
     def _described(self, exchange: Exchange, name: str) -> Fields:
         self.check_here(exchange, name)
         group = self._groups.get(name)
         if group is None:
-            is_error = exchange.version >= _SAYS_NOT_FOUND
+            is_error = exchange.version >= _KNOWS_NOT_FOUND
             error = _codes.GROUP_ID_NOT_FOUND if is_error else _codes.NONE
             return {"error_code": error, "group_state": "Dead"}
         return {
@@ -210,13 +209,13 @@ class Coordinator:
             if self._groups[name].members:
                 raise RefusedError(_codes.NON_EMPTY_GROUP)
             del self._groups[name]
-            self._cluster.offsets.forget_group(name)
+            self._on_delete(name)
 
-        told = [
+        results = [
             {"group_id": name, **exchange.outcome(partial(delete, name))}
             for name in exchange.body.groups_names
         ]
-        exchange.reply(results=told)
+        exchange.reply(results=results)
 
 
 def _join_request(exchange: Exchange) -> JoinRequest:
@@ -229,6 +228,6 @@ def _join_request(exchange: Exchange) -> JoinRequest:
         session_timeout=session_ms / 1000,
         rebalance_timeout=(session_ms if rebalance_ms < 0 else rebalance_ms) / 1000,
         protocols={one.name: bytes(one.metadata) for one in body.protocols},
-        is_id_required=exchange.version >= _ASKS_ID,
+        is_id_required=exchange.version >= _REQUIRES_ID,
         protocol_type=body.protocol_type,
     )

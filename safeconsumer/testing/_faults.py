@@ -1,34 +1,42 @@
 """Injects faults: errors, late answers, answers held back, connections cut."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from attrs import define, field
 
-if TYPE_CHECKING:
-    from safeconsumer.testing._cluster import Cluster
-    from safeconsumer.testing._connections import Connection
-    from safeconsumer.testing._protocol import Message
+from safeconsumer.testing._members import Schedule
+from safeconsumer.testing._protocol import Message
 
 ANY = "*"
+
+
+class Connection(Protocol):
+    """The parts of a connection that faults use."""
+
+    node: int
+    origin: object
+
+    def cut(self) -> None:
+        """Close it from the broker's side."""
 
 
 @define(kw_only=True, eq=False)
 class Fault:
     """
-    Something wrong with the answers to some requests, until :meth:`end`.
+    A fault that some requests meet, until :meth:`end`.
 
     Attributes:
-        api: of which requests, ``"*"`` for all.
-        error: the code that they are refused with.
-        delay: seconds that their answers take longer.
-        is_held: their answers are kept back until the end.
-        is_cut: the connection is closed instead of doing what is asked.
-        is_lost: it is done, and then the connection is closed instead of an answer.
-        origin: only those of this one's connections.
-        client_id: only those of this client.
-        node: only those to this broker.
-        count: how many requests are left; each is taken from it.
+        api: the name of the requests, ``"*"`` for all.
+        error: the code with which they are refused.
+        delay: seconds by which their answers are late.
+        is_held: whether their answers are kept back until the end.
+        is_cut: whether the connection is closed before the request is carried out.
+        is_lost: whether the connection is closed after that, instead of an answer.
+        origin: limits the fault to connections of this origin.
+        client_id: limits it to this client.
+        node: limits it to this broker.
+        count: how many requests will still meet it.
         on_keep: called when an answer is kept back.
     """
 
@@ -44,41 +52,40 @@ class Fault:
     count: float = float("inf")
     on_keep: Callable[[], None] = lambda: None
     kept: list[Callable[[], None]] = field(factory=list, init=False)
-    _cluster: "Cluster | None" = field(default=None, init=False)
+    _faults: "Faults | None" = field(default=None, init=False)
 
     @property
     def is_early(self) -> bool:
-        """Whether it keeps requests from being done; else it is about their answers."""
+        """Whether requests that meet it are not carried out."""
         return bool(self.error) or self.is_cut
 
-    def takes(self, connection: "Connection", message: "Message") -> bool:
-        """Whether a request is met by it; this uses one up."""
-        cluster = self._cluster
+    def takes(self, connection: Connection, message: Message) -> bool:
+        """Whether a request meets it; each that does lowers ``count``."""
         is_meant = (
-            cluster is not None
+            self._faults is not None
             and self.count > 0
             and self.api in (ANY, message.api)
             and self.origin in (None, connection.origin)
             and self.client_id in (None, message.client_id)
             and self.node in (None, connection.node)
         )
-        if not is_meant or cluster is None:
+        if not is_meant:
             return False
         self.count -= 1
         if not self.count and not self.is_held:
             self.end()
         return True
 
-    def begin(self, cluster: "Cluster") -> None:
-        """Let it be met from now on."""
-        self._cluster = cluster
-        cluster.faults.active.append(self)
+    def begin(self, faults: "Faults") -> None:
+        """Put it into force."""
+        self._faults = faults
+        faults.active.append(self)
 
     def end(self) -> None:
-        """Let it be met no more, and send what it kept back; a second call does nothing."""
-        cluster, self._cluster = self._cluster, None
-        if cluster is not None:
-            cluster.faults.active.remove(self)
+        """End it, and send the answers that it kept back; a second call does nothing."""
+        faults, self._faults = self._faults, None
+        if faults is not None:
+            faults.active.remove(self)
         kept, self.kept = self.kept, []
         for send in kept:
             send()
@@ -87,21 +94,21 @@ class Fault:
 class Faults:
     """The faults of a cluster, in the order in which they began."""
 
-    def __init__(self, cluster: "Cluster") -> None:
+    def __init__(self, call_later: Schedule) -> None:
         self.active: list[Fault] = []
-        self._cluster = cluster
+        self._call_later = call_later
 
-    def of_request(self, connection: "Connection", message: "Message") -> Fault | None:
-        """Return the one that keeps a request from being done; None if it may be."""
+    def of_request(self, connection: Connection, message: Message) -> Fault | None:
+        """Return the fault that keeps a request from being carried out, or None."""
         for fault in tuple(self.active):
             if fault.is_early and fault.takes(connection, message):
                 return fault
         return None
 
     def send(
-        self, connection: "Connection", message: "Message", send: Callable[[], None]
+        self, connection: Connection, message: Message, send: Callable[[], None]
     ) -> None:
-        """Send an answer now, later, or never."""
+        """Send an answer now, later or never, by the faults that it meets."""
         delay = 0.0
         for fault in tuple(self.active):
             if fault.is_early or not fault.takes(connection, message):
@@ -115,11 +122,11 @@ class Faults:
                 return
             delay += fault.delay
         if delay:
-            self._cluster.call_later(delay, send)
+            self._call_later(delay, send)
         else:
             send()
 
     def clear(self) -> None:
-        """End them all."""
+        """End all faults."""
         for fault in tuple(self.active):
             fault.end()

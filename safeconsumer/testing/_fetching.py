@@ -2,18 +2,18 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attrs import define, field, frozen
 
 from safeconsumer.testing import _codes
 from safeconsumer.testing._codes import RefusedError
+from safeconsumer.testing._log import Log
+from safeconsumer.testing._members import Schedule
 from safeconsumer.testing._protocol import Exchange, Fields
-from safeconsumer.testing._records import READ_COMMITTED
+from safeconsumer.testing._topics import Topics
 
-if TYPE_CHECKING:
-    from safeconsumer.testing._cluster import Cluster
-    from safeconsumer.testing._log import Log
+READ_COMMITTED = 1  # Kafka's number of the isolation level
 
 _BY_ID = 13  # from this version on topics are named by their ids
 _NO_SESSION, _FIRST_EPOCH = -1, 0
@@ -32,7 +32,7 @@ _Key = tuple[str, Any, int]  # topic (empty if unknown), its id, partition
 
 @frozen(kw_only=True)
 class _Asked:
-    """What is asked of one partition."""
+    """The fields of a Fetch for one partition."""
 
     offset: int
     room: int
@@ -42,29 +42,29 @@ class _Asked:
 
 @define
 class _Session:
-    """What a client has asked for and heard before; ``epoch`` is that of its next request."""
+    """The partitions of a session, the state last sent of each, and the next epoch."""
 
     number: int
     epoch: int
     asked: dict[_Key, _Asked]
-    told: dict[_Key, tuple[int, ...]] = field(factory=dict)
+    sent: dict[_Key, tuple[int, ...]] = field(factory=dict)
 
 
 class Fetches:
-    """Answers Fetch, at once or when there are records. Each broker has its sessions."""
+    """Answers Fetch, at once or when records come. Each broker has its sessions."""
 
-    def __init__(self, cluster: "Cluster") -> None:
-        self._cluster = cluster
+    def __init__(self, topics: Topics, call_later: Schedule) -> None:
+        self._topics, self._call_later = topics, call_later
         self._sessions: dict[tuple[int, int], _Session] = {}
         self._last_session = 0
         self._waiting: dict[Exchange, Callable[[], None]] = {}
         self.handlers: Mapping[str, Callable[[Exchange], None]] = {"Fetch": self._fetch}
 
     def asked(self, exchange: Exchange) -> tuple[tuple[str, int], ...]:
-        """Return the partitions of a Fetch, with those that its session remembers, sorted."""
+        """Return the partitions of a Fetch and of its session, sorted."""
         body = exchange.body
         session = self._sessions.get((exchange.node, body.session_id))
-        # A first epoch ends the session that it names: its client asks for all anew.
+        # A first epoch ends the session that it names: the request is complete by itself.
         is_whole = body.session_epoch in {_NO_SESSION, _FIRST_EPOCH}
         before = {} if session is None or is_whole else session.asked
         asked = self._updated(exchange, before)
@@ -76,8 +76,8 @@ class Fetches:
             if key[0] == node:
                 del self._sessions[key]
 
-    def look_again(self) -> None:
-        """Answer the requests that wait, as far as there is something for them now."""
+    def answer_waiting(self) -> None:
+        """Answer the waiting requests that have something to return by now."""
         for look in tuple(self._waiting.values()):
             look()
 
@@ -89,10 +89,10 @@ class Fetches:
         wanted = exchange.body.min_bytes if exchange.body.max_wait_ms > 0 else 0
 
         def answer(least: int) -> bool:
-            told, size, is_due = self._read(exchange, asked)
+            parts, size, is_due = self._read(exchange, asked)
             if size < least and not is_due:
                 return False
-            self._reply(exchange, session, told)
+            self._reply(exchange, session, parts)
             return True
 
         if not answer(wanted):
@@ -109,13 +109,13 @@ class Fetches:
                 answer(0)
 
         self._waiting[exchange] = look
-        timer = self._cluster.call_later(exchange.body.max_wait_ms / 1000, give_up)
+        timer = self._call_later(exchange.body.max_wait_ms / 1000, give_up)
 
     def _read(
         self, exchange: Exchange, asked: Mapping[_Key, _Asked]
     ) -> tuple[dict[_Key, dict[str, Any]], int, bool]:
-        """Return each partition's answer, the bytes of all, and whether one cannot wait."""
-        told, size, is_due = {}, 0, not asked
+        """Return each partition's answer, the bytes of all, and whether one is an error."""
+        parts, size, is_due = {}, 0, not asked
         for key, one in asked.items():
             room = max(0, min(one.room, exchange.body.max_bytes - size))
             part = partial(
@@ -124,8 +124,8 @@ class Fetches:
             answer = {**_NOTHING, **exchange.outcome(part), "partition_index": key[2]}
             size += len(answer["records"])
             is_due = is_due or _is_about_position(answer)
-            told[key] = answer
-        return told, size, is_due
+            parts[key] = answer
+        return parts, size, is_due
 
     def _partition(
         self,
@@ -137,18 +137,18 @@ class Fetches:
         at_least_one: bool,
     ) -> Fields:
         topic, id_, number = key
-        if id_ is not None and self._cluster.topics.get(None, id_) is None:
+        if id_ is not None and self._topics.get(None, id_) is None:
             raise RefusedError(_codes.UNKNOWN_TOPIC_ID)
-        log = self._cluster.records.led(exchange.node, topic, number, one.epoch)
+        log = self._topics.led(exchange.node, topic, number, one.epoch)
         state = {
             "high_watermark": log.end,
             "last_stable_offset": log.stable_end,
             "log_start_offset": log.start,
         }
         if one.last_epoch >= 0:  # from version 12 on; since Kafka 2.7 (KIP-595)
-            parted = log.diverging(one.offset, one.last_epoch)
-            if parted is not None:
-                epoch, end = parted
+            diverging = log.diverging(one.offset, one.last_epoch)
+            if diverging is not None:
+                epoch, end = diverging
                 return {
                     **state,
                     "diverging_epoch": {"epoch": epoch, "end_offset": end},
@@ -167,14 +167,14 @@ class Fetches:
         self,
         exchange: Exchange,
         session: _Session | None,
-        told: dict[_Key, dict[str, Any]],
+        parts: dict[_Key, dict[str, Any]],
     ) -> None:
         is_whole = exchange.body.session_epoch in {_NO_SESSION, _FIRST_EPOCH}
         if session is not None:
-            told = _news(session, told, is_whole=is_whole)
+            parts = _changed(session, parts, is_whole=is_whole)
         session_id = 0 if session is None else session.number
         topics: dict[tuple[str, Any], list[dict[str, Any]]] = {}
-        for (topic, id_, _), answer in told.items():
+        for (topic, id_, _), answer in parts.items():
             topics.setdefault((topic, id_), []).append(answer)
         name = "topic_id" if exchange.version >= _BY_ID else "topic"
         responses = [
@@ -186,7 +186,7 @@ class Fetches:
     # Sessions
 
     def _session(self, exchange: Exchange) -> _Session | None:
-        """Return the session that a request makes or continues."""
+        """Return the session that a request begins or continues."""
         body, node = exchange.body, exchange.node
         if exchange.error in _OF_SESSIONS:
             raise RefusedError(exchange.error)
@@ -217,7 +217,7 @@ class Fetches:
     def _updated(
         self, exchange: Exchange, before: Mapping[_Key, _Asked]
     ) -> dict[_Key, _Asked]:
-        """Return what is asked for now, by what was before and what this request says."""
+        """Return the session's partitions after this request's additions and removals."""
         body = exchange.body
         forgotten = {
             self._key(exchange, topic, number)
@@ -244,39 +244,39 @@ class Fetches:
     def _key(self, exchange: Exchange, topic: Any, number: int) -> _Key:  # noqa: ANN401
         if exchange.version < _BY_ID:
             return topic.topic, None, number
-        found = self._cluster.topics.get(None, topic.topic_id)
+        found = self._topics.get(None, topic.topic_id)
         return "" if found is None else found.name, topic.topic_id, number
 
 
 @lru_cache(maxsize=100)
 def _shared(partitions: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
-    """Return the equal one of before: most requests ask for what others have asked for."""
+    """Return an equal tuple of an earlier request: most requests name the same ones."""
     return partitions
 
 
 def _is_about_position(answer: Mapping[str, Any]) -> bool:
-    """Whether an answer says that nothing can be read from the offset asked for."""
+    """Whether an answer has an error, or a diverging epoch, instead of records."""
     return bool(answer["error_code"] or answer["diverging_epoch"])
 
 
-def _aborted(log: "Log", offset: int) -> list[dict[str, int]]:
+def _aborted(log: Log, offset: int) -> list[dict[str, int]]:
     return [
         {"producer_id": one.producer_id, "first_offset": one.first}
         for one in log.aborted_since(offset)
     ]
 
 
-def _news(
-    session: _Session, told: Mapping[_Key, dict[str, Any]], *, is_whole: bool
+def _changed(
+    session: _Session, parts: Mapping[_Key, dict[str, Any]], *, is_whole: bool
 ) -> dict[_Key, dict[str, Any]]:
-    """Keep what a session's client has not heard; what had records is last next time."""
-    news = {}
-    for key, answer in told.items():
+    """Return the answers that are new to the client; move those with records to the end."""
+    changed = {}
+    for key, answer in parts.items():
         state = (answer["high_watermark"], answer.get("log_start_offset", -1))
         is_new = is_whole or answer["records"] or _is_about_position(answer)
-        if is_new or session.told.get(key) != state:
-            news[key] = answer
-        session.told[key] = state
+        if is_new or session.sent.get(key) != state:
+            changed[key] = answer
+        session.sent[key] = state
         if answer["records"] and key in session.asked:
             session.asked[key] = session.asked.pop(key)
-    return news
+    return changed

@@ -1,9 +1,9 @@
 """
 Models one consumer group as a broker does: the classic protocol's state machine.
 
-It follows Apache Kafka's coordinator of groups, in the states and the words of KIP-62,
-KIP-345 and KIP-394. What a coordinator writes, and the next one reads, are assignments:
-a rebalance that it leaves unfinished is undone, and its generation counted again.
+It follows Apache Kafka's group coordinator, with the states and words of KIP-62,
+KIP-345 and KIP-394. A coordinator writes assignments, and the next one reads them: an
+unfinished rebalance is undone, and its generation number is used again.
 """
 
 from collections.abc import Callable, Mapping
@@ -26,7 +26,7 @@ from safeconsumer.testing._members import (
 
 
 class GroupState(Enum):
-    """Says what the group waits for."""
+    """The states of a group; each value names the event that the group waits for."""
 
     EMPTY = "its first member"
     PREPARING = "members to join"
@@ -36,7 +36,7 @@ class GroupState(Enum):
 
 @frozen
 class _Written:
-    """What a coordinator has written of a group, with members as ``described`` has them."""
+    """The state that a coordinator has written, with members as in ``described``."""
 
     state: GroupState
     generation: int = 0
@@ -68,7 +68,7 @@ class Group:
 
     @property
     def protocol(self) -> str:
-        """The assignor that the members agreed on; empty while they have none."""
+        """The name of the assignor that the members agreed on; empty before they did."""
         is_chosen = self.state in {GroupState.COMPLETING, GroupState.STABLE}
         return self._protocol if is_chosen else ""
 
@@ -81,7 +81,7 @@ class Group:
         )
 
     def join(self, request: JoinRequest, reply: JoinReply) -> None:
-        """Take a member in, or again; ``reply`` is called once, now or later."""
+        """Add a member, or let it join again; ``reply`` is called once, now or later."""
         member_id = request.member_id
         if not self._members.can_take(request):
             reply(request.refused(_codes.INCONSISTENT_GROUP_PROTOCOL))
@@ -136,10 +136,10 @@ class Group:
         *,
         is_transactional: bool = False,
     ) -> int:
-        """Judge a commit: 0 if it may pass, else the error code of a broker."""
+        """Return the error code with which a broker answers a commit; 0 if it may pass."""
         is_nobody = not member_id and generation < 0 and instance_id is None
         if (generation < 0 and not self._members) or (is_nobody and is_transactional):
-            return _codes.NONE  # of a consumer that assigns its partitions by itself
+            return _codes.NONE  # a consumer without membership, by assign()
         error = self._check(member_id, generation, instance_id)
         is_early = self.state is GroupState.COMPLETING and not is_transactional
         return error or (_codes.REBALANCE_IN_PROGRESS if is_early else _codes.NONE)
@@ -159,7 +159,7 @@ class Group:
         return error
 
     def _unknown(self, member_id: str, instance_id: str | None) -> int:
-        """Whether it is no member, or another one has its static place."""
+        """Return the error code for a non-member, or a fenced static member; else 0."""
         static = self._members.static(instance_id)
         if static is not None and static.member_id != member_id:
             return _codes.FENCED_INSTANCE_ID
@@ -168,7 +168,7 @@ class Group:
         return _codes.NONE if is_member else _codes.UNKNOWN_MEMBER_ID
 
     def _check(self, member_id: str, generation: int, instance_id: str | None) -> int:
-        """Whether it is a member of this generation; if so this counts as a sign of life."""
+        """Return the error code for a member of another generation, or renew its session."""
         error = self._unknown(member_id, instance_id)
         if error:
             return error
@@ -180,7 +180,7 @@ class Group:
     # Coordinators that come and go
 
     def unload(self) -> None:
-        """Have no coordinator: who waits is refused, no session ends, until :meth:`load`."""
+        """Lose the coordinator until :meth:`load`; refuse members that wait."""
         for timer in self._expected.values():
             timer.cancel()
         self._expected.clear()
@@ -193,11 +193,11 @@ class Group:
         for id_, request, assignment in written.members:
             member = Member(member_id=id_, request=request, assignment=assignment)
             self._members.add(member)
-            self._members.rest(member)
+            self._members.stop_session(member)
         self.is_loaded = False
 
     def load(self) -> None:
-        """Have a coordinator that has read what was written: all sessions start over."""
+        """Get a coordinator that has read the written state: all sessions start over."""
         self.is_loaded = True
         for member in self._members:
             self._members.touch(member)
@@ -245,8 +245,8 @@ class Group:
         if is_changed or self.state is GroupState.PREPARING:
             is_answered = False
         else:
-            # Nothing is new, so it gets the old answer again. Only leaders ask for a
-            # rebalance like this: it has seen the topics change.
+            # The request is unchanged, so the member gets the old answer again. Only a
+            # leader starts a rebalance like this: it has seen the topics change.
             is_answered = not (is_leader and self.state is GroupState.STABLE)
         if is_answered:
             reply(self._answer(member))
@@ -266,8 +266,8 @@ class Group:
         if old.member_id == old_leader:
             self._leader = member_id
         if self.state is GroupState.STABLE and self._members.vote() == self._protocol:
-            # As brokers do: also if it subscribes to something else now. And it hears
-            # the old leader's id, so it does not assign.
+            # As brokers do, even if it subscribes to other topics now. The answer names
+            # the old leader's id, so the member does not assign.
             self._write()
             reply(self._answer(member, leader=old_leader))
         else:
@@ -275,12 +275,12 @@ class Group:
             self._rebalance()
 
     def _answer(self, member: Member, leader: str | None = None) -> JoinAnswer:
-        heard = self._leader if leader is None else leader
-        is_leader = member.member_id == heard
+        leader = self._leader if leader is None else leader
+        is_leader = member.member_id == leader
         return JoinAnswer(
             generation=self.generation,
             protocol=self._protocol,
-            leader=heard,
+            leader=leader,
             member_id=member.member_id,
             members=self._members.described(self._protocol) if is_leader else (),
         )
@@ -288,7 +288,7 @@ class Group:
     # The rebalance
 
     def _rebalance(self) -> None:
-        """Begin one, unless it is under way; it ends when every member has joined."""
+        """Begin a rebalance, unless one is under way; it ends when all have joined."""
         self._answer_syncs(_codes.REBALANCE_IN_PROGRESS)
         if self.state is not GroupState.PREPARING:
             self.state = GroupState.PREPARING
@@ -302,7 +302,7 @@ class Group:
             self._complete()
 
     def _complete(self) -> None:
-        """End the joining: a member that has not come is removed, unless it is static."""
+        """End the joining phase; remove members that have not joined and are not static."""
         for member in self._members:
             if member.join is None and member.request.instance_id is None:
                 self._members.drop(member, _codes.UNKNOWN_MEMBER_ID)
@@ -321,7 +321,7 @@ class Group:
         self._protocol = self._members.vote()
         self.state = GroupState.COMPLETING
         longest = self._members.rebalance_timeout()
-        self._set_deadline(longest, self._drop_who_has_not_synced)
+        self._set_deadline(longest, self._drop_unsynced)
         for member in self._members:
             self._members.touch(member)
             member.owes_sync = True
@@ -340,7 +340,7 @@ class Group:
                 self._members.touch(member)
                 member.answer_sync(error)
 
-    def _drop_who_has_not_synced(self) -> None:
+    def _drop_unsynced(self) -> None:
         for member in self._members:
             if member.owes_sync:
                 self._members.drop(member, _codes.UNKNOWN_MEMBER_ID)

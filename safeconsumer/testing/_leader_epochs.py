@@ -1,4 +1,4 @@
-"""Remembers where each leader epoch of a log began, as Kafka's checkpoint does."""
+"""Remembers the first offset of each leader epoch, as Kafka's checkpoint does."""
 
 from bisect import bisect_right
 
@@ -9,7 +9,7 @@ _UNKNOWN = -1, -1
 
 @frozen
 class LeaderEpoch:
-    """An epoch, and the offset of the first record that its leader wrote or may write."""
+    """An epoch, and the offset of the first record that its leader may write."""
 
     number: int
     start: int
@@ -32,7 +32,7 @@ class LeaderEpochs:
         return self._epochs[0].number
 
     def begin(self, offset: int) -> None:
-        """Begin the next epoch; one that has begun there, and wrote nothing, is forgotten."""
+        """Begin the next epoch; forget an epoch that began there and wrote nothing."""
         number = self.latest + 1
         self._epochs = [one for one in self._epochs if one.start < offset]
         self._epochs.append(LeaderEpoch(number, offset))
@@ -46,7 +46,7 @@ class LeaderEpochs:
 
     def end_of(self, epoch: int, log_end: int) -> tuple[int, int]:
         """
-        Return the last known epoch that is not above ``epoch``, and where its records end.
+        Return the last known epoch up to ``epoch``, and the offset where it ends.
 
         As in Kafka an epoch older than all ends where the oldest begins, and one newer
         than all is unknown: -1, -1.

@@ -1,4 +1,4 @@
-"""Keeps one partition: its batches, where they begin and end, who leads it."""
+"""Keeps one partition's log: its batches, its offsets, its leader."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
@@ -17,7 +17,7 @@ from safeconsumer.testing._producers import Producers
 
 @frozen
 class Aborted:
-    """The records of an aborted transaction: readers drop this producer's from there on."""
+    """An aborted transaction; readers drop this producer's records from ``first`` on."""
 
     producer_id: int
     first: int
@@ -25,7 +25,7 @@ class Aborted:
 
 
 class Log:
-    """One partition. Used by one thread, as everything of a cluster."""
+    """One partition's log. Used by one thread, like all of a cluster."""
 
     def __init__(self, leader: int) -> None:
         self.leader = leader
@@ -35,7 +35,9 @@ class Log:
         self.producers = Producers()
         self.aborted: list[Aborted] = []
         self._end = 0
-        self._horizons: dict[int, int] = {}  # when tombstones go, by their batch's base
+        self._horizons: dict[
+            int, int
+        ] = {}  # ms when tombstones go, by their batch's base
 
     @property
     def epoch(self) -> int:
@@ -49,7 +51,7 @@ class Log:
 
     @property
     def stable_end(self) -> int:
-        """Up to where no transaction is open: readers of committed records get no more."""
+        """The last stable offset, where readers of committed records stop."""
         return max(self.start, min(self.producers.open_since(), default=self._end))
 
     def append(self, batch: Batch, append_time: int | None = None) -> int:
@@ -63,7 +65,7 @@ class Log:
     def end_transaction(
         self, producer_id: int, epoch: int, now: int, *, is_committed: bool
     ) -> None:
-        """Write a transaction's end; what was aborted is remembered for readers."""
+        """Write a transaction's end; remember an aborted one for readers."""
         first = self.producers.end_transaction(producer_id, epoch)
         batch = of_transaction_end(producer_id, epoch, now, is_committed=is_committed)
         last = self.append(batch)
@@ -72,10 +74,10 @@ class Log:
 
     def read(self, offset: int, room: int, end: int, *, at_least_one: bool) -> bytes:
         """
-        Return the batches from that of ``offset`` to ``end``, as much as there is room for.
+        Return the batches from the one of ``offset`` to ``end``, up to ``room`` bytes.
 
-        As with brokers the last one may be cut off. The first one is whole: what is larger
-        than the room is returned if there is to be ``at_least_one``, else nothing.
+        As with brokers the last batch may be cut off. A first batch that is larger than
+        the room is returned whole with ``at_least_one``, else not at all.
         """
         found = bytearray()
         for batch in self._since(offset):
@@ -91,7 +93,7 @@ class Log:
         return [one for one in self.aborted if one.last >= offset]
 
     def first_since(self, timestamp: int) -> tuple[int, int, int]:
-        """Return offset, time and epoch of the first record that is not older; or -1."""
+        """Return offset, time and epoch of the first record from this time on, or -1."""
         for batch in self._since(self.start):
             if batch.header.max_timestamp < timestamp:
                 continue
@@ -101,16 +103,16 @@ class Log:
         return -1, -1, -1
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
-        """Return the last epoch that is not above ``epoch``, and where its records end."""
+        """Return the last epoch up to ``epoch``, and the offset where its records end."""
         return self.epochs.end_of(epoch, self._end)
 
     def diverging(self, offset: int, epoch: int) -> tuple[int, int] | None:
         """
-        Return where a reader's log and this one part, if they do before its offset.
+        Return where a reader's log and this one diverge, if before the reader's offset.
 
         Args:
-            offset: the record that the reader asks for.
-            epoch: of the last record that it has read.
+            offset: the offset that the reader asks for.
+            epoch: the leader epoch of the last record that it has read.
 
         Raises:
             RefusedError: this log never had the epoch, or no longer has the offset.
@@ -121,12 +123,12 @@ class Log:
         return (found, end) if found < epoch or end < offset else None
 
     def lead(self, node: int) -> None:
-        """Get another leader, which has all records."""
+        """Get a new leader, which has all records."""
         self.leader = node
         self.epochs.begin(self._end)
 
     def truncate(self, offset: int, node: int) -> None:
-        """Get another leader, which lacks the records from ``offset`` on."""
+        """Get a new leader, which lacks the records from ``offset`` on."""
         offset = max(self.start, min(offset, self._end))
         self.batches = [
             one if one.end <= offset else one.before(offset)
@@ -140,10 +142,10 @@ class Log:
         self._end = offset
         self.lead(node)
 
-    # What cleaning does
+    # Retention and compaction
 
     def delete_before(self, offset: int) -> None:
-        """Delete the records below ``offset``: what DeleteRecords and retention do."""
+        """Delete the records below ``offset``, as DeleteRecords and retention do."""
         self.start = max(self.start, min(offset, self._end))
         self.epochs.delete_before(self.start)
         self.batches = list(self._since(self.start))
@@ -158,12 +160,12 @@ class Log:
 
     def compact(self, oldest_active: float, now: int, tombstones_ms: int) -> None:
         """
-        Keep each key's last record only, up to a batch that is not older; offsets stay.
+        Keep only each key's last record, in batches older than ``oldest_active``.
 
-        Tombstones go, as in Kafka, ``tombstones_ms`` after they were first found here,
-        whatever their own time is. What was aborted goes at once. The log's last record
-        stays: it is what a reader who waits for the end gets to. Without records stay
-        the last batch, and that of each producer.
+        Offsets stay. Tombstones go, as in Kafka, ``tombstones_ms`` after the first
+        compaction that finds them, whatever their own time is. Aborted records go at
+        once. The log's last record stays, so that readers reach the log's end. The last
+        batch, and each producer's last one, stay even without records.
         """
         cleanable = list(
             takewhile(
@@ -190,7 +192,7 @@ class Log:
         self.aborted = [one for one in self.aborted if one.last >= end]
 
     def _cleaned(self, batch: Batch, newest: Mapping[bytes, int], now: int) -> Batch:
-        """Return a batch with those of its records that stay."""
+        """Return a batch with the records that compaction keeps."""
         if batch.header.is_control_batch:
             return batch
         is_late = self._horizons.get(batch.base, inf) <= now
@@ -207,11 +209,11 @@ class Log:
         return batch if len(kept) == len(records) else batch.with_only(kept)
 
     def _settled(self) -> Iterator[Batch]:
-        """Return the batches at the start that belong to no open transaction."""
+        """Return the first batches, up to the last stable offset."""
         return (one for one in self.batches if one.end <= self.stable_end)
 
     def _undone(self, batches: Iterable[Batch]) -> Iterator[int]:
-        """Return the offsets of records whose transaction was aborted."""
+        """Return the offsets of aborted records."""
         for batch in batches:
             for one in self.aborted:
                 is_its = batch.header.producer_id == one.producer_id

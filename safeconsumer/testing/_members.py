@@ -39,10 +39,10 @@ class JoinAnswer:
 
 
 class Timer(Protocol):
-    """A scheduled call, as ``asyncio`` hands it out."""
+    """A scheduled call, such as asyncio's ``TimerHandle``."""
 
     def cancel(self) -> None:
-        """Do not make the call."""
+        """Cancel the call."""
 
 
 Schedule = Callable[[float, Callable[[], None]], Timer]
@@ -59,7 +59,7 @@ class Member:
     assignment: bytes = b""
     join: JoinReply | None = None
     sync: SyncReply | None = None
-    owes_sync: bool = False  # it has not asked for its assignment in this generation
+    owes_sync: bool = False  # no SyncGroup yet in this generation
     timer: Timer | None = None
 
     @property
@@ -80,7 +80,7 @@ class Member:
             sync(error, b"" if error else self.assignment)
 
     def refuse(self, error: int) -> None:
-        """Answer whatever is waiting with an error."""
+        """Answer its waiting request with an error."""
         self.answer_join(JoinAnswer(error=error, member_id=self.member_id))
         self.answer_sync(error)
 
@@ -110,24 +110,24 @@ class Members:
         return self._by_id[member_id]
 
     def add(self, member: Member) -> None:
-        """Take a member in and start its session."""
+        """Add a member and start its session."""
         self._by_id[member.member_id] = member
         self.touch(member)
 
     def drop(self, member: Member, error: int) -> None:
-        """Take a member out; whatever it waits for is answered with the error."""
+        """Remove a member, and answer its waiting request with the error."""
         del self._by_id[member.member_id]
-        self.rest(member)
+        self.stop_session(member)
         member.refuse(error)
 
-    def rest(self, member: Member) -> None:
-        """Let a member's session stand still until it is touched."""
+    def stop_session(self, member: Member) -> None:
+        """Stop a member's session timer until :meth:`touch`."""
         if member.timer is not None:
             member.timer.cancel()
 
     def touch(self, member: Member) -> None:
         """Restart a member's session: it has sent something."""
-        self.rest(member)
+        self.stop_session(member)
         timeout = member.request.session_timeout
         member.timer = self._schedule(timeout, lambda: self._expire(member))
 
@@ -138,13 +138,13 @@ class Members:
         return next((m for m in self if m.request.instance_id == instance_id), None)
 
     def can_take(self, request: JoinRequest) -> bool:
-        """Whether all members, also as who asks joined before, support one protocol of it."""
+        """Whether all members and the request have one protocol in common."""
         present = [member.request for member in self]
         is_alike = all(p.protocol_type == request.protocol_type for p in present)
         return is_alike and bool(_common([request, *present]))
 
     def vote(self) -> str:
-        """Return the protocol that most members prefer, of those that all support."""
+        """Return the protocol that most members prefer among those that all support."""
         requests = [member.request for member in self]
         common = _common(requests)
         votes = [next(p for p in r.protocols if p in common) for r in requests]
@@ -155,7 +155,7 @@ class Members:
         return max(member.request.rebalance_timeout for member in self)
 
     def described(self, protocol: str) -> tuple[tuple[str, str | None, bytes], ...]:
-        """Return what the leader learns about every member."""
+        """Return each member's ids and metadata, for the leader."""
         return tuple(
             (m.member_id, m.request.instance_id, m.request.protocols[protocol])
             for m in self

@@ -1,27 +1,40 @@
-"""Tells clients what is where: topics, leaders, coordinators, known requests, ACLs."""
+"""Answers requests about the cluster: topics, leaders, coordinators, API versions."""
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from safeconsumer.testing import _codes, _protocol
 from safeconsumer.testing._codes import RefusedError
+from safeconsumer.testing._members import Schedule
+from safeconsumer.testing._nodes import Nodes
 from safeconsumer.testing._protocol import Exchange, Fields
-from safeconsumer.testing._topics import Topic
+from safeconsumer.testing._topics import Topic, Topics
 
-if TYPE_CHECKING:
-    from safeconsumer.testing._cluster import Cluster
-
-# What a principal may do to a topic; without an authorizer that is all: read, write,
-# create, delete, alter, describe, describe and alter settings.
+# The operations on a topic that a principal may do; all, without an authorizer: read,
+# write, create, delete, alter, describe, describe and alter settings.
 _EVERYTHING = (3, 4, 5, 6, 7, 8, 10, 11)
 _SEVERAL_KEYS = 4  # from this version on FindCoordinator asks for several
+
+
+class Described(Protocol):
+    """The parts of a cluster that its metadata name."""
+
+    id: str
+    creates_topics: bool
+    call_later: Schedule
+    nodes: Nodes
+    topics: Topics
+
+    @property
+    def known_apis(self) -> list[str]:
+        """The requests that these brokers answer."""
 
 
 class Metadata:
     """Answers about the cluster itself."""
 
-    def __init__(self, cluster: "Cluster") -> None:
+    def __init__(self, cluster: Described) -> None:
         self._cluster = cluster
         self.handlers: Mapping[str, Callable[[Exchange], None]] = {
             "ApiVersions": self._api_versions,
@@ -46,14 +59,14 @@ class Metadata:
         body, topics = exchange.body, self._cluster.topics
         is_all = body.topics is None or (exchange.version == 0 and not body.topics)
         if is_all:
-            told = [self._topic(exchange, topic) for topic in topics]
+            answers = [self._topic(exchange, topic) for topic in topics]
         else:
-            told = [self._asked_topic(exchange, one) for one in body.topics]
+            answers = [self._asked_topic(exchange, one) for one in body.topics]
         exchange.reply(
             brokers=self._brokers("node_id"),
             cluster_id=self._cluster.id,
             controller_id=self._cluster.nodes.named()[0],
-            topics=told,
+            topics=answers,
         )
 
     def _asked_topic(self, exchange: Exchange, asked: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -76,7 +89,7 @@ class Metadata:
         return {**names, "error_code": error}
 
     def _create_soon(self, name: str) -> None:
-        """Make a topic that was asked for; as in Kafka the next answer has it."""
+        """Create a topic after this answer; as in Kafka the next answer has it."""
         cluster = self._cluster
 
         def create() -> None:
@@ -89,14 +102,14 @@ class Metadata:
     def _topic(self, exchange: Exchange, topic: Topic) -> dict[str, Any]:
         nodes = list(self._cluster.nodes.addresses)
         is_asked = exchange.body.include_topic_authorized_operations
-        told = {
+        answer = {
             "error_code": exchange.error,
             "name": topic.name,
             "topic_id": topic.id,
             "authorized_operations": _EVERYTHING if is_asked else None,
         }
         if exchange.error:
-            return told
+            return answer
         partitions = [
             {
                 "partition_index": number,
@@ -107,7 +120,7 @@ class Metadata:
             }
             for number, log in enumerate(topic.logs)
         ]
-        return told | {"partitions": partitions}
+        return answer | {"partitions": partitions}
 
     def _brokers(self, id_name: str) -> list[dict[str, Any]]:
         nodes = self._cluster.nodes

@@ -1,17 +1,17 @@
-"""Knows the brokers of a cluster: who is up, who leads, who coordinates what."""
+"""Knows which brokers are up, and which broker coordinates a group."""
 
 import zlib
 from collections.abc import Callable, Sequence
 
-GROUP, TRANSACTION = 0, 1  # Kafka's numbers for what a coordinator is asked for
+GROUP, TRANSACTION = 0, 1  # Kafka's key types of FindCoordinator
 
 
 class Nodes:
     """
     The brokers, numbered from 1.
 
-    A broker that is down is still named to clients until the others have noticed;
-    then it is fenced, and what it led or coordinated is another's.
+    Metadata name a broker that is down until the others have noticed; then it is
+    fenced, and other brokers lead its partitions and coordinate its groups.
     """
 
     def __init__(self, addresses: Sequence[tuple[str, int]]) -> None:
@@ -25,23 +25,24 @@ class Nodes:
         return node not in self._down
 
     def down(self, node: int) -> None:
-        """Let it be out of reach."""
+        """Note that a broker is down."""
         self._down.add(node)
 
     def up(self, node: int) -> None:
-        """Let it be there again."""
+        """Note that a broker is up again."""
         self._down.discard(node)
         self._fenced.discard(node)
 
     def named(self) -> list[int]:
-        """Return those that clients hear of."""
+        """Return the brokers that metadata name."""
         return [node for node in self.addresses if node not in self._fenced]
 
     def fence(self, node: int) -> Callable[[int], int] | None:
         """
-        Notice that a broker is down, unless it is up again or there is no other.
+        Fence a broker that is down, unless it is up again or there is no other.
 
-        Returns who takes the place of whom, by a number that shares them out.
+        Returns:
+            A function that returns a successor by a number, so that all get some.
         """
         others = [other for other in self.addresses if other not in self._down]
         if self.is_up(node) or not others:

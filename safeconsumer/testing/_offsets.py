@@ -1,27 +1,26 @@
-"""Keeps what groups have committed, and what transactions are about to commit."""
+"""Keeps the offsets that groups have committed, and those of open transactions."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attrs import field, frozen
 
 from safeconsumer.testing import _codes
 from safeconsumer.testing._codes import RefusedError
+from safeconsumer.testing._coordinator import Coordinator
 from safeconsumer.testing._protocol import Exchange, Fields
+from safeconsumer.testing._topics import Topics
 
-if TYPE_CHECKING:
-    from safeconsumer.testing._cluster import Cluster
-
-_SAYS_NOT_FOUND = 9  # OffsetCommit from this version on
+_KNOWS_NOT_FOUND = 9  # OffsetCommit has an error for unknown groups since this version
 _SEVERAL_GROUPS = 8  # from this version on OffsetFetch asks for several
 _TopicPartition = tuple[str, int]
 
 
 @frozen
 class Offset:
-    """What a group has committed of a partition; ``number`` counts all commits."""
+    """The committed offset of a partition; ``number`` counts all commits."""
 
     offset: int
     metadata: str
@@ -36,26 +35,25 @@ _Kept = dict[_TopicPartition, Offset]
 class Offsets:
     """The offsets of all groups of one cluster."""
 
-    def __init__(self, cluster: "Cluster") -> None:
-        self._cluster = cluster
+    def __init__(self, groups: Coordinator, topics: Topics) -> None:
+        self._groups, self._topics = groups, topics
         self._numbers = count(1)
         self._committed: dict[str, _Kept] = {}
-        # By group and producer: they count when the producer's transaction has ended.
+        # By group and producer; they take effect when the producer's transaction ends.
         self._pending: dict[tuple[str, int], _Kept] = {}
         self.handlers: Mapping[str, Callable[[Exchange], None]] = {
             "OffsetCommit": self._commit,
             "OffsetFetch": self._fetch,
-            "TxnOffsetCommit": self._commit_in_transaction,
         }
 
     def of_group(self, group: str) -> Mapping[_TopicPartition, Offset]:
-        """Return all that a group has committed."""
+        """Return all committed offsets of a group."""
         return self._committed.get(group, {})
 
     def end_transaction(
         self, group: str, producer_id: int, *, is_committed: bool
     ) -> None:
-        """Let a producer's pending offsets count, but for later commits; or forget them."""
+        """Commit a producer's pending offsets, unless later commits exist; or drop them."""
         pending = self._pending.pop((group, producer_id), {})
         if is_committed:
             committed = self._committed.setdefault(group, {})
@@ -65,12 +63,12 @@ class Offsets:
                 )
 
     def forget_group(self, group: str) -> None:
-        """Forget what a group has committed, or is about to."""
+        """Forget a group's committed and pending offsets."""
         for kept in self._kept_of(group):
             kept.clear()
 
     def forget_topic(self, topic: str) -> None:
-        """Forget what groups have committed, or are about to, of a deleted topic."""
+        """Forget all groups' committed and pending offsets of a deleted topic."""
         for kept in (*self._committed.values(), *self._pending.values()):
             for key in tuple(kept):
                 if key[0] == topic:
@@ -94,12 +92,14 @@ class Offsets:
 
         self._keep(exchange, keep)
 
-    def _commit_in_transaction(self, exchange: Exchange) -> None:
+    def commit_in_transaction(
+        self, exchange: Exchange, check_producer: Callable[[], None]
+    ) -> None:
+        """Answer TxnOffsetCommit; ``check_producer`` raises RefusedError for a wrong one."""
         body = exchange.body
 
         def keep() -> _Kept:
-            producer = body.transactional_id, body.producer_id, body.producer_epoch
-            self._cluster.transactions.check_part(*producer, body.group_id)
+            check_producer()
             self._check_member(exchange, body.generation_id, is_transactional=True)
             return self._pending.setdefault((body.group_id, body.producer_id), {})
 
@@ -108,9 +108,9 @@ class Offsets:
     def _check_member(
         self, exchange: Exchange, generation: int, *, is_transactional: bool = False
     ) -> None:
-        body, groups = exchange.body, self._cluster.groups
-        if not groups.is_there(body.group_id) and generation >= 0:
-            is_old = is_transactional or exchange.version < _SAYS_NOT_FOUND
+        body, groups = exchange.body, self._groups
+        if not groups.is_known(body.group_id) and generation >= 0:
+            is_old = is_transactional or exchange.version < _KNOWS_NOT_FOUND
             raise RefusedError(
                 _codes.ILLEGAL_GENERATION if is_old else _codes.GROUP_ID_NOT_FOUND
             )
@@ -123,12 +123,12 @@ class Offsets:
         _codes.check(error)
 
     def _keep(self, exchange: Exchange, place: Callable[[], _Kept]) -> None:
-        """Note what is committed, where ``place`` says that it is kept if that may be."""
+        """Store committed offsets in the mapping from ``place()``, which may refuse them."""
 
         def keep(topic: str, asked: Any) -> None:  # noqa: ANN401  not typed
-            self._cluster.groups.check_here(exchange, exchange.body.group_id)
+            self._groups.check_here(exchange, exchange.body.group_id)
             into = place()
-            if self._cluster.topics.log(topic, asked.partition_index) is None:
+            if self._topics.log(topic, asked.partition_index) is None:
                 raise RefusedError(_codes.UNKNOWN_TOPIC_OR_PARTITION)
             into[topic, asked.partition_index] = Offset(
                 asked.committed_offset,
@@ -144,17 +144,17 @@ class Offsets:
         if exchange.version < _SEVERAL_GROUPS:
             exchange.reply(**self._of_one_group(exchange, body))
             return
-        told = [
+        groups = [
             {
                 "group_id": one.group_id,
                 **exchange.outcome(partial(self._of_one_group, exchange, one)),
             }
             for one in body.groups
         ]
-        exchange.reply(groups=told)
+        exchange.reply(groups=groups)
 
     def _of_one_group(self, exchange: Exchange, asked: Any) -> Fields:  # noqa: ANN401
-        self._cluster.groups.check_here(exchange, asked.group_id)
+        self._groups.check_here(exchange, asked.group_id)
         partitions: Iterable[_TopicPartition] = self.of_group(asked.group_id)
         if asked.topics is not None:
             partitions = [
@@ -165,10 +165,10 @@ class Offsets:
         is_stable = exchange.body.require_stable
         topics: dict[str, list[Fields]] = {}
         for one in partitions:
-            told = self._of_partition(asked.group_id, one, is_stable=is_stable)
-            topics.setdefault(one[0], []).append(told)
+            answer = self._of_partition(asked.group_id, one, is_stable=is_stable)
+            topics.setdefault(one[0], []).append(answer)
         return {
-            "topics": [{"name": t, "partitions": told} for t, told in topics.items()]
+            "topics": [{"name": t, "partitions": some} for t, some in topics.items()]
         }
 
     def _of_partition(

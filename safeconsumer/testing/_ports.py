@@ -10,20 +10,20 @@ _TRIES = 200
 # Its own: an application's seed must not have two processes try the same ports.
 _random = random.SystemRandom()
 
-# Given out, and perhaps not listened on yet.
+# Given out, and perhaps not in use yet.
 _last: deque[int] = deque(maxlen=100)
 
 
 def free_port(host: str = "127.0.0.1") -> int:
     """
-    Find a port nobody listens on, between 20,000 and 30,000.
+    Find a free port between 20,000 and 30,000.
 
-    Below 32,768, where Linux's outgoing connections begin: so no such connection
-    takes the port while its broker is down for a moment. The last hundred that this
-    process was given are not given again.
+    Linux's outgoing connections have ports from 32,768 on, so none of them takes the
+    port while its broker is down for a moment. The last hundred ports that this process
+    was given are not given again.
 
     Raises:
-        OSError: none was found in 200 tries.
+        OSError: 200 ports were tried, and none was free.
     """
     for _ in range(_TRIES):
         port = _random.randrange(_FROM, _TO)

@@ -1,4 +1,4 @@
-"""Notes what idempotent producers have written to a log: no record comes in twice."""
+"""Remembers the last batches of idempotent producers, so that none is written twice."""
 
 from collections import deque
 from collections.abc import Iterator
@@ -8,12 +8,12 @@ from attrs import define, field, frozen
 from safeconsumer.testing import _codes
 from safeconsumer.testing._batches import Batch
 
-_REMEMBERED = 5  # batches that Kafka recognizes as written before
+_REMEMBERED = 5  # batches per producer that Kafka recognizes when they come again
 
 
 @frozen
 class _Written:
-    """The numbers of a batch's records, by their producer, and where the first one is."""
+    """A batch's first and last sequence number, and its first offset."""
 
     first: int
     last: int
@@ -40,12 +40,12 @@ class Producers:
         )
 
     def is_open(self, producer_id: int) -> bool:
-        """Whether a producer has a transaction here that has not ended."""
+        """Whether a producer has an open transaction in this log."""
         known = self._known.get(producer_id)
         return known is not None and known.open_since is not None
 
     def written(self, batch: Batch) -> int | None:
-        """Return where a batch was written before, None if it is new."""
+        """Return the offset at which a batch was written before; None if it is new."""
         known = self._known.get(batch.header.producer_id)
         if known is None or known.epoch != batch.header.producer_epoch:
             return None
@@ -56,7 +56,7 @@ class Producers:
         return None
 
     def problem(self, batch: Batch) -> int:
-        """Return the error code of a batch that may not follow; 0 if it may."""
+        """Return the error code for a batch out of sequence; 0 if it may follow."""
         header = batch.header
         known = self._known.get(header.producer_id)
         if header.producer_id < 0 or known is None:
@@ -81,7 +81,7 @@ class Producers:
             known.open_since = batch.base
 
     def restore(self, batch: Batch) -> None:
-        """Remember a batch of a log that was cut: a transaction's end may be among them."""
+        """Remember a batch of a truncated log, which may be a transaction's end."""
         header = batch.header
         if header.is_control_batch:
             self.end_transaction(header.producer_id, header.producer_epoch)
@@ -89,7 +89,7 @@ class Producers:
             self.note(batch)
 
     def is_last(self, batch: Batch) -> bool:
-        """Whether a batch is the last that its producer has written."""
+        """Whether a batch is its producer's last one."""
         known = self._known.get(batch.header.producer_id)
         if known is None or not known.recent:
             return False

@@ -1,4 +1,4 @@
-"""Reads requests and writes answers, by kafka-python's own classes of messages."""
+"""Reads requests and writes answers, with kafka-python's classes of messages."""
 
 import inspect
 import io
@@ -19,8 +19,8 @@ Fields = Mapping[str, Any]
 _HEAD = struct.Struct(">hhi")
 _API_VERSIONS = 18
 
-# Newest versions, where they are not kafka-python's newest. The missing ones are for
-# brokers among each other, for transactions as of KIP-890, or name topics by id only.
+# Newest versions, where they are not kafka-python's newest. Later ones are for brokers
+# among each other, for transactions as of KIP-890, or name topics by id only.
 _NEWEST = {
     "Produce": 11,
     "Fetch": 17,
@@ -31,9 +31,9 @@ _NEWEST = {
     "EndTxn": 4,
     "TxnOffsetCommit": 4,
 }
-# What goes wrong there is of a topic or of a partition, though there is a field for all.
+# Errors of a topic or of a partition, in answers that have a field for one error, too.
 _OF_PARTS = {"Fetch", "Metadata"}
-# Older than kafka-python writes: librdkafka looks for them (KAFKA-18659).
+# Older versions than kafka-python writes: librdkafka looks for them (KAFKA-18659).
 _OLDEST = {"Produce": 0}
 
 
@@ -62,7 +62,7 @@ def api_key(api: str) -> int:
     Return the number of a request such as ``"Fetch"``.
 
     Raises:
-        ValueError: no such request; the message lists the known ones.
+        ValueError: Kafka has no such request; the message lists the known ones.
     """
     try:
         return API_KEYS[api]
@@ -72,13 +72,13 @@ def api_key(api: str) -> int:
 
 
 def versions(api: str) -> tuple[int, int]:
-    """Return the oldest and the newest version of a request that brokers here know."""
+    """Return the oldest and the newest version of a request that these brokers know."""
     oldest, newest = _REQUESTS[api_key(api)].valid_versions
     return _OLDEST.get(api, oldest), _NEWEST.get(api, newest)
 
 
 def has_own_error(api: str, version: int) -> bool:
-    """Whether an answer has one error for all that was asked."""
+    """Whether an answer has one error field for the whole request."""
     if api in _OF_PARTS:
         return False
     fields = _RESPONSES[API_KEYS[api]].fields
@@ -86,12 +86,12 @@ def has_own_error(api: str, version: int) -> bool:
 
 
 class UnreadableError(Exception):
-    """What came is no request that is known here: a broker closes the connection."""
+    """A message is no known request; a broker closes the connection."""
 
 
 @frozen(kw_only=True)
 class Message:
-    """A request as it was read; ``body`` is None for versions that are not known."""
+    """A request; ``body`` is None for an unknown version of ApiVersions."""
 
     api: str
     version: int
@@ -137,7 +137,7 @@ class Message:
     def answer(self, fields: Fields) -> bytes:
         """Write the answer with these fields, its length in front of it."""
         kind = _RESPONSES[API_KEYS[self.api]]
-        # Not known versions are of ApiVersions, which is then answered in the oldest.
+        # An unknown version of ApiVersions is answered in the oldest version.
         version = 0 if self.body is None else self.version
         answer = _filled(kind, fields, version=version)
         answer.with_header(correlation_id=self.correlation_id)
@@ -146,9 +146,9 @@ class Message:
 
 def _filled(kind: Any, fields: Fields, **how: Any) -> Any:  # noqa: ANN401  not typed
     """
-    Make an object of kafka-python's out of nested dictionaries.
+    Make a message of kafka-python's from nested dictionaries.
 
-    Not every answer has a text for its errors: where there is no such field it is left.
+    An error's text is left out where an answer has no field for it.
     """
     values = {}
     for name, value in fields.items():
@@ -166,7 +166,7 @@ def _filled(kind: Any, fields: Fields, **how: Any) -> Any:  # noqa: ANN401  not 
 
 @frozen
 class _Lists:
-    """How Kafka calls what stands in a request, or an answer, for each partition."""
+    """The names of the fields that a request, or an answer, has for each partition."""
 
     topics: str
     topic: str
@@ -208,10 +208,10 @@ class Exchange:
     One request that a broker has taken up, and the way to answer it, once.
 
     Attributes:
-        message: what was asked.
-        node: the number of the broker that was asked.
-        origin: whose connection it is, as the front said.
-        error: the code that a fault wants it to be refused with, 0 for none.
+        message: the request.
+        node: the number of the broker that got it.
+        origin: the origin of its connection.
+        error: the code with which a fault refuses it, 0 for none.
     """
 
     message: Message
@@ -235,7 +235,7 @@ class Exchange:
         self._send(fields)
 
     def outcome(self, work: Callable[[], Fields | None]) -> dict[str, Any]:
-        """Do one part of what is asked; return its fields, or the error's."""
+        """Carry out one part of the request; return its fields, or the error's."""
         try:
             _codes.check(self.error)
             return {"error_code": _codes.NONE, **(work() or {})}
@@ -243,16 +243,17 @@ class Exchange:
             return {"error_code": error.code, "error_message": str(error)}
 
     def reply_by_partition(self, answer: Callable[[str, Any], Fields | None]) -> None:
-        """Send an answer that has, for each partition, what ``answer`` says or refuses."""
+        """Send an answer that has, for each partition, the fields or error of ``answer``."""
         key, version = API_KEYS[self.message.api], self.version
-        asked, told = _lists(_REQUESTS[key], version), _lists(_RESPONSES[key], version)
+        asked = _lists(_REQUESTS[key], version)
+        given = _lists(_RESPONSES[key], version)
         topics = []
         for topic in getattr(self.body, asked.topics):
             name, partitions = getattr(topic, asked.topic), []
             for one in getattr(topic, asked.partitions):
                 fields = self.outcome(partial(answer, name, one))
-                fields[told.error] = fields.pop("error_code")
+                fields[given.error] = fields.pop("error_code")
                 number = getattr(one, asked.partition) if asked.partition else one
-                partitions.append({told.partition: number, **fields})
-            topics.append({told.topic: name, told.partitions: partitions})
-        self.reply(**{told.topics: topics})
+                partitions.append({given.partition: number, **fields})
+            topics.append({given.topic: name, given.partitions: partitions})
+        self.reply(**{given.topics: topics})

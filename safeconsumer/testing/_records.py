@@ -1,28 +1,33 @@
-"""Answers what producers and readers ask about a partition's records, but Fetch."""
+"""Answers the requests about a partition's records, except Fetch."""
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from safeconsumer.testing import _batches, _codes
 from safeconsumer.testing._batches import Batch
 from safeconsumer.testing._codes import RefusedError
+from safeconsumer.testing._fetching import READ_COMMITTED, Fetches
 from safeconsumer.testing._log import Log
 from safeconsumer.testing._protocol import Exchange, Fields
-from safeconsumer.testing._topics import Topic
+from safeconsumer.testing._topics import Topic, Topics
+from safeconsumer.testing._transactions import Transactions
 
-if TYPE_CHECKING:
-    from safeconsumer.testing._cluster import Cluster
-
-# What ListOffsets asks for instead of a time.
+# Special timestamps of ListOffsets.
 _LATEST, _EARLIEST = -1, -2
-READ_COMMITTED = 1
 
 
 class Records:
     """The requests about records that are answered at once."""
 
-    def __init__(self, cluster: "Cluster") -> None:
-        self._cluster = cluster
+    def __init__(
+        self,
+        topics: Topics,
+        fetches: Fetches,
+        transactions: Transactions,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._topics, self._fetches = topics, fetches
+        self._transactions, self._now_ms = transactions, now_ms
         self.handlers: Mapping[str, Callable[[Exchange], None]] = {
             "Produce": self._produce,
             "ListOffsets": self._list_offsets,
@@ -30,42 +35,18 @@ class Records:
             "OffsetForLeaderEpoch": self._offset_for_leader_epoch,
         }
 
-    def led(self, node: int, topic: str, partition: int, epoch: int = -1) -> Log:
-        """
-        Return a partition's log.
-
-        Args:
-            node: the broker that was asked: only the leader answers.
-            topic: its name.
-            partition: its number.
-            epoch: the leader's as the client knows it, -1 if it does not say.
-
-        Raises:
-            RefusedError: there is none, or it is led by another.
-        """
-        log = self._cluster.topics.log(topic, partition)
-        if log is None:
-            raise RefusedError(_codes.UNKNOWN_TOPIC_OR_PARTITION)
-        if log.leader != node:
-            raise RefusedError(_codes.NOT_LEADER_OR_FOLLOWER)
-        if epoch > log.epoch:
-            raise RefusedError(_codes.UNKNOWN_LEADER_EPOCH)
-        if 0 <= epoch < log.epoch:
-            raise RefusedError(_codes.FENCED_LEADER_EPOCH)
-        return log
-
     def append(self, topic: Topic, partition: int, batch: Batch) -> int:
-        """Write a batch, by the topic's settings; return its first record's offset."""
+        """Append a batch, by the topic's settings; return its first record's offset."""
         return topic.logs[partition].append(batch, self._append_time(topic))
 
     def _append_time(self, topic: Topic) -> int | None:
         is_by_log = topic.setting("message.timestamp.type") == "LogAppendTime"
-        return self._cluster.now_ms() if is_by_log else None
+        return self._now_ms() if is_by_log else None
 
     def _produce(self, exchange: Exchange) -> None:
         def one(name: str, asked: Any) -> Fields:  # noqa: ANN401  not typed
-            log = self.led(exchange.node, name, asked.index)
-            topic = self._cluster.topics.known(name)
+            log = self._topics.led(exchange.node, name, asked.index)
+            topic = self._topics.known(name)
             base = self._written(exchange.body.transactional_id, topic, asked)
             append_time = self._append_time(topic)
             return {
@@ -75,10 +56,10 @@ class Records:
             }
 
         exchange.reply_by_partition(one)
-        self._cluster.fetches.look_again()
+        self._fetches.answer_waiting()
 
     def _written(self, transaction: str | None, topic: Topic, asked: Any) -> int:  # noqa: ANN401
-        """Write a partition's batches, but those that are there; return the first offset."""
+        """Append the batches that are new; return the offset of the first one."""
         producers = topic.logs[asked.index].producers
         bases = []
         for batch in _batches.split(bytes(asked.records or b"")):
@@ -103,7 +84,7 @@ class Records:
             if not header.is_transactional:
                 raise RefusedError(_codes.INVALID_TXN_STATE)
         elif header.is_transactional:
-            self._cluster.transactions.check_part(
+            self._transactions.check_part(
                 transaction or "",
                 header.producer_id,
                 header.producer_epoch,
@@ -115,35 +96,39 @@ class Records:
 
         def one(topic: str, asked: Any) -> Fields:  # noqa: ANN401  not typed
             epoch = asked.current_leader_epoch
-            log = self.led(exchange.node, topic, asked.partition_index, epoch)
-            offset, at, epoch = _sought(log, asked.timestamp, is_committed=is_committed)
+            log = self._topics.led(exchange.node, topic, asked.partition_index, epoch)
+            offset, at, epoch = _offset_for(
+                log, asked.timestamp, is_committed=is_committed
+            )
             return {"timestamp": at, "offset": offset, "leader_epoch": epoch}
 
         exchange.reply_by_partition(one)
 
     def _delete_records(self, exchange: Exchange) -> None:
         def one(topic: str, asked: Any) -> Fields:  # noqa: ANN401  not typed
-            log = self.led(exchange.node, topic, asked.partition_index)
+            log = self._topics.led(exchange.node, topic, asked.partition_index)
             if not -1 <= asked.offset <= log.end:
                 raise RefusedError(_codes.OFFSET_OUT_OF_RANGE)
             log.delete_before(log.end if asked.offset < 0 else asked.offset)
             return {"low_watermark": log.start}
 
         exchange.reply_by_partition(one)
-        self._cluster.fetches.look_again()
+        self._fetches.answer_waiting()
 
     def _offset_for_leader_epoch(self, exchange: Exchange) -> None:
         def one(topic: str, asked: Any) -> Fields:  # noqa: ANN401  not typed
             epoch = asked.current_leader_epoch
-            log = self.led(exchange.node, topic, asked.partition, epoch)
+            log = self._topics.led(exchange.node, topic, asked.partition, epoch)
             epoch, end = log.end_of_epoch(asked.leader_epoch)
             return {"leader_epoch": epoch, "end_offset": end}
 
         exchange.reply_by_partition(one)
 
 
-def _sought(log: Log, timestamp: int, *, is_committed: bool) -> tuple[int, int, int]:
-    """Return offset, time and leader's epoch of what ListOffsets asks for, or -1."""
+def _offset_for(
+    log: Log, timestamp: int, *, is_committed: bool
+) -> tuple[int, int, int]:
+    """Return offset, time and leader epoch for a timestamp of ListOffsets, or -1."""
     if timestamp == _EARLIEST:
         return log.start, -1, log.epochs.oldest
     if timestamp == _LATEST:

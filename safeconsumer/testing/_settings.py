@@ -1,4 +1,4 @@
-"""Knows the settings of topics and brokers, and what Kafka does without them."""
+"""Lists the settings of topics and brokers with Kafka's defaults."""
 
 from collections.abc import Mapping
 
@@ -44,8 +44,8 @@ _CHOICES = {
     "cleanup.policy": {"delete", "compact", "compact,delete", "delete,compact"},
     "message.timestamp.type": {"CreateTime", "LogAppendTime"},
 }
-TOPIC, BROKER = 2, 4  # Kafka's numbers for the kinds of what has settings
-GIVEN, DEFAULT, STATIC = 1, 5, 4  # where a setting is from
+TOPIC, BROKER = 2, 4  # Kafka's resource types
+GIVEN, DEFAULT, STATIC = 1, 5, 4  # Kafka's numbers for a setting's source
 
 
 def problem(settings: Mapping[str, str | None]) -> str | None:

@@ -19,7 +19,7 @@ class Sockets:
     """
     A cluster whose brokers listen on ports of this host, until :meth:`stop`.
 
-    Any thread may call; the cluster itself is touched by the loop's thread only.
+    Any thread may call; only the loop's thread uses the cluster itself.
     """
 
     def __init__(self, ports: Sequence[int]) -> None:
@@ -54,7 +54,7 @@ class Sockets:
         self._loop.close()
 
     def call(self, command: Callable[[Cluster], _T]) -> _T:
-        """Do something with the cluster in its thread, and return the result."""
+        """Call a function with the cluster in its thread, and return the result."""
 
         async def call() -> _T:
             return command(self._cluster)
@@ -62,11 +62,11 @@ class Sockets:
         return self._run(call())
 
     def down(self, node: int) -> None:
-        """Refuse connections to a broker and cut those there are."""
+        """Close a broker's connections and refuse new ones."""
         self._run(self._stop_listening(node))
 
     def up(self, node: int) -> None:
-        """Let a broker accept connections; nothing if it does already."""
+        """Let a broker accept connections."""
         self._run(self._listen(node))
 
     def _run(self, work: Coroutine[Any, Any, _T]) -> _T:

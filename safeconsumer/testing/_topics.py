@@ -1,9 +1,10 @@
-"""Keeps a cluster's topics, and answers what admins ask to make and change of them."""
+"""Keeps a cluster's topics, and answers the admin requests about them."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from random import Random
+from typing import Any
 from uuid import UUID
 
 from attrs import define, field
@@ -11,12 +12,10 @@ from attrs import define, field
 from safeconsumer.testing import _codes, _settings
 from safeconsumer.testing._codes import RefusedError
 from safeconsumer.testing._log import Log
+from safeconsumer.testing._nodes import Nodes
 from safeconsumer.testing._protocol import Exchange, Fields
 
-if TYPE_CHECKING:
-    from safeconsumer.testing._cluster import Cluster
-
-_SET = 0  # of what IncrementalAlterConfigs can do
+_SET = 0  # the only operation of IncrementalAlterConfigs that is supported
 _LEGAL_NAME = re.compile(r"(?!\.{1,2}$)[a-zA-Z0-9._-]{1,249}")
 
 
@@ -30,19 +29,21 @@ class Topic:
     logs: list[Log] = field(factory=list)
 
     def setting(self, name: str) -> str:
-        """Return a setting's value, Kafka's default if it was not given."""
+        """Return a setting's value, or Kafka's default."""
         return self.settings.get(name, _settings.TOPIC_DEFAULTS[name])
 
     def number(self, name: str) -> int:
-        """Return a setting that is a whole number."""
+        """Return the value of a setting that is a whole number."""
         return int(self.setting(name))
 
 
 class Topics:
-    """The topics of one cluster, by their names."""
+    """The topics of one cluster; ``on_delete`` gets the name of a deleted one."""
 
-    def __init__(self, cluster: "Cluster") -> None:
-        self._cluster = cluster
+    def __init__(
+        self, nodes: Nodes, random: Random, on_delete: Callable[[str], None]
+    ) -> None:
+        self._nodes, self._random, self._on_delete = nodes, random, on_delete
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[UUID, Topic] = {}
         self.handlers: Mapping[str, Callable[[Exchange], None]] = {
@@ -57,26 +58,50 @@ class Topics:
         return iter(tuple(self._by_name.values()))
 
     def get(self, name: str | None, id_: UUID | None = None) -> Topic | None:
-        """Return the topic of this name, or of this id; None if there is none."""
+        """Return the topic with this name or id; None if it does not exist."""
         if name:
             return self._by_name.get(name)
         return None if id_ is None else self._by_id.get(id_)
 
     def log(self, name: str, partition: int) -> Log | None:
-        """Return a partition's log, None if there is no such partition."""
+        """Return a partition's log; None if the partition does not exist."""
         topic = self._by_name.get(name)
         if topic is None or not 0 <= partition < len(topic.logs):
             return None
         return topic.logs[partition]
 
+    def led(self, node: int, topic: str, partition: int, epoch: int = -1) -> Log:
+        """
+        Return a partition's log, if this broker leads it.
+
+        Args:
+            node: the broker that got the request.
+            topic: its name.
+            partition: its number.
+            epoch: the leader epoch that the client knows, -1 for none.
+
+        Raises:
+            RefusedError: the partition does not exist, or has another leader or epoch.
+        """
+        log = self.log(topic, partition)
+        if log is None:
+            raise RefusedError(_codes.UNKNOWN_TOPIC_OR_PARTITION)
+        if log.leader != node:
+            raise RefusedError(_codes.NOT_LEADER_OR_FOLLOWER)
+        if epoch > log.epoch:
+            raise RefusedError(_codes.UNKNOWN_LEADER_EPOCH)
+        if 0 <= epoch < log.epoch:
+            raise RefusedError(_codes.FENCED_LEADER_EPOCH)
+        return log
+
     def check(
         self, name: str, partitions: int, settings: Mapping[str, str | None]
     ) -> None:
         """
-        Check that a topic can be made.
+        Check that a topic can be created.
 
         Raises:
-            RefusedError: it cannot.
+            RefusedError: it cannot; the code and the text say why.
         """
         if not _LEGAL_NAME.fullmatch(name):
             raise RefusedError(_codes.INVALID_TOPIC, f"illegal topic name {name!r}")
@@ -96,13 +121,13 @@ class Topics:
         self, name: str, partitions: int = 1, settings: Mapping[str, str] | None = None
     ) -> Topic:
         """
-        Make a topic.
+        Create a topic.
 
         Raises:
-            RefusedError: it exists, or cannot be as asked.
+            RefusedError: it exists, or its name or a setting is illegal.
         """
         self.check(name, partitions, settings or {})
-        id_ = UUID(int=self._cluster.random.getrandbits(128), version=4)
+        id_ = UUID(int=self._random.getrandbits(128), version=4)
         topic = Topic(name=name, id=id_, settings=dict(settings or {}))
         self._by_name[name] = self._by_id[id_] = topic
         self.grow(name, partitions)
@@ -110,10 +135,10 @@ class Topics:
 
     def grow(self, name: str, total: int) -> None:
         """
-        Let a topic have more partitions.
+        Add partitions to a topic, up to ``total``.
 
         Raises:
-            RefusedError: there is none, or it has as many.
+            RefusedError: the topic does not exist, or has that many already.
         """
         topic = self.known(name)
         if total <= len(topic.logs):
@@ -121,28 +146,26 @@ class Topics:
                 f"Topic currently has {len(topic.logs)} partitions, {total} asked for."
             )
             raise RefusedError(_codes.INVALID_PARTITIONS, why)
-        nodes = self._cluster.nodes
         for number in range(len(topic.logs), total):
-            topic.logs.append(Log(nodes.leader_of(number)))
+            topic.logs.append(Log(self._nodes.leader_of(number)))
 
     def delete(self, name: str) -> None:
         """
-        Delete a topic with its records, and what groups committed of it.
+        Delete a topic with its records and its committed offsets.
 
         Raises:
-            RefusedError: there is none.
+            RefusedError: the topic does not exist.
         """
         topic = self.known(name)
         del self._by_name[name], self._by_id[topic.id]
-        self._cluster.offsets.forget_topic(name)
-        self._cluster.fetches.look_again()
+        self._on_delete(name)
 
     def known(self, name: str) -> Topic:
         """
         Return the topic of this name.
 
         Raises:
-            RefusedError: there is none.
+            RefusedError: the topic does not exist.
         """
         topic = self._by_name.get(name)
         if topic is None:
@@ -151,25 +174,25 @@ class Topics:
             )
         return topic
 
-    # What admins ask
+    # Requests of admins
 
     def _create_topics(self, exchange: Exchange) -> None:
-        nodes = self._cluster.nodes
+        replicas = len(self._nodes.addresses)
 
         def create(asked: Any) -> Fields:  # noqa: ANN401  not typed
             settings = {one.name: one.value for one in asked.configs}
             count = len(asked.assignments) or asked.num_partitions
             count = 1 if count == -1 else count
             self.check(asked.name, count, settings)
-            if asked.replication_factor > len(nodes.addresses):
+            if asked.replication_factor > replicas:
                 why = (
                     f"{asked.replication_factor} replicas of {asked.name} are too many"
                 )
                 raise RefusedError(_codes.INVALID_REPLICATION_FACTOR, why)
-            told = {"num_partitions": count, "replication_factor": len(nodes.addresses)}
+            made = {"num_partitions": count, "replication_factor": replicas}
             if exchange.body.validate_only:
-                return told
-            return {**told, "topic_id": self.create(asked.name, count, settings).id}
+                return made
+            return {**made, "topic_id": self.create(asked.name, count, settings).id}
 
         topics = [
             {"name": asked.name, **exchange.outcome(partial(create, asked))}

@@ -1,28 +1,28 @@
 """
-Coordinates transactions: producer ids, epochs, what is part of one, how it ends.
+Coordinates transactions: producer ids, epochs, the parts of each, their ends.
 
-As in Kafka an end is acknowledged before it is written everywhere: until then its records
-are not readable, its offsets do not count, and the next transaction has to wait.
+As in Kafka an end is acknowledged before it is written everywhere: until then the
+records are not readable, the offsets are not committed, and the producer's next
+transaction has to wait.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 from attrs import define, field
 
 from safeconsumer.testing import _codes
 from safeconsumer.testing._codes import RefusedError
-from safeconsumer.testing._members import Timer
-from safeconsumer.testing._nodes import TRANSACTION
+from safeconsumer.testing._fetching import Fetches
+from safeconsumer.testing._members import Schedule, Timer
+from safeconsumer.testing._nodes import TRANSACTION, Nodes
+from safeconsumer.testing._offsets import Offsets
 from safeconsumer.testing._protocol import Exchange
-
-if TYPE_CHECKING:
-    from safeconsumer.testing._cluster import Cluster
+from safeconsumer.testing._topics import Topics
 
 _FIRST_PRODUCER = 1000
 _END_TAKES = 0.005  # seconds; Kafka's brokers need about as long for its markers
-# The first versions that know PRODUCER_FENCED; older ones hear INVALID_PRODUCER_EPOCH.
+# The first versions with PRODUCER_FENCED; older ones have INVALID_PRODUCER_EPOCH.
 _KNOW_FENCED = {
     "InitProducerId": 4,
     "AddPartitionsToTxn": 2,
@@ -35,20 +35,20 @@ _Part = tuple[str, int] | str  # a partition, or a group whose offsets are commi
 
 @define(eq=False)
 class _Transactional:
-    """A transactional id: its producer, and the transaction that is open, if any."""
+    """A transactional id: its producer, and its open transaction, if any."""
 
     producer_id: int
     epoch: int
     timeout: float = 0.0
-    former_epoch: int = -1  # its producer's, if it asked for the present one
+    former_epoch: int = -1  # of the producer that asked for the present epoch
     parts: dict[_Part, None] = field(factory=dict)
     timer: Timer | None = None
     is_ending: bool = False  # its end is decided, and not written everywhere
-    last_end: bool | None = None  # how the last one ended, for who asks again
+    last_end: bool | None = None  # whether the last one was committed; for retries
 
     @property
     def is_open(self) -> bool:
-        """Whether something is part of a transaction that has not ended."""
+        """Whether a transaction is open and has a part."""
         return bool(self.parts)
 
 
@@ -60,8 +60,19 @@ class Transactions:
         end_takes: seconds from a transaction's end until all of it is written.
     """
 
-    def __init__(self, cluster: "Cluster") -> None:
-        self._cluster = cluster
+    def __init__(  # noqa: PLR0913 - one part each
+        self,
+        *,
+        nodes: Nodes,
+        topics: Topics,
+        fetches: Fetches,
+        offsets: Offsets,
+        call_later: Schedule,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._nodes, self._topics = nodes, topics
+        self._fetches, self._offsets = fetches, offsets
+        self._call_later, self._now_ms = call_later, now_ms
         self._known: dict[str, _Transactional] = {}
         self._next_producer = _FIRST_PRODUCER
         self.end_takes = _END_TAKES
@@ -69,21 +80,22 @@ class Transactions:
             "InitProducerId": self._init_producer_id,
             "AddPartitionsToTxn": self._add_partitions,
             "AddOffsetsToTxn": self._add_offsets,
+            "TxnOffsetCommit": self._commit_offsets,
             "EndTxn": self._end_txn,
         }
 
     def check_part(self, id_: str, producer_id: int, epoch: int, part: _Part) -> None:
         """
-        Check that a producer has made a partition or a group part of its transaction.
+        Check that a partition or a group is part of a producer's transaction.
 
         Raises:
-            RefusedError: it has not, or is not the id's present producer.
+            RefusedError: it is not, or the producer is not the id's present one.
         """
         if part not in self._present(id_, producer_id, epoch).parts:
             raise RefusedError(_codes.INVALID_TXN_STATE)
 
     def _present(self, id_: str, producer_id: int, epoch: int) -> _Transactional:
-        """Return what is known of an id, if this is its present producer."""
+        """Return an id's state, if this is its present producer."""
         known = self._known.get(id_)
         if known is None or known.producer_id != producer_id:
             raise RefusedError(_codes.INVALID_PRODUCER_ID_MAPPING)
@@ -92,7 +104,7 @@ class Transactions:
         return known
 
     def _asking(self, exchange: Exchange, id_: str, *producer: int) -> _Transactional:
-        """Return what is known of an id, if its present producer asks its coordinator."""
+        """Return an id's state, if its present producer asks its coordinator."""
         self._check_here(exchange, id_)
         try:
             return self._present(id_, *producer)
@@ -102,7 +114,7 @@ class Transactions:
             raise
 
     def _check_here(self, exchange: Exchange, id_: str) -> None:
-        if self._cluster.nodes.coordinator_of(TRANSACTION, id_) != exchange.node:
+        if self._nodes.coordinator_of(TRANSACTION, id_) != exchange.node:
             raise RefusedError(_codes.NOT_COORDINATOR)
 
     # Requests
@@ -119,7 +131,7 @@ class Transactions:
         elif body.producer_id >= 0 and asking != (known.producer_id, known.epoch):
             if asking != (known.producer_id, known.former_epoch):
                 raise _fenced(exchange)
-            # It has not heard the answer, and gets it again.
+            # The producer has not got the answer, so it is sent again.
             exchange.reply(producer_id=known.producer_id, producer_epoch=known.epoch)
             return
         self._abort_what_is_open(known)
@@ -130,7 +142,7 @@ class Transactions:
         exchange.reply(producer_id=known.producer_id, producer_epoch=known.epoch)
 
     def _abort_what_is_open(self, known: _Transactional) -> None:
-        """Fence a producer that has left something open; it must have ended everywhere."""
+        """Fence a producer with an open transaction; refuse until its end is written."""
         if known.is_open:
             known.epoch += 1
             self._end(known, is_committed=False)
@@ -141,7 +153,7 @@ class Transactions:
         return self._next_producer - 1
 
     def _add_partitions(self, exchange: Exchange) -> None:
-        body, topics = exchange.body, self._cluster.topics
+        body, topics = exchange.body, self._topics
         is_complete = all(
             topics.log(topic.name, number)
             for topic in body.v3_and_below_topics
@@ -171,17 +183,23 @@ class Transactions:
         self._begin(known).parts[body.group_id] = None
         exchange.reply()
 
+    def _commit_offsets(self, exchange: Exchange) -> None:
+        body = exchange.body
+        producer = body.transactional_id, body.producer_id, body.producer_epoch
+        check = partial(self.check_part, *producer, body.group_id)
+        self._offsets.commit_in_transaction(exchange, check)
+
     def _begin(self, known: _Transactional) -> _Transactional:
-        """Begin a transaction, unless one is open; it is aborted when its time is over."""
+        """Begin a transaction, unless one is open; a timer aborts it."""
         _check_has_ended(known)
         if not known.is_open:
-            known.timer = self._cluster.call_later(
-                known.timeout, lambda: self._time_is_over(known)
+            known.timer = self._call_later(
+                known.timeout, lambda: self._abort_expired(known)
             )
         return known
 
-    def _time_is_over(self, known: _Transactional) -> None:
-        known.epoch += 1  # so that its producer cannot go on as if nothing had happened
+    def _abort_expired(self, known: _Transactional) -> None:
+        known.epoch += 1  # its producer is fenced
         self._end(known, is_committed=False)
 
     def _end_txn(self, exchange: Exchange) -> None:
@@ -198,32 +216,32 @@ class Transactions:
         exchange.reply()
 
     def _end(self, known: _Transactional, *, is_committed: bool) -> None:
-        """Decide how a transaction ends; that is written everywhere a little later."""
+        """Decide a transaction's end, which is written everywhere a little later."""
         if known.timer is not None:
             known.timer.cancel()
         known.last_end, known.is_ending = is_committed, True
         parts, known.parts, known.timer = known.parts, {}, None
         written = partial(self._write_end, known, parts, is_committed=is_committed)
-        self._cluster.call_later(self.end_takes, written)
+        self._call_later(self.end_takes, written)
 
     def _write_end(
         self, known: _Transactional, parts: Iterable[_Part], *, is_committed: bool
     ) -> None:
-        """Write the end into every log, and let the offsets count or forget them."""
-        cluster, known.is_ending = self._cluster, False
+        """Write the end into every log, and commit the offsets or drop them."""
+        known.is_ending = False
         for part in parts:
             if isinstance(part, str):
-                cluster.offsets.end_transaction(
+                self._offsets.end_transaction(
                     part, known.producer_id, is_committed=is_committed
                 )
-            elif log := cluster.topics.log(*part):  # else the topic was deleted
+            elif log := self._topics.log(*part):  # else the topic was deleted
                 log.end_transaction(
                     known.producer_id,
                     known.epoch,
-                    cluster.now_ms(),
+                    self._now_ms(),
                     is_committed=is_committed,
                 )
-        cluster.fetches.look_again()
+        self._fetches.answer_waiting()
 
 
 def _fenced(exchange: Exchange) -> RefusedError:

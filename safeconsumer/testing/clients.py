@@ -4,11 +4,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 from uuid import uuid4
 
-# A test that stopped its broker must not wait for request_timeout_ms to say goodbye.
-# kafka-python's own consumer can miss the metadata of what it subscribes to while an
+# kafka-python's own consumer can miss the metadata of a new subscription while an
 # answer is on its way, and asks again when that is too old: by default in 5 minutes.
 _METADATA_MAX_AGE_MS = 2000
 
+# A test that stopped its broker must not wait for request_timeout_ms to leave its group.
 _CLOSE_MS = 2000
 
 
@@ -50,16 +50,16 @@ class Clients:
         """
         Make a consumer that reads from the earliest record and does not auto-commit.
 
-        Nor does it make the broker create topics: a request for metadata that is
-        answered after its topic was deleted would bring the topic back.
+        Its requests for metadata create no topics: one that is answered after its topic
+        was deleted would bring the topic back.
 
         Args:
             cls: ``KafkaConsumer``, ``SafeConsumer`` or anything that takes their keys.
-            topics: what to subscribe to; none leaves it to the test.
+            topics: the topics to subscribe to; without any the test subscribes.
             group: the group's id; None means no group.
             config: wins over every default made here.
         """
-        from safeconsumer._kafka.fixes.unmade import made  # noqa: PLC0415  0.2 s
+        from safeconsumer._kafka.fixes.construction import constructed  # noqa: PLC0415  0.2 s
         from safeconsumer._kafka.of_group.no_topics import NoTopicsClient  # noqa: PLC0415  0.2 s
 
         timeouts = {} if group is None else self._broker.group_config
@@ -69,7 +69,7 @@ class Clients:
             "kafka_client": NoTopicsClient,
             "metadata_max_age_ms": _METADATA_MAX_AGE_MS,
         }
-        consumer = made(
+        consumer = constructed(
             cls,
             *topics,
             **{
@@ -87,9 +87,9 @@ class Clients:
 
     def producer(self, **config: Any) -> Any:  # noqa: ANN401  kafka-python is untyped
         """
-        Make a producer that makes no topics; ``config`` wins over the defaults here.
+        Make a producer that creates no topics; ``config`` wins over the defaults here.
 
-        Records that have no answer 2 s after the test are given up.
+        Records without an answer 2 s after the test are dropped.
         """
         from kafka import KafkaProducer  # noqa: PLC0415  0.2 s, when needed
 

@@ -56,15 +56,14 @@ class HeldAnswers:
 
     def begin(self) -> None:
         """Keep answers back from now on."""
-        self._broker.command(self._fault.begin)
+        self._broker.command(lambda cluster: self._fault.begin(cluster.faults))
 
     def release(self) -> None:
         """Send the kept answers in the order they came, and all that follow."""
 
         def end(cluster: Cluster) -> None:
-            if (
-                self._fault in cluster.faults.active
-            ):  # not of a cluster that was stopped
+            # A cluster that was started since has none of the answers.
+            if self._fault in cluster.faults.active:
                 self._fault.end()
 
         if self._broker.is_running:
@@ -88,13 +87,13 @@ class EmbeddedBroker:
     It is written for tests, in Python, and answers kafka-python, aiokafka and librdkafka
     as Apache Kafka does: groups of the classic protocol, idempotent and transactional
     producers, readers of committed records, fetch sessions, compaction and retention,
-    leaders and coordinators that move, and what admin clients ask about topics, groups
-    and settings.
+    leaders and coordinators that move, and the requests of admin clients about topics,
+    groups and settings.
 
     It has no TLS, no logins and no authorizer, no quotas, no replicas that lag behind
-    and no groups of the newer protocol (KIP-848). Records are in memory; nothing
-    outlives the process, and only 127.0.0.1 is listened on. Records are deleted by age if
-    their topic was given ``retention.ms``; Kafka's week of everything else never passes.
+    and no groups of the newer protocol (KIP-848). Records are in memory and end with the
+    process; the brokers listen on 127.0.0.1 only. Records are deleted by age only if
+    their topic was given ``retention.ms``.
 
     Every method may be called by any thread. A context manager: starts on entry, stops
     on exit.
@@ -124,7 +123,7 @@ class EmbeddedBroker:
         Start the brokers and return this object once they accept connections.
 
         Raises:
-            OSError: somebody else listens on a port that was asked for.
+            OSError: another program listens on a port that was asked for.
         """
         if self._sockets is None:
             ports = range(self._port, self._port + self._count) if self._port else ()
@@ -144,7 +143,7 @@ class EmbeddedBroker:
     def __exit__(self, *_: object) -> None:
         self.stop()
 
-    # Where it is
+    # Addresses
 
     @property
     def is_running(self) -> bool:
@@ -188,10 +187,10 @@ class EmbeddedBroker:
 
     def delete_topic(self, name: str) -> None:
         """
-        Delete a topic with its records, and what groups committed of it.
+        Delete a topic with its records and its committed offsets.
 
         Raises:
-            BrokerCommandError: there is no such topic.
+            BrokerCommandError: the topic does not exist.
         """
         self.command(lambda cluster: cluster.delete_topic(name))
 
@@ -200,7 +199,7 @@ class EmbeddedBroker:
         Let a topic grow to ``total`` partitions.
 
         Raises:
-            BrokerCommandError: there is no such topic, or it has as many.
+            BrokerCommandError: the topic does not exist, or has as many partitions.
         """
         self.command(lambda cluster: cluster.add_partitions(name, total))
 
@@ -208,11 +207,11 @@ class EmbeddedBroker:
         """
         Keep the last record of each key of a topic, now.
 
-        A topic with ``cleanup.policy=compact`` is compacted by itself, too: what is
-        older than its ``segment.ms``, once a second.
+        A topic with ``cleanup.policy=compact`` is also compacted once a second, except
+        for records that are younger than its ``segment.ms``.
 
         Raises:
-            BrokerCommandError: there is no such topic.
+            BrokerCommandError: the topic does not exist.
         """
         self.command(lambda cluster: cluster.compact(name))
 
@@ -222,8 +221,8 @@ class EmbeddedBroker:
         """
         Lose the records of a partition from ``offset`` on, as in an unclean election.
 
-        The leader epoch grows, so clients that have read further find out, and other
-        records may be written at the same offsets. What groups have committed stays.
+        The leader epoch grows, so that clients that have read further find out, and
+        other records may be written at the same offsets. Committed offsets stay.
 
         Args:
             name: of the topic.
@@ -233,7 +232,7 @@ class EmbeddedBroker:
                 as if it had been restarted with an older disk.
 
         Raises:
-            BrokerCommandError: there is no such partition.
+            BrokerCommandError: the partition does not exist.
         """
         node = None if broker_id is None else self._known(broker_id)
         self.command(lambda cluster: cluster.truncate(name, partition, offset, node))
@@ -275,7 +274,7 @@ class EmbeddedBroker:
         return held
 
     def clear_faults(self) -> None:
-        """Forget errors that have not been used yet, and release all answers kept back."""
+        """Forget errors that no request has met yet, and release all kept answers."""
         self.command(lambda cluster: cluster.faults.clear())
 
     def down(self, broker_id: int | None = None) -> None:
@@ -284,7 +283,7 @@ class EmbeddedBroker:
             self._running().down(node)
 
     def up(self, broker_id: int | None = None) -> None:
-        """Accept connections again, at the same address; records are still there."""
+        """Accept connections again, at the same address; the broker has its records."""
         for node in self._chosen(broker_id):
             self._running().up(node)
 
@@ -300,15 +299,15 @@ class EmbeddedBroker:
 
     def heal(self) -> None:
         """
-        End every fault: brokers are up and answer, at once, and no error is left.
+        End every fault: all brokers are up and answer, at once and without errors.
 
-        After it the broker can be lent to another test, whatever the last one left.
+        A fixture calls it, so that a test's faults never reach the next test.
         """
         self.unfreeze()
         self.up()
         self.clear_faults()
 
-    # What it saw
+    # Requests and groups
 
     def requests(self, api: str | None = None) -> tuple[Request, ...]:
         """
@@ -330,17 +329,17 @@ class EmbeddedBroker:
         return self.command(lambda cluster: cluster.groups.find(group).members)
 
     def generation(self, group: str) -> int:
-        """How many rebalances of a group have got past their joining."""
+        """Return the number of a group's rebalances that all members have joined."""
         return self.command(lambda cluster: cluster.groups.find(group).generation)
 
     # Inside
 
     def command(self, what: Callable[[Cluster], _T]) -> _T:
         """
-        Do something with the cluster, in its thread.
+        Call a function with the cluster, in its thread.
 
         Raises:
-            BrokerCommandError: it cannot be done, or the broker does not run.
+            BrokerCommandError: the cluster refuses it, or the broker does not run.
         """
         try:
             return self._running().call(what)

@@ -8,11 +8,11 @@ class BrokerCommandError(SafeConsumerError):
 
 
 class EndlessRunError(SafeConsumerError):
-    """``run_worker`` has made as many calls as it may, and records still come."""
+    """``run_worker`` has made ``max_calls`` calls, and records still come."""
 
 
 class BrokerTypeError(SafeConsumerError, TypeError):
-    """What a ``kafka_broker`` fixture gave, or an address, is nothing that can be used."""
+    """A ``kafka_broker`` fixture returned no broker and no address of one."""
 
     def __init__(self, given: object) -> None:
         super().__init__(

@@ -1,4 +1,4 @@
-"""Uses a Kafka cluster that somebody else runs."""
+"""Uses a Kafka cluster that runs already."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 # Kafka's own default for group.min.session.timeout.ms.
 _SESSION_MS = 6000
-# Longest wait until a broker reports what its controller has made.
-_TOLD_WITHIN = 30.0
+# Seconds in which a broker's metadata must have the controller's changes.
+_METADATA_TIMEOUT = 30.0
 _OF_A_BROKER = {"client_config", "group_config", "create_topic"}
 
 
@@ -83,9 +83,9 @@ class ExistingCluster:
         """Lend an administration client."""
         from kafka.admin import KafkaAdminClient  # noqa: PLC0415  0.2 s, when needed
 
-        from safeconsumer._kafka.fixes.unmade import made  # noqa: PLC0415  likewise
+        from safeconsumer._kafka.fixes.construction import constructed  # noqa: PLC0415  likewise
 
-        client = made(KafkaAdminClient, **self.client_config)
+        client = constructed(KafkaAdminClient, **self.client_config)
         try:
             yield client
         finally:
@@ -131,7 +131,7 @@ def _is_led(topic: Mapping[str, Any], topic_id: str | None) -> bool:
 def _wait_until(condition: Callable[[], bool], otherwise: str) -> None:
     from kafka.errors import KafkaTimeoutError  # noqa: PLC0415  0.2 s, when needed
 
-    deadline = time.monotonic() + _TOLD_WITHIN
+    deadline = time.monotonic() + _METADATA_TIMEOUT
     while not condition():
         if time.monotonic() > deadline:
             raise KafkaTimeoutError(otherwise)

@@ -25,10 +25,10 @@ def kafka_broker() -> Iterator[Any]:
     Lend a broker for the whole session.
 
     The cluster named by ``SAFECONSUMER_TEST_BOOTSTRAP`` if that is set, else an
-    :class:`~safeconsumer.testing.EmbeddedBroker`; where a test fails, the faults that
-    it placed in that are ended. One of your own takes its place:
-    whatever :func:`~safeconsumer.testing.broker_of` takes, such as ``"host:9092"`` or
-    a ``KafkaContainer`` of testcontainers.
+    :class:`~safeconsumer.testing.EmbeddedBroker`, whose faults end when a test fails.
+    Override the fixture to use another broker: it may return anything that
+    :func:`~safeconsumer.testing.broker_of` takes, such as ``"host:9092"`` or a
+    ``KafkaContainer`` of testcontainers.
     """
     bootstrap = os.environ.get(BOOTSTRAP_VARIABLE)
     if bootstrap:
@@ -44,7 +44,7 @@ def kafka_broker() -> Iterator[Any]:
 
 @pytest.fixture
 def kafka_clients(kafka_broker: Any) -> Iterator["Clients"]:  # noqa: ANN401
-    """Lend the maker behind the other fixtures; it closes what it made at the end."""
+    """Make the clients of the other fixtures, and close them at the end."""
     from safeconsumer.testing.clients import Clients  # noqa: PLC0415  when used
     from safeconsumer.testing.existing import broker_of  # noqa: PLC0415  when used
 
@@ -81,16 +81,16 @@ def force_rebalance(kafka_clients: "Clients") -> Callable[..., list[Any]]:
     """
     Force two rebalances: ``force_rebalance(group, topics, *consumers, timeout=30)``.
 
-    A ghost member joins the group and leaves it. The consumers given are polled
-    meanwhile by this thread, and on return they have settled again; what they delivered
-    is returned. Give all members of the group, or none: then somebody else polls them,
-    and on return the ghost has had a partition and has left. They may be given as one
-    list, too. Further keywords are the ghost's configuration, such as an assignor where
-    no consumer tells it.
+    A ghost member joins the group and leaves it. Meanwhile the call polls the given
+    consumers; when it returns they have settled again, and the result is the records
+    that they delivered. Give all members of the group, as arguments or as one list. Give
+    none if other threads poll them: then the ghost has had a partition and has left when
+    the call returns. Further keywords are the ghost's configuration, such as its
+    assignor if no consumer is given.
 
     Raises:
-        TypeError: something else was given as a consumer.
-        ValueError: a consumer given is of another group.
+        TypeError: an argument is no consumer.
+        ValueError: a consumer is of another group.
     """
 
     def force(
@@ -124,9 +124,9 @@ def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, Any, Any]:
     """
-    After a test that failed the embedded broker has no faults for the ones after it.
+    End the faults of the embedded broker after a test that failed.
 
-    It is healed before what the test used is closed: that may need the broker.
+    The test's clients are closed later: that may need the broker.
     """
     report: Any = yield
     if call.excinfo is not None and not report.skipped:

@@ -1,4 +1,4 @@
-"""Causes a rebalance on demand: a ghost member joins a group and leaves it again."""
+"""Causes a rebalance: a ghost member joins a group and leaves it again."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -8,12 +8,12 @@ from safeconsumer.testing.polling import poll_until
 
 class Ghost:
     """
-    One extra member of a group, which takes partitions and commits nothing.
+    One more member of a group, which takes partitions and commits nothing.
 
     Args:
-        consumer: the ghost itself, not subscribed yet.
-        topics: what it subscribes to: the group's own topics.
-        others: the members to wait for; they are polled here meanwhile.
+        consumer: the ghost's consumer, not subscribed yet.
+        topics: the group's topics, to which it subscribes.
+        others: the members to wait for; :meth:`join` and :meth:`leave` poll them.
         timeout: seconds for joining and for leaving, each.
     """
 
@@ -36,7 +36,7 @@ class Ghost:
         Returns the records that the others delivered meanwhile.
 
         Raises:
-            PollTimeoutError: it did not happen in time.
+            PollTimeoutError: they did not, within the timeout.
         """
         self._consumer.subscribe(list(self._topics))
         return poll_until(
@@ -54,7 +54,7 @@ class Ghost:
         Returns the records that the others delivered meanwhile.
 
         Raises:
-            PollTimeoutError: it did not happen in time.
+            PollTimeoutError: they did not, within the timeout.
         """
         generation = self._consumer.group_metadata().generation_id
         self._consumer.close(autocommit=False)
@@ -79,7 +79,7 @@ class Ghost:
 
 
 def is_settled(consumer: Any) -> bool:  # noqa: ANN401  kafka-python is untyped
-    """Whether a consumer is a member of a group and knows of no rebalance under way."""
+    """Whether a consumer is a member of a group in which it knows of no rebalance."""
     return str(consumer.group_metadata().state) == "<stable>"
 
 

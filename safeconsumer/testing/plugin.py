@@ -13,15 +13,15 @@ def pytest_load_initial_conftests(
     early_config: pytest.Config, parser: pytest.Parser
 ) -> None:
     """
-    Add the cases' options where the cases are what pytest is to run.
+    Add the cases' options if pytest is to run the cases.
 
-    Not where they are not: the names are short, and may be those of others. Not by
-    the conftest.py of the cases: it is found too late for options.
+    Their names are short, and another project may have options of the same names. The
+    cases' own conftest.py is loaded too late to add options.
     """
     named = getattr(early_config.known_args_namespace, "file_or_dir", None) or []
     if not any("safeconsumer" in one or "cases" in one for one in named):
         return
-    from safeconsumer.testing.cases import options  # noqa: PLC0415  when asked for
+    from safeconsumer.testing.cases import options  # noqa: PLC0415  only for the cases
 
     if options.are_asked_for(named, early_config.invocation_params.dir):
         options.add(parser)

@@ -5,9 +5,9 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-# Each in a thread of its own, and no shorter: a consumer that waits for its turn while
-# the others poll keeps them all from joining, and kafka-python 3.0 forgets a join that
-# outlasts the poll it began in.
+# Each consumer polls in a thread of its own, because one that waited for its turn would
+# keep the others from joining. Shorter polls could be outlasted by a join, which
+# kafka-python 3.0 then forgets.
 POLL_MS = 500
 _CHECK_EVERY = 0.01
 _LONGEST_POLL = 30.0  # seconds; one that takes longer hangs, as in a listener
@@ -31,17 +31,17 @@ def poll_until(
     When it returns no thread polls any more; that takes up to half a second longer.
 
     Args:
-        consumers: a kafka-python consumer, or several; nobody else may be polling them.
-        condition: asked about 100 times a second.
-        silently: further ones to poll, likewise; their records are not returned.
-        awaited: what the condition means, for the error.
+        consumers: a kafka-python consumer, or several; no other thread may poll them.
+        condition: called about 100 times a second.
+        silently: more consumers to poll, whose records are not returned.
+        awaited: names the condition in the error.
         timeout: seconds.
 
     Raises:
         PollTimeoutError: the condition did not hold in time, or a consumer's ``poll()``
-            does not return within half a minute after its end.
-        TypeError: one of them is no consumer, or the condition cannot be called.
-        Exception: what a consumer's ``poll()`` raised.
+            does not return within half a minute after that.
+        TypeError: an argument is no consumer, or the condition cannot be called.
+        Exception: a consumer's ``poll()`` raised it.
     """
     consumers, silently = consumers_of(consumers), consumers_of(silently)
     if not callable(condition):
@@ -67,10 +67,10 @@ def poll_until(
 
 def consumers_of(given: Any) -> tuple[Any, ...]:  # noqa: ANN401  kafka-python is untyped
     """
-    Return the consumers that were given, one or several.
+    Return one consumer, or several, as a tuple.
 
     Raises:
-        TypeError: something else was given.
+        TypeError: an argument is no consumer.
     """
     # A consumer is an iterator, too: of its records.
     if _can_poll(given):
@@ -88,7 +88,7 @@ def _can_poll(one: object) -> bool:
 
 
 class _Round:
-    """One thread for each consumer, until the end."""
+    """Polls each consumer in a thread of its own, until :meth:`end`."""
 
     def __init__(self, consumers: Sequence[Any], silently: Sequence[Any]) -> None:
         self.records: list[Any] = []
@@ -119,5 +119,5 @@ class _Round:
             while not self._is_over.is_set():
                 for records in consumer.poll(POLL_MS).values():
                     kept.extend(records)
-        except Exception as error:  # noqa: BLE001  raised again by whoever waits
+        except Exception as error:  # noqa: BLE001  poll_until() raises it again
             self.errors.append(error)

@@ -31,7 +31,7 @@ from safeconsumer.testing.errors import EndlessRunError
 from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.calls import Calls, Slot, call_batch, call_each, context_of
 from safeconsumer.worker.client import ConsumerClient
-from safeconsumer.worker.dead_letters import Sink, answered, call_sink
+from safeconsumer.worker.dead_letters import Sink, acknowledgement, call_sink
 from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.executors import ExecutorName
 from safeconsumer.worker.executors.lifespan import (
@@ -49,6 +49,7 @@ from safeconsumer.worker.handlers import (
     is_async,
 )
 from safeconsumer.worker.options import Options, OrderName, Runtime
+from safeconsumer.worker.partition import Outcome, Task
 from safeconsumer.worker.queue import OnExhausted
 from safeconsumer.worker.settings import (
     Commit,
@@ -59,13 +60,12 @@ from safeconsumer.worker.settings import (
     Tracing,
     check_callable,
 )
-from safeconsumer.worker.tasks import Outcome, Task
 from safeconsumer.worker.worker import Worker
 
 _GROUP = "run_worker"
 # Real seconds to wait for a future that a sink of dead letters returned.
 _PATIENCE = 30.0
-# So many waits without a call after the last, and what was not fetched never will be.
+# After so many waits in a row without a call, a record that was not fetched never will be.
 _WAITS = 200
 
 
@@ -77,8 +77,8 @@ class Call:
     Attributes:
         records: of the call, as they were given: one, or a batch.
         attempt: of the records, from 1.
-        at: when, in seconds since the run began; only the worker's waits count.
-        error: what it raised; None if it returned.
+        at: seconds since the run began; only the worker's waits count.
+        error: the exception that it raised; None if it returned.
     """
 
     records: tuple[Any, ...]
@@ -93,11 +93,11 @@ class DeadRecord:
     A record that became a dead letter.
 
     Attributes:
-        record: the one that was given, with its offset.
-        error: why.
-        attempts: how often it was tried.
-        letter: what a :class:`~safeconsumer.DeadLetter` would have its producer send:
-            ``key``, ``value`` and ``headers``; None with any other sink.
+        record: the record, with its offset.
+        error: the handler's last exception.
+        attempts: how often the record was tried.
+        letter: the ``key``, ``value`` and ``headers`` that the producer of a
+            :class:`~safeconsumer.DeadLetter` would send; None with any other sink.
     """
 
     record: Any
@@ -109,17 +109,17 @@ class DeadRecord:
 @define(kw_only=True)
 class WorkerRun:
     """
-    What became of the records.
+    The result of :func:`run_worker`.
 
     Attributes:
-        calls: of the handler, in their order; what failed and came again is there
-            twice, with its times.
-        done: records that were handled, in the order in which they were done.
-        dead_letters: in the order in which they were acknowledged.
-        skipped: records that failed for good and were passed over.
+        calls: the handler's calls, in their order; a record that was retried has one
+            for each attempt.
+        done: the handled records, in the order in which they were done.
+        dead_letters: the dead letters, in the order in which they were acknowledged.
+        skipped: records that failed for good and were skipped.
         left: records that are not complete: behind a stop, or behind one that blocks.
-        error: what :meth:`Worker.run` raised.
-        is_stopped: whether the handler asked it to stop, by :class:`StopWorker`.
+        error: the exception that :meth:`Worker.run` raised.
+        is_stopped: whether the handler stopped the worker, by :class:`StopWorker`.
         committed: by partition, the offset that the group has committed at the end.
         seconds: how long the worker's waits would have taken together.
         events: the events that hooks get, in order.
@@ -151,12 +151,12 @@ def make_record(  # noqa: PLR0913 - one keyword per field, all with defaults
     Make a record as kafka-python's consumer returns them.
 
     Args:
-        value: bytes, or what your deserializer makes of them.
+        value: bytes, or an object that your deserializer would return.
         key: the same.
-        topic: where it stands.
-        partition: its number.
-        offset: None for the one behind the record before, in :func:`run_worker`.
-        headers: names with bytes.
+        topic: its topic.
+        partition: its partition's number.
+        offset: None for the one after the record before, in :func:`run_worker`.
+        headers: pairs of a name and bytes.
         timestamp: milliseconds since 1970.
     """
     sizes = (
@@ -208,44 +208,45 @@ def run_worker(  # noqa: D417, PLR0913 - the other options are those of a worker
     max_calls: int = 10_000,
 ) -> WorkerRun:
     """
-    Run a :class:`Worker` with these options on the records, and tell what became of them.
+    Run a :class:`Worker` with these options on the records; return what it did.
 
-    It is the worker itself; but its consumer has these records and no broker, its clock
-    jumps over what the worker waits for, and one handler runs at a time, in this thread.
-    The same records with the same options give the same run. A wait within a handler is
-    a real one, and a function that takes longer than ``handler_timeout`` is not seen.
+    The worker is the real one. Its consumer has these records and no broker, its clock
+    jumps over the worker's waits, and one handler runs at a time, in this thread. The
+    same records with the same options give the same run. A wait within a handler is a
+    real one, and a function that takes longer than ``handler_timeout`` is not noticed.
 
-    All options of a worker are taken; what ``jitter`` draws is always three quarters.
-    What depends on a consumer's settings (``limits``, ``drain``) or on another process
-    (what can be pickled) is not refused here.
+    It takes all options of a worker; ``jitter`` always draws three quarters. It does not
+    refuse values that are wrong only for some consumer's settings (``limits``,
+    ``drain``) or for another process (objects that cannot be pickled).
 
     Args:
         handler: as the worker's ``handle``.
         records: :func:`make_record`'s, or kafka-python's; in order within their
-            partition. All are there from the beginning.
-        executor: as the worker's; None for what fits the handler. Whatever it is, calls
-            are in this thread.
+            partition. The first poll finds all of them.
+        executor: as the worker's; None for the one that fits the handler. The handler
+            runs in this thread with any of them.
         dead_letter: as the worker's, but the producer of a :class:`DeadLetter` sends
-            nothing; True for only noting them. A callable is called, and what it raises
-            means what it does to a worker: it is called again later.
-        key_deserializer: as the consumer's; None: records have what handlers get.
-        value_deserializer: the same.
-        max_calls: of the handler, at most; the worker may also wait so often in a row
-            without a call.
+            nothing; True for only noting them. A callable is called as a worker calls
+            it, again later if it raises.
+        key_deserializer: as the consumer's; None if the records have the handler's
+            keys already.
+        value_deserializer: the same for values.
+        max_calls: the most calls of the handler; the worker may also wait so often in a
+            row without a call.
 
     Returns:
-        What became of each record; see :class:`WorkerRun`. What the worker's ``run()``
-        would raise is its ``error``.
+        The calls, and the records by their ends. An exception that the worker's
+        ``run()`` would raise is its ``error``.
 
     Raises:
         WorkerSettingError: an option is impossible; or the records are missing or out
             of order; or an event loop runs here, and the handler is a coroutine.
         EndlessRunError: the handler was called ``max_calls`` times, or ``dead_letter``
             failed more often.
-        BaseException: what is no ``Exception`` and came out of the handler.
+        BaseException: the handler raised it, and it is no ``Exception``.
     """
     consumer = _Consumer(records, key_deserializer, value_deserializer)
-    bench = _Bench(consumer, on_event, max_calls)
+    run = _Run(consumer, on_event, max_calls)
     options = Options(
         consumer=consumer,
         handle=handler,
@@ -258,15 +259,15 @@ def run_worker(  # noqa: D417, PLR0913 - the other options are those of a worker
         lifespan=lifespan,
         limits=limits,
         retry=retry,
-        dead_letter=bench.taking(dead_letter),
+        dead_letter=run.sink_for(dead_letter),
         on_exhausted=on_exhausted,
         drain=drain,
         commit=commit,
         breaker=breaker,
-        on_event=bench.note,
+        on_event=run.note,
         trace=trace,
     )
-    return bench.play(options)
+    return run.play(options)
 
 
 def _reader(deserializer: Any) -> Any:  # noqa: ANN401 - as the consumer takes it
@@ -278,18 +279,18 @@ def _reader(deserializer: Any) -> Any:  # noqa: ANN401 - as the consumer takes i
 
 class _Consumer:
     """
-    A consumer and its membership, as far as a worker asks; its log is some records.
+    The parts of a consumer and its membership that a worker uses, over some records.
 
     Attributes:
         now: the time in seconds.
         log: the records, by partition.
-        committed: what the group has committed.
-        meanwhile: called by a poll that has no records, with its seconds.
+        committed: the group's committed offsets.
+        on_wait: called by a poll that has no records, with its seconds.
     """
 
     is_logged = is_taken = is_cooperative = False
     losses = gone = 0
-    meanwhile: Callable[[float], None]
+    on_wait: Callable[[float], None]
 
     def __init__(self, records: Iterable[Any], *readers: Any) -> None:  # noqa: ANN401 - as a consumer takes them
         self.now = 0.0
@@ -325,7 +326,7 @@ class _Consumer:
                 self._at[tp] += len(some)
                 max_records -= len(some)
         if not polled:
-            self.meanwhile(timeout_ms / 1000)
+            self.on_wait(timeout_ms / 1000)
         return polled
 
     def seek(self, tp: TopicPartition, offset: int) -> None:
@@ -375,7 +376,7 @@ class _Consumer:
         return key, value
 
     def has_any(self) -> bool:
-        return False  # what is consumed besides is not known
+        return False  # the records are all that is known
 
     def has(self, topic: str) -> bool:
         return any(tp.topic == topic for tp in self.log)
@@ -387,7 +388,7 @@ class _Consumer:
         return nullcontext()
 
     def _nothing(self, *_given: object, **_named: object) -> None:
-        # Without a broker there is nothing to tell, or to do.
+        # These calls have no effect without a broker.
         return
 
     why_nothing = read_with = take = release = ask_before_join = lag = _nothing
@@ -395,14 +396,14 @@ class _Consumer:
     lacks_commit = moved_to = reset_number = revokes_on_join = close = _nothing
 
 
-class _Here:
-    """Runs handlers in this thread: what there is to do, whenever it is asked to."""
+class _InlineExecutor:
+    """Runs handlers in this thread, when :meth:`work` is called."""
 
-    def __init__(self, bench: "_Bench", decisions: Decisions, calls: Calls) -> None:
+    def __init__(self, run: "_Run", decisions: Decisions, calls: Calls) -> None:
         self.slots = [Slot(_GROUP)]
-        self._bench, self._decisions, self._calls = bench, decisions, calls
+        self._run, self._decisions, self._calls = run, decisions, calls
         self._called = calls.called(decisions.journal)
-        self._handle = bench.noting(self._called)
+        self._handle = run.noting(self._called)
         self._around = ExitStack()
         self._state: Any = None
 
@@ -416,7 +417,7 @@ class _Here:
         stack.callback(lambda: loop.run(around.aclose()))
         self._state = loop.run(enter_async(around, calls.lifespan))
         context = loop.run(_current_context())
-        self._handle = self._bench.noting(
+        self._handle = self._run.noting(
             partial(_run_alone, loop, context, self._called)
         )
 
@@ -424,7 +425,7 @@ class _Here:
         return True
 
     def recall(self) -> None:
-        """Do nothing: what is claimed is done."""
+        """Do nothing: claimed tasks are done at once."""
 
     def stop(self, _seconds: float = 0.0) -> None:
         try:
@@ -433,7 +434,7 @@ class _Here:
             self._decisions.fail(not_left(error))
 
     def work(self) -> bool:
-        """Do what can be claimed; tell whether the handler was called."""
+        """Do the tasks that can be claimed; return whether the handler was called."""
         tasks = self._decisions.queue.claim()
         for task in tasks:
             self._decisions.complete([self._call(task)])
@@ -441,8 +442,8 @@ class _Here:
 
     def _call(self, task: Task) -> Outcome:
         if task.letter is not None:
-            return self._bench.bury(task, self.slots[0])
-        if self._bench.is_endless():
+            return self._run.send_letter(task, self.slots[0])
+        if self._run.is_endless():
             return Outcome(task=task, left=task.indexes)
         context = context_of(task, self._calls.deadline, self._state)
         given = [*task.records]
@@ -450,7 +451,7 @@ class _Here:
             outcome = call_batch(self._handle, task, self.slots[0], context)
         else:
             outcome = call_each(self._handle, task, self.slots[0], context, 0.0)
-        self._bench.run.done += [given[index] for index in outcome.finished]
+        self._run.result.done += [given[index] for index in outcome.finished]
         return outcome
 
 
@@ -460,8 +461,8 @@ def _run_alone(
     call: Handler,
     *given: object,
 ) -> Any:  # noqa: ANN401 - the handler's
-    # As a worker's event loop does: what a call binds, and its wish to be cancelled, end
-    # with it.
+    # As in a worker's event loop, a call's context variables and its cancellation end
+    # with the call.
     answers: list[Any] = []
 
     async def run() -> None:
@@ -490,28 +491,28 @@ def _refuse_loop() -> None:
 
 
 @define(eq=False, slots=False)
-class _Bench:
+class _Run:
     """
-    Runs one worker, lets its time pass, and takes notes.
+    Runs one worker, moves its clock, and notes its calls.
 
     Attributes:
-        run: the notes.
+        result: the notes.
     """
 
     consumer: _Consumer
     _on_event: Hook | None
     _max_calls: int = field(validator=positive_int)
-    run: WorkerRun = field(factory=WorkerRun)
+    result: WorkerRun = field(factory=WorkerRun)
     _sent: Mapping[str, Any] | None = None
     _waits: int = 0
     _is_over: bool = False
 
     def __attrs_post_init__(self) -> None:
-        self.consumer.meanwhile = self._meanwhile
-        self.run.committed = self.consumer.committed
+        self.consumer.on_wait = self._pass_time
+        self.result.committed = self.consumer.committed
 
-    def taking(self, dead_letter: Any) -> Any:  # noqa: ANN401 - the worker's, or True
-        """Return where dead letters go, for the worker's options."""
+    def sink_for(self, dead_letter: Any) -> Any:  # noqa: ANN401 - the worker's, or True
+        """Return the sink of dead letters, for the worker's options."""
         if dead_letter is True:
             return lambda _record, _failure: None
         if isinstance(dead_letter, DeadLetter):
@@ -519,7 +520,7 @@ class _Bench:
         return dead_letter
 
     def play(self, options: Options) -> WorkerRun:
-        """Run the worker until nothing is left that would ever come."""
+        """Run the worker until no record can come any more."""
         consumer: Any = self.consumer
         consumer.config["max_poll_records"] = options.limits.records
         runtime = Runtime(
@@ -534,24 +535,24 @@ class _Bench:
             worker.run()
         except (EndlessRunError, WorkerSettingError):
             raise
-        except Exception as error:  # noqa: BLE001 - it is told
-            self.run.error = error
+        except Exception as error:  # noqa: BLE001 - it is in the result
+            self.result.error = error
         self._conclude()
-        return self.run
+        return self.result
 
     def _choose(
         self, _name: object, decisions: Decisions, calls: Calls, _: int
-    ) -> _Here:
+    ) -> _InlineExecutor:
         self._decisions = decisions
-        self._runner = _Here(self, decisions, calls)
-        return self._runner
+        self._executor = _InlineExecutor(self, decisions, calls)
+        return self._executor
 
     # ------------------------------------------------------------ while a poll waits
 
-    def _meanwhile(self, seconds: float) -> None:
+    def _pass_time(self, seconds: float) -> None:
         if not self._is_over:
-            self.run.seconds = self.consumer.now
-        if self._runner.work():
+            self.result.seconds = self.consumer.now
+        if self._executor.work():
             self._waits = 0
             return
         ledger, queue = self.consumer.ledger, self._decisions.queue
@@ -560,14 +561,14 @@ class _Bench:
             return
         self._waits += 1
         if self._waits > self._max_calls:
-            self._fail(f"the worker waits again and again: {self.run.events[-1]}")
+            self._fail(f"the worker waits again and again: {self.result.events[-1]}")
         if soon == math.inf:
             soon = seconds
-            self._look_for_the_end()
+            self._end_if_done()
         self.consumer.now += max(0.0, soon)
 
-    def _look_for_the_end(self) -> None:
-        # What is not fetched yet may have no room, and get it by and by.
+    def _end_if_done(self) -> None:
+        # Records that are not fetched may have no room yet, and get it later.
         if self._is_over or (self.consumer.lagging() and self._waits < _WAITS):
             return
         self._end()
@@ -577,8 +578,8 @@ class _Bench:
         self._worker.stop()
 
     def is_endless(self) -> bool:
-        """Tell whether the handler was called as often as it may be, and end the run."""
-        is_endless = len(self.run.calls) >= self._max_calls
+        """End the run if the handler was called too often; return whether it was."""
+        is_endless = len(self.result.calls) >= self._max_calls
         if is_endless:
             self._fail(f"the handler was called {self._max_calls} times")
         return is_endless
@@ -591,7 +592,7 @@ class _Bench:
 
     def note(self, event: Any) -> None:  # noqa: ANN401 - any of a worker's
         """Note an event, and pass it on."""
-        self.run.events.append(event)
+        self.result.events.append(event)
         if self._on_event is not None:
             self._on_event(event)
 
@@ -607,25 +608,25 @@ class _Bench:
                 note = evolve(note, error=error)
                 raise
             finally:
-                self.run.calls.append(note)
+                self.result.calls.append(note)
 
         return call
 
     def send(self, _topic: str, **letter: Any) -> None:  # noqa: ANN401 - a producer's own
-        """Note what a producer would send."""
+        """Note the letter that a producer would send."""
         self._sent = letter
 
-    def bury(self, task: Task, slot: Slot) -> Outcome:
-        """Call the sink, and note what it has taken."""
+    def send_letter(self, task: Task, slot: Slot) -> Outcome:
+        """Call the sink, and note the dead letters that it has taken."""
         sink = self._decisions.queue.policy.sink
         assert sink is not None  # noqa: S101 - there is a letter for it
 
         def wait(record: Any, failure: Failure) -> None:  # noqa: ANN401 - upstream's
             self._sent = None
-            answer = answered(sink(record, failure))
+            answer = acknowledgement(sink(record, failure))
             try:
                 error = answer.result(_PATIENCE)
-            except TimeoutError:  # nobody answers, and the record is left
+            except TimeoutError:  # the future has no result, and the record is left
                 self._end()
                 raise
             if error is not None:
@@ -636,12 +637,12 @@ class _Bench:
                 attempts=failure.attempts,
                 letter=self._sent,
             )
-            self.run.dead_letters.append(dead)
+            self.result.dead_letters.append(dead)
 
         return call_sink(wait, task, slot)
 
     def _conclude(self) -> None:
-        run, log = self.run, self.consumer.log.values()
+        run, log = self.result, self.consumer.log.values()
         every = {_place(one): one for some in log for one in some}
         for event in run.events:
             if getattr(event, "then", None) == "skip":

@@ -11,19 +11,19 @@ from kafka.structs import TopicPartition
 
 from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.errors.base import UnansweredBatchError
-from safeconsumer.worker.calls import Errors, Slot, batch_failed, blamed, end_slot
+from safeconsumer.worker.calls import Errors, Slot, batch_failed, end_slot, failure_of
 from safeconsumer.worker.dead_letters import call_sink
 from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.deserializing import Readers
 from safeconsumer.worker.handlers import BatchFailure
-from safeconsumer.worker.tasks import Indexes, Outcome, Task
+from safeconsumer.worker.partition import Indexes, Outcome, Task
 
 
 class Ticket:
     """
     A task that is handed out, until each of its records has an answer. Any thread.
 
-    A record that is done may be committed at once; what failed is decided about when
+    A record that is done may be committed at once; failed records are decided about when
     all have an answer.
 
     Args:
@@ -47,7 +47,7 @@ class Ticket:
         self.slot = Slot("a batch", doing="it is in a batch without an answer")
         self.slot.task = task
         with decisions.queue.kept.lock:
-            self._look()
+            self._update_slot()
             out.add(self)
 
     @property
@@ -77,7 +77,7 @@ class Ticket:
             self._end(outcome.failed, outcome.left, is_suspect=outcome.is_suspect)
 
     def give_back(self) -> None:
-        """Queue its open records again, in front: nobody works on it any more."""
+        """Queue its open records again, in front, as the program has given it up."""
         with self._decisions.queue.kept.lock:
             new = self._take(None)
             left = sorted([*new, *self._failed])
@@ -90,11 +90,11 @@ class Ticket:
         for index in new:
             del self._open[index]
         if new:
-            self._look()
+            self._update_slot()
         return new
 
-    def _look(self) -> None:
-        # Others read its slot at any moment: with a new record, the new time is there.
+    def _update_slot(self) -> None:
+        # Other threads read the slot at any moment, so the time is set before the record.
         first = next(iter(self._open), None)
         if first is None:
             self.slot.task = None
@@ -109,7 +109,7 @@ class Ticket:
         *,
         is_suspect: bool = False,
     ) -> None:
-        # The hand-out keeps the ticket, and needs no error that came of it.
+        # The hand-out keeps the ticket, which must not keep its errors.
         self._failed.clear()
         task = self.task
         finished = [index for index in task.indexes if task.records[index] is None]
@@ -204,7 +204,7 @@ class Batch:
                 indexes have another type.
         """
         is_error = isinstance(error, BaseException)
-        counts = blamed(error) if is_error else error
+        counts = failure_of(error) if is_error else error
         if not is_error or isinstance(counts, BatchFailure):
             message = f"fail() takes the exception of the records, not {error!r:.200}"
             raise TypeError(message)
@@ -219,7 +219,7 @@ class Batch:
                 message = f"indexes must be whole numbers, as [0, 2], not {index!r:.60}"
                 raise TypeError(message)
             if not 0 <= index < len(self.records):
-                message = f"the batch has {len(self.records)} records, not {index}"
+                message = f"{index} is no index of a batch of {len(self.records)}"
                 raise IndexError(message)
         return [self._indexes[index] for index in chosen]
 
@@ -230,8 +230,8 @@ class Batch:
         return iter(self.records)
 
     def __del__(self) -> None:
-        # It runs on any thread, at any line, under any lock, so only the loop looks at
-        # it.
+        # This runs on any thread, at any line, under any lock, so only the loop handles
+        # the ticket.
         if self._ticket.is_open:
             self._dropped.append(self._ticket)
 
@@ -242,15 +242,15 @@ class Batch:
 
 class HandOut:
     """
-    Hands out a worker's records as batches, in the place of what runs its handlers.
+    Hands out a worker's records as batches, in the place of an executor.
 
-    A batch is claimed when it is asked for: what waits can be held, revoked or given
+    A batch is claimed when it is asked for: queued records can be held, revoked or given
     back meanwhile. One thread asks. Dead letters, which that thread comes across, are
     claimed by another one, each when the sink is free.
 
     Args:
         decisions: takes the answers for the records that its queue hands out.
-        readers: the consumer's deserializers, called for what is asked for.
+        readers: the consumer's deserializers, called when a batch is taken.
 
     Attributes:
         ready: set when there may be something to hand out.
@@ -261,11 +261,11 @@ class HandOut:
         self._decisions = decisions
         self._readers = readers
         self._last: list[Ticket] = []
-        self._is_asked_again = False
+        self._is_new_request = False
         self._dropped: deque[Ticket] = deque()
         self._is_over = False
         self._has_letter = InterruptibleEvent()
-        self._burying = Slot("safeconsumer-pump-dead-letters")
+        self._letter_slot = Slot("safeconsumer-pump-dead-letters")
         self._out: set[Ticket] = set()
         self.ready, self.begun = InterruptibleEvent(), InterruptibleEvent()
 
@@ -275,15 +275,15 @@ class HandOut:
     def slots(self) -> Sequence[Slot]:
         """Where the sink of dead letters is called, and the batches that are out."""
         with self._decisions.queue.kept.lock:
-            return [self._burying, *(ticket.slot for ticket in self._out)]
+            return [self._letter_slot, *(ticket.slot for ticket in self._out)]
 
     def start(self) -> None:
         """Let batches be asked for."""
         self._decisions.queue.listen(self.ready.set)
         if self._decisions.queue.policy.sink is not None:
-            self._decisions.queue.set_letters_apart(self._has_letter.set)
-            name = self._burying.name
-            threading.Thread(target=self._bury, name=name, daemon=True).start()
+            self._decisions.queue.claim_letters_apart(self._has_letter.set)
+            name = self._letter_slot.name
+            threading.Thread(target=self._write_letters, name=name, daemon=True).start()
         self.begun.set()
 
     def wait_ready(self, _seconds: float) -> bool:
@@ -291,7 +291,7 @@ class HandOut:
         return True
 
     def recall(self) -> None:
-        """Do nothing: what was claimed is out."""
+        """Do nothing: claimed batches are out."""
 
     def stop(self, _seconds: float = 0.0) -> None:
         """Hand out nothing any more."""
@@ -302,10 +302,10 @@ class HandOut:
         self.ready.set()
         self.begun.set()
 
-    def _bury(self) -> None:
-        # As a worker's handler thread does with a letter: it claims the next one when it
-        # is through with the last, so a rebalance or a hold waits for one at most.
-        sink, slot = self._decisions.queue.policy.sink, self._burying
+    def _write_letters(self) -> None:
+        # The thread claims a letter once the last one is sent, as a handler's thread does,
+        # so a rebalance or a hold waits for one at most.
+        sink, slot = self._decisions.queue.policy.sink, self._letter_slot
         try:
             while not self._is_over:
                 self._has_letter.clear()
@@ -315,13 +315,13 @@ class HandOut:
                 elif not self._is_over:
                     self._has_letter.wait()
         except BaseException as error:  # noqa: BLE001 - raised where batches are taken
-            end_slot(slot, self._decisions, error)
+            end_slot(slot, self._decisions.fail, error)
 
-    # ------------------------------------------------------------ for who asks
+    # ------------------------------------------------------------ as a program takes it
 
     def take(self, most: float) -> list[Batch]:
         """Return up to so many batches."""
-        self._is_asked_again = True
+        self._is_new_request = True
         for ticket in self._last:
             # A caller who asks for more does not work on batches that were taken away,
             # and a later ownership waits for those that it works on.
@@ -346,8 +346,8 @@ class HandOut:
             raise
         if not read:
             return
-        if self._is_asked_again:
-            self._is_asked_again = False
+        if self._is_new_request:
+            self._is_new_request = False
             self._last.clear()
         self._last.append(ticket)
         batches.append(Batch(ticket, read, self._dropped))
@@ -362,7 +362,7 @@ class HandOut:
             try:
                 read.append((index, self._readers.read(record)))
             except Exception as error:  # noqa: BLE001 - it is this record's failure
-                ticket.answer([index], blamed(error))
+                ticket.answer([index], failure_of(error))
         return read
 
     def abandon_last(self, error: BaseException) -> None:
@@ -371,16 +371,16 @@ class HandOut:
 
         If more was asked for since, it was handed on, unless the error says otherwise.
         """
-        if self._is_asked_again and not isinstance(error, UnansweredBatchError):
+        if self._is_new_request and not isinstance(error, UnansweredBatchError):
             return
         ours = {threading.get_ident()}
         for ticket in self._last:
             if ticket.threads <= ours:
                 ticket.give_back()
 
-    def look_for_dropped(self, *, is_wrong: bool) -> None:
+    def check_dropped(self, *, is_wrong: bool) -> None:
         """
-        Give back the batches that nobody can answer any more.
+        Give back the batches that were collected without an answer.
 
         Args:
             is_wrong: whether such a batch stops the worker.

@@ -11,7 +11,7 @@ from safeconsumer.holds.view import covers
 from safeconsumer.worker import watermarks
 from safeconsumer.worker.client import ConsumerClient
 from safeconsumer.worker.decisions import Decisions
-from safeconsumer.worker.kept import Kept
+from safeconsumer.worker.kept import KeptRecords
 from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.records import AnyRecord
 from safeconsumer.worker.settings import Limits
@@ -26,7 +26,7 @@ Holding = tuple[str, TopicPartition | None]
 
 
 # Seconds for which a partition that gave records back fetches none.
-_GAVE_SECONDS = 5.0
+_GAVE_BACK_SECONDS = 5.0
 
 
 class Brakes:
@@ -46,7 +46,7 @@ class Brakes:
     def __init__(
         self,
         client: ConsumerClient,
-        kept: Kept,
+        kept: KeptRecords,
         limits: Limits,
         clock: Callable[[], float],
     ) -> None:
@@ -58,7 +58,7 @@ class Brakes:
         self._marks = watermarks.marks(limits)
         self._share: watermarks.Marks | None = None
         self._throttled: set[TopicPartition] = set()
-        self._gave: dict[Epoch, float] = {}
+        self._gave_back: dict[Epoch, float] = {}
         self._is_throttled = False
         self._average = 1.0
         self._wanted: frozenset[Holding] = frozenset()
@@ -137,35 +137,35 @@ class Brakes:
 
     def _over_share(self) -> Iterator[tuple[TopicPartition, str]]:
         owned = self._group.owned()
-        share = watermarks.share(self._limits, len(owned), self._sharing())
+        share = watermarks.share(self._limits, len(owned), self._sharing_count())
         self._share = share
         if share is None:
             self._throttled.clear()
             return
-        # One that gave records back fetches none for a while, unless it can work on what
-        # it kept: a record larger than its room would come and go at every turn.
-        self._gave = {
+        # A partition that gave records back fetches none for a while, unless it can work
+        # on its other records: one larger than its room would come and go each turn.
+        self._gave_back = {
             one: until
-            for one, until in self._gave.items()
+            for one, until in self._gave_back.items()
             if self._clock() < until and one.records and self.work.is_starving(one)
         }
         is_little = not share.is_throttled(self._kept.load, was=False)
-        if not self._throttled and not self._gave and is_little:
+        if not self._throttled and not self._gave_back and is_little:
             return  # as long as all hold less than one share
         throttled = set()
         for tp, epoch in self._kept.epochs.items():
             load = watermarks.Load(epoch.records, epoch.bytes)
             is_over = share.is_throttled(load, was=tp in self._throttled)
-            if tp in owned and (is_over or epoch in self._gave):
+            if tp in owned and (is_over or epoch in self._gave_back):
                 throttled.add(tp)
                 yield tp, RETRY if self.work.has_waiting(epoch) else BACKPRESSURE
         self._throttled = throttled
 
     def make_room(self) -> None:
         """
-        Forget what waits beyond its partition's share while another one has no record.
+        Forget queued records beyond a partition's share while another one has no record.
 
-        If there is no room. What is forgotten was not begun, and is fetched again.
+        If there is no room. Forgotten records were not begun, and are fetched again.
         """
         share = self._share
         if not self._is_throttled or share is None or not self._is_starving():
@@ -174,7 +174,7 @@ class Brakes:
             epoch = self._kept.epochs.get(tp)
             if epoch is None or epoch.ownership is not ownership or not epoch.records:
                 continue
-            if epoch.has_lost_floor:  # what it holds is not there any more
+            if epoch.has_lost_floor:  # its records cannot be fetched again
                 continue
             if not self._client.reads_on(tp, epoch.progress.next_offset):
                 continue  # the program has sought: to go back would undo that
@@ -185,10 +185,10 @@ class Brakes:
                 )
                 if offset is not None:
                     self.refetched += before - epoch.records
-                    self._gave[epoch] = self._clock() + _GAVE_SECONDS
+                    self._gave_back[epoch] = self._clock() + _GAVE_BACK_SECONDS
                     self._client.go_back(tp, offset)
 
-    def _sharing(self) -> int:
+    def _sharing_count(self) -> int:
         # How many partitions have records, as far as is known; held ones get no share.
         epochs, view = self._kept.epochs, self._group.ledger.peek()
         here = {tp for tp, epoch in tuple(epochs.items()) if epoch.records}
@@ -229,7 +229,7 @@ class Brakes:
         free = max(0, self._limits.records - self._kept.records)
         return records if len(records) <= free else records[:free]
 
-    def learn(self, sizes: Sequence[int]) -> None:
+    def note_sizes(self, sizes: Sequence[int]) -> None:
         """Note the sizes, in bytes, of records that came."""
         mean = sum(sizes) / len(sizes)
         self._average += 0.2 * (mean - self._average)
@@ -250,7 +250,7 @@ class Brakes:
         kept_out = self._kept_out
         return None not in kept_out and tp not in kept_out
 
-    def stands_since(self) -> float | None:
+    def stalled_since(self) -> float | None:
         """
         Return since when no record was completed though all room is taken; any thread.
 
@@ -266,7 +266,7 @@ class Brakes:
 
     def holds_back(self, tp: TopicPartition, ownership: object) -> bool:
         """
-        Tell whether a hold covers the partition that nobody has lifted since.
+        Tell whether a hold of ours still covers the partition.
 
         One of the partition alone ends with the ownership that it was placed in, which
         may have been lost, and another begun, in the poll.

@@ -1,4 +1,4 @@
-"""Calls handlers with the records of a task, and says what came of it."""
+"""Calls handlers with the records of a task, and returns the outcome."""
 
 import asyncio
 import contextvars
@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import Any, NoReturn, Protocol, TypeAlias
 
 from attrs import define, field, frozen
 
@@ -17,7 +17,7 @@ from safeconsumer.errors.base import (
     HandlerTimeoutError,
 )
 from safeconsumer.worker import forks
-from safeconsumer.worker.groups import meant
+from safeconsumer.worker.groups import deciding_error
 from safeconsumer.worker.handlers import (
     BatchFailure,
     Context,
@@ -28,13 +28,8 @@ from safeconsumer.worker.handlers import (
     are_errors,
     is_async,
 )
-from safeconsumer.worker.tasks import Indexes, Outcome, Task
+from safeconsumer.worker.partition import Indexes, Outcome, Task
 from safeconsumer.worker.tracebacks import shorten_tracebacks, shown
-
-if TYPE_CHECKING:
-    from safeconsumer.worker.decisions import Decisions
-    from safeconsumer.worker.journal import HandlerJournal
-    from safeconsumer.worker.tracing import Tracer
 
 # Seconds for ending a handler at its limit, before its stall is reported.
 _GRACE = 1.0
@@ -51,6 +46,22 @@ Block: TypeAlias = Callable[[Any, Context], AbstractContextManager[Any]]
 """
 Makes the block around a call with these records and this context; it lends the records.
 """
+
+
+class MakesBlocks(Protocol):
+    """Surrounds each call of a handler with a block, as a journal of handlers does."""
+
+    def block(self, given: Any, context: Context) -> AbstractContextManager[Any]:  # noqa: ANN401 - records
+        """Return the block around a call with these records."""
+
+
+class MakesSpans(MakesBlocks, Protocol):
+    """Surrounds each call of a handler with a span."""
+
+    def carrier(self) -> dict[str, str]:
+        """Return the context of the span here, to be sent to another process."""
+
+
 Errors: TypeAlias = Sequence[tuple[int, BaseException]]
 
 
@@ -64,9 +75,9 @@ class Slot:
         index: the index of its current record.
         began: when it began with that record, in seconds on the monotonic clock.
         stack: returns the handler's stack as text; None if it is not known.
-        told: the task and index whose stall has been reported.
+        reported: the task and index whose stall has been reported.
         name: its name, as text for people.
-        doing: what its record does there, as text for people.
+        doing: the activity of its record, as text for people.
         limit: seconds after which its handler is reported, if that is earlier than
             ``Limits.age``.
         ended: why it runs nothing any more; None while it does.
@@ -79,16 +90,18 @@ class Slot:
     index: int = 0
     began: float = 0.0
     stack: StackOf = field(default=lambda: None)
-    told: tuple[Task, int] | None = None
+    reported: tuple[Task, int] | None = None
     doing: str = "its handler has run"
 
 
-def end_slot(slot: Slot, decisions: "Decisions", error: BaseException) -> None:
-    """Note that a slot runs nothing any more, and stop the worker for that reason."""
+def end_slot(
+    slot: Slot, fail: Callable[[BaseException], None], error: BaseException
+) -> None:
+    """Note that a slot runs nothing any more, and stop the worker by ``fail``."""
     slot.task, slot.ended = None, error
     wrong = HandlersCannotRunError(f"{slot.name} has ended: {shown(error)}")
     wrong.__cause__ = error
-    decisions.fail(wrong)
+    fail(wrong)
 
 
 def context_of(
@@ -101,36 +114,36 @@ def context_of(
     return Context(epoch.tp, task.attempt, epoch.revoked, deadline, state, epoch.number)
 
 
-def surrounded(handle: Handler, block: Block) -> Handler:
+def with_block(handle: Handler, block: Block) -> Handler:
     """
     Return the handler, of either kind, with a block around each of its calls.
 
-    It gets what the block lends, and is not called if the block lends no record. It can
+    It gets the records that the block lends, and is not called if there are none. It can
     be pickled if the handler and the block can.
     """
-    return (_SurroundedAsync if is_async(handle) else _Surrounded)(handle, block)
+    return (_WithBlockAsync if is_async(handle) else _WithBlock)(handle, block)
 
 
 @frozen
-class _Surrounded:
+class _WithBlock:
     handle: Handler
     block: Block
 
     def __call__(self, given: Any, context: Context) -> Any:  # noqa: ANN401 - records
         with self.block(given, context) as lent:
             if lent:
-                refuse_undone(self.handle(lent, context))
+                refuse_unfinished(self.handle(lent, context))
 
 
 @frozen
-class _SurroundedAsync(_Surrounded):
+class _WithBlockAsync(_WithBlock):
     async def __call__(self, given: Any, context: Context) -> Any:  # noqa: ANN401 - records
         with self.block(given, context) as lent:
             if lent:
-                refuse_undone(await self.handle(lent, context))
+                refuse_unfinished(await self.handle(lent, context))
 
 
-def in_time(handle: Handler, limit: float) -> Handler:
+def with_time_limit(handle: Handler, limit: float) -> Handler:
     """Return a coroutine handler whose calls are cancelled after so many seconds."""
 
     async def call(given: Any, context: Context) -> object:  # noqa: ANN401 - records
@@ -165,21 +178,21 @@ class Calls:
     timeout: float | None = None
     lifespan: MakeLifespan | None = None
     start_seconds: float = START_SECONDS
-    trace: "Tracer | None" = None
+    trace: MakesSpans | None = None
 
-    def called(self, journal: "HandlerJournal | None") -> Handler:
+    def called(self, journal: MakesBlocks | None) -> Handler:
         """
         Return the function that an executor calls in this process.
 
         It is the handler with its time limit, if it is a coroutine function, and with
         its span and its entries in the journal, if one is kept.
         """
-        handle = forks.leaving(self.handle)
+        handle = forks.exiting_in_child(self.handle)
         if self.timeout is not None and is_async(handle):
-            handle = in_time(handle, self.timeout)
+            handle = with_time_limit(handle, self.timeout)
         for one in (self.trace, journal):
             if one is not None:
-                handle = surrounded(handle, one.block)
+                handle = with_block(handle, one.block)
         return handle
 
     @property
@@ -196,7 +209,7 @@ def call_each(
     clock, epoch = time.monotonic, task.epoch
     began = now = clock()
     until = began + seconds
-    # What a handler binds in it ends with its record.
+    # A variable that a handler sets in it ends with its record.
     fresh_context = contextvars.copy_context().copy
     # The task is set last: another thread that looks for stalls reads it first.
     slot.index, slot.began, slot.task = indexes[0], now, task
@@ -210,7 +223,7 @@ def call_each(
                 break
             answer = fresh_context().run(handle, records[index], context)
             if answer is not None:
-                refuse_undone(answer)
+                refuse_unfinished(answer)
             records[index] = None
             now = clock()
             if now > until:
@@ -219,15 +232,15 @@ def call_each(
         else:
             count = len(indexes)
     except BaseException as error:  # noqa: BLE001 - any error is this record's
-        # It is counted, as an exception from outside may come between two records.
+        # Finished records are counted, as an exception from outside may come between two.
         count = task.done()
         before, now = now, clock()
-        # No variable has the error when this returns: its traceback has this frame, so
-        # the handler's variables would stay until the garbage collector comes.
+        # No variable keeps the error when this returns: its traceback has this frame, so
+        # the handler's variables would stay until the next garbage collection.
         return Outcome(
             task=task,
             finished=indexes[:count],
-            failed=[(index, blamed(error)) for index in indexes[count : count + 1]],
+            failed=[(index, failure_of(error)) for index in indexes[count : count + 1]],
             left=indexes[count + 1 :],
             seconds=now - began,
             failing=now - before,
@@ -249,16 +262,16 @@ def call_batch(handle: Handler, task: Task, slot: Slot, context: Context) -> Out
     try:
         if task.epoch.is_held:
             return Outcome(task=task, left=task.indexes)
-        refuse_undone(contextvars.copy_context().run(handle, records, context))
+        refuse_unfinished(contextvars.copy_context().run(handle, records, context))
     except BaseException as error:  # noqa: BLE001 - any error is this batch's
         seconds = time.monotonic() - slot.began
-        return batch_failed(task, blamed(error), seconds)
+        return batch_failed(task, failure_of(error), seconds)
     finally:
         slot.task = None
     return all_done(task, time.monotonic() - slot.began)
 
 
-def blamed(error: BaseException) -> BaseException:
+def failure_of(error: BaseException) -> BaseException:
     """
     Return the exception that a record's call counts as having raised.
 
@@ -267,7 +280,7 @@ def blamed(error: BaseException) -> BaseException:
     as the exception object lives.
     """
     shorten_tracebacks(error)
-    error = meant(error)
+    error = deciding_error(error)
     is_group = isinstance(error, BaseExceptionGroup) and not isinstance(
         error, Exception
     )
@@ -278,9 +291,9 @@ def blamed(error: BaseException) -> BaseException:
     return wrong
 
 
-def refuse_undone(answer: object) -> None:
+def refuse_unfinished(answer: object) -> None:
     """
-    Refuse what a handler or dead-letter sink returns if it shows that nothing is done.
+    Refuse a result of a handler or sink that shows that its work is not done.
 
     Raises:
         HandlersCannotRunError: it is a coroutine, a generator, or another awaitable or
@@ -328,8 +341,8 @@ def _is_of_one(error: BaseException) -> bool:
     return isinstance(error, Reject) or not is_control
 
 
-def broken(task: Task, error: BaseException) -> Outcome:
-    """Report that our own part of a call broke; records that are marked complete are."""
+def executor_failed(task: Task, error: BaseException) -> Outcome:
+    """Report an error of the executor itself; records that are marked complete stay so."""
     left = [index for index in task.indexes if task.records[index] is not None]
     finished = [index for index in task.indexes if task.records[index] is None]
     message = f"what calls the handler broke: {shown(error)}"
@@ -349,7 +362,7 @@ def batch_failed(
     seconds: float,
     indexes: Indexes | None = None,
 ) -> Outcome:
-    """Work out what an exception means for a batch's records; None: for all of them."""
+    """Return the outcome of an exception for a batch's records; None: for all of them."""
     indexes = task.indexes if indexes is None else indexes
     if isinstance(error, BatchFailure):
         return _partly_failed(task, error, seconds, indexes)
@@ -369,15 +382,15 @@ def _partly_failed(
     task: Task, error: BatchFailure, seconds: float, indexes: Indexes
 ) -> Outcome:
     errors = getattr(error, "errors", None)  # it may have lost them in pickling
-    wrong = misfit(errors, len(indexes))
+    wrong = index_mismatch(errors, len(indexes))
     if wrong is not None:  # none of its entries is used
         wrong.__cause__ = error
         return batch_failed(task, wrong, seconds, indexes)
     bad = {indexes[at]: one for at, one in error.errors.items()}
-    good = [indexes[at] for at in spared(error, len(indexes))]
+    good = [indexes[at] for at in done_places(error, len(indexes))]
     for index in good:
         task.finish(index)
-    failed = [(index, blamed(bad[index])) for index in indexes if index in bad]
+    failed = [(index, failure_of(bad[index])) for index in indexes if index in bad]
     return Outcome(
         task=task,
         finished=good,
@@ -387,18 +400,18 @@ def _partly_failed(
     )
 
 
-def spared(error: BaseException | None, size: int) -> Indexes:
-    """Return which of so many records are done, by their places, after a call of all."""
+def done_places(error: BaseException | None, size: int) -> Indexes:
+    """Return the places of the records that are done after a call with ``size`` records."""
     if error is None:
         return range(size)
-    error = meant(error)
+    error = deciding_error(error)
     errors = getattr(error, "errors", None)
-    if not isinstance(error, BatchFailure) or misfit(errors, size) is not None:
+    if not isinstance(error, BatchFailure) or index_mismatch(errors, size) is not None:
         return ()
     return [at for at in range(size) if at not in error.errors]
 
 
-def misfit(errors: object, size: int) -> Exception | None:
+def index_mismatch(errors: object, size: int) -> Exception | None:
     """Return why a ``BatchFailure`` cannot be about a batch of this size; None if it can."""
     if not isinstance(errors, dict) or not are_errors(errors):
         return TypeError(f"BatchFailure has no exceptions by index: {shown(errors)}")

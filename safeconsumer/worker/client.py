@@ -1,4 +1,4 @@
-"""Gives a worker its consumer's calls, and its events a way to the hooks."""
+"""Wraps the consumer's calls for a worker, and sends the worker's events to hooks."""
 
 import threading
 import time
@@ -19,7 +19,7 @@ from safeconsumer.events.takeover import Takeover
 from safeconsumer.holds.explain import counted
 from safeconsumer.holds.hold import OUTAGES, WORKER, HoldKey, Lifetime, WorkerOwner
 from safeconsumer.holds.scope import ALL, Partition, Scope
-from safeconsumer.worker.kept import Dropped
+from safeconsumer.worker.kept import DroppedWork
 from safeconsumer.worker.progress import Watermark
 from safeconsumer.worker.records import AnyRecord
 
@@ -51,37 +51,37 @@ class Emitter:
         self.takeover = Takeover()
         self._dispatcher = Dispatcher((self.counts, *hooks))
         self._dispatcher.takeover = self.takeover
-        self._kept: tuple[int, list[Event]] | None = None
+        self._postponed: tuple[int, list[Event]] | None = None
         self._ids = {"client_id": client_id, "group_id": group_id}
         self._wall = wall or time.time
 
     def __call__(self, kind: Callable[..., Event], **fields: Any) -> None:  # noqa: ANN401 - the event's own
         """Make the event and hand it on."""
         event = kind(at=self._wall(), **self._ids, **fields)
-        kept = self._kept
+        kept = self._postponed
         if kept is not None and kept[0] == threading.get_ident():
             kept[1].append(event)
         else:
-            self._hand_on(event)
+            self._dispatch(event)
 
     @contextmanager
-    def keeping(self) -> Iterator[None]:
-        """Hand on after the block what this thread emits in it."""
+    def postponing(self) -> Iterator[None]:
+        """Dispatch after the block the events that this thread emits in it."""
         events: list[Event] = []
-        self._kept = threading.get_ident(), events
+        self._postponed = threading.get_ident(), events
         try:
             yield
         finally:
-            self._kept = None
+            self._postponed = None
             for event in events:
-                self._hand_on(event)
+                self._dispatch(event)
 
-    def _hand_on(self, event: Event) -> None:
+    def _dispatch(self, event: Event) -> None:
         stop = self._dispatcher.dispatch(event)
         if stop is not None:
             raise stop
 
-    def broken(self, age: float) -> list[str]:
+    def problems(self, age: float) -> list[str]:
         """Name each hook that has not returned for ``age`` seconds. Any thread."""
         found: dict[str, list[float]] = {}
         for hook, seconds in self.takeover.stuck(age):
@@ -178,7 +178,7 @@ class ConsumerClient:
         if ours is None:
             ours = {one.key for one in holds if one.owner in owners}
         there = {key for key in ours | keys.keys() if holds.get(key) is not None}
-        # What fails below is tried again, and what came to stand is found again.
+        # A call that fails below is repeated at the next turn, which finds the placed holds.
         self._settled, self._ours = None, there | keys.keys()
         for scope, owner in there - keys.keys():
             self._consumer.resume(scope, owner=owner)
@@ -244,13 +244,13 @@ class ConsumerClient:
     ) -> None:
         """Commit without waiting; ``then`` is called by a later poll or commit."""
 
-        def told(_offsets: object, result: object) -> None:
+        def answered(_offsets: object, result: object) -> None:
             then(result if isinstance(result, Exception) else None)
 
         offsets = self.membership.own_commit(_offsets(marks))
-        self._consumer.commit_async(offsets, callback=told)
+        self._consumer.commit_async(offsets, callback=answered)
 
-    def leave(self, timeout: float, _last: Sequence[Dropped]) -> None:
+    def leave(self, timeout: float, _last: Sequence[DroppedWork]) -> None:
         """
         Leave the group and close the consumer.
 

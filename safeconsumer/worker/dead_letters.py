@@ -1,4 +1,4 @@
-"""Has dead letters taken: the last step of a record that failed for good."""
+"""Calls the sink of dead letters, the last step of a record that failed for good."""
 
 import time
 from collections.abc import Callable
@@ -16,26 +16,26 @@ from kafka.future import Future as KafkaFuture
 
 from safeconsumer.errors.base import HandlersCannotRunError, WorkerSettingError
 from safeconsumer.worker import forks
-from safeconsumer.worker.calls import Slot, blamed, refuse_undone
+from safeconsumer.worker.calls import Slot, failure_of, refuse_unfinished
 from safeconsumer.worker.handlers import Failure, Reject, is_async
-from safeconsumer.worker.letters_format import written
+from safeconsumer.worker.letters_format import letter_parts
+from safeconsumer.worker.partition import Outcome, Task
 from safeconsumer.worker.settings import DeadLetter, check_callable, refuse_class
-from safeconsumer.worker.tasks import Outcome, Task
 from safeconsumer.worker.tracebacks import shown
 
 Sink: TypeAlias = Callable[[Any, Failure], object]
 """
 It takes a record and its failure. If it returns, the letter is acknowledged; a future
 of kafka-python or of ``concurrent.futures`` that it returns is waited for until it
-ends. What ends later and says so to nobody, such as a coroutine, an asyncio future or
-the result of a ``multiprocessing`` pool, stops the worker with a ``HandlersCannotRunError``.
+ends. A coroutine, an asyncio future, the result of a ``multiprocessing`` pool, or another
+object that cannot report its end stops the worker with a ``HandlersCannotRunError``.
 If it raises :class:`~safeconsumer.Reject`, the record can never be a letter.
 """
 
 # A shorter letter may do.
 _TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
-# Kafka's errors that no later try is spared: the topic cannot exist, or a right is
-# missing. A topic that is not there yet, or a broker that is away, may be there later.
+# Kafka's errors that every later try would meet: the topic cannot exist, or a right is
+# missing. A topic may be created later, and a broker may come back.
 _FINAL = (
     *_TOO_LARGE,
     InvalidRecordError,
@@ -55,14 +55,14 @@ def call_sink(sink: Sink | None, task: Task, slot: Slot) -> Outcome:
     try:
         if task.epoch.is_held:  # since it was claimed
             return Outcome(task=task, left=task.indexes)
-        error = answered(sink(record, failure)).result()
+        error = acknowledgement(sink(record, failure)).result()
     except BaseException as raised:  # noqa: BLE001 - whatever the sink raises
-        # As after a handler, no variable has it when this returns.
-        return Outcome(task=task, failed=[(index, blamed(raised))])
+        # No variable keeps the error when this returns, see call_each().
+        return Outcome(task=task, failed=[(index, failure_of(raised))])
     finally:
         slot.task = None
     if error is not None:
-        return Outcome(task=task, failed=[(index, blamed(error))])
+        return Outcome(task=task, failed=[(index, failure_of(error))])
     return Outcome(task=task, finished=task.indexes)
 
 
@@ -76,15 +76,15 @@ def is_final(error: BaseException) -> bool:
     return isinstance(error, _FINAL)
 
 
-def answered(answer: Any) -> "Future[BaseException | None]":  # noqa: ANN401 - any
+def acknowledgement(answer: Any) -> "Future[BaseException | None]":  # noqa: ANN401 - any
     """
-    Return a future that has None once a letter is sent, or the error that it met.
+    Return a future of the letter: None once it is sent, or the error of sending it.
 
     Args:
-        answer: what the sink returned; whatever is no future means that it was sent.
+        answer: the sink's result; any object that is no future means that it was sent.
 
     Raises:
-        HandlersCannotRunError: it ends later, and nobody would hear of that.
+        HandlersCannotRunError: the object cannot report when the letter is sent.
     """
     over: Future[BaseException | None] = Future()
     if isinstance(answer, KafkaFuture):
@@ -93,7 +93,7 @@ def answered(answer: Any) -> "Future[BaseException | None]":  # noqa: ANN401 - a
     elif isinstance(answer, Future):
         answer.add_done_callback(lambda future: over.set_result(_error_of(future)))
     else:
-        refuse_undone(answer)
+        refuse_unfinished(answer)
         if any(callable(getattr(answer, name, None)) for name in ("done", "ready")):
             message = (
                 f"{shown(answer)} was returned by dead_letter, and does not say when the "
@@ -119,7 +119,7 @@ def sink_of(setting: DeadLetter, group: str) -> Sink:
     """Return a sink that sends records to the topic, with headers about the failure."""
 
     def send(record: Any, failure: Failure) -> object:  # noqa: ANN401 - upstream's record
-        value, headers = written(record, failure, group)
+        value, headers = letter_parts(record, failure, group)
         try:
             return setting.producer.send(
                 setting.topic, key=record.key, value=value, headers=headers
@@ -141,7 +141,7 @@ def checked_sink(dead_letter: DeadLetter | Sink | None, group: str) -> Sink | No
     if dead_letter is None:
         return None
     if isinstance(dead_letter, DeadLetter):
-        return forks.leaving(sink_of(dead_letter, group))
+        return forks.exiting_in_child(sink_of(dead_letter, group))
     refuse_class(dead_letter, "dead_letter")
     if isinstance(dead_letter, str):
         message = (
@@ -156,4 +156,4 @@ def checked_sink(dead_letter: DeadLetter | Sink | None, group: str) -> Sink | No
             f"function: give a plain one, which may return a future"
         )
         raise WorkerSettingError(why)
-    return forks.leaving(dead_letter)
+    return forks.exiting_in_child(dead_letter)

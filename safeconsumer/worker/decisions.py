@@ -1,8 +1,8 @@
-"""Decides what each handler's result means: complete, a retry, a dead letter or a stop."""
+"""Decides about each result of a handler: complete, a retry, a dead letter or a stop."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from attrs import evolve
 
@@ -18,24 +18,20 @@ from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.dead_letters import is_final, is_too_large
 from safeconsumer.worker.durations import Durations
 from safeconsumer.worker.handlers import Failure, Pause, Reject, RetryLater, StopWorker
-from safeconsumer.worker.lanes import Lane, LaneState, Order
+from safeconsumer.worker.journal import HandlerJournal
 from safeconsumer.worker.outages import (
     OutageFailure,
     Outages,
     PlaceHold,
     scope_of,
 )
-from safeconsumer.worker.partition import Epoch
+from safeconsumer.worker.partition import Epoch, Lane, LaneState, Order, Outcome, Task
 from safeconsumer.worker.queue import Queue
-from safeconsumer.worker.retry import Failing
-from safeconsumer.worker.tasks import Outcome, Task
+from safeconsumer.worker.retry import FailureRatio
 from safeconsumer.worker.tracebacks import KeptErrors, chain, shown
 
-if TYPE_CHECKING:
-    from safeconsumer.worker.journal import HandlerJournal
-
 Blame: TypeAlias = "partial[Any]"
-Told: TypeAlias = tuple[Any, dict[str, object]]
+PendingEvent: TypeAlias = tuple[Any, dict[str, object]]
 
 
 class Decisions:
@@ -61,15 +57,15 @@ class Decisions:
         breaker: Breaker | None = None,
     ) -> None:
         self.queue = queue
-        self.outages = Outages(queue, self._tell, place, breaker)
+        self.outages = Outages(queue, self._emit_later, place, breaker)
         self._kept, self._policy = queue.kept, queue.policy
         self._clock = queue.clock
         self._emit = emit
-        self._told: list[Told] = []
+        self._events: list[PendingEvent] = []
         self._errors: list[BaseException] = []  # until their texts are made
         self._kept_errors = KeptErrors()
         self.journal: HandlerJournal | None = None
-        self.failing = Failing(queue.policy.sample)
+        self.failing = FailureRatio(queue.policy.sample)
         self._fatal: BaseException | Blame | None = None
         self.is_stop_asked = False
         self.retries = 0
@@ -83,22 +79,22 @@ class Decisions:
 
         Return the seconds until the next is due.
         """
-        self._kept_errors.look()
-        self.queue.look()
-        self.outages.look()
-        if self._told:
+        self._kept_errors.sweep()
+        self.queue.obey_if_changed()
+        self.outages.close_lifted()
+        if self._events:
             with self._kept.lock:
-                told = self._taken()
-            self._tell_all(told)
+                events = self._take_events()
+            self._emit_all(events)
         return self.queue.turn()
 
     def obey(self) -> None:
         """Obey the holds as they are now; any thread, under no lock of ours."""
         self.queue.obey()
-        self.outages.look()
+        self.outages.close_lifted()
 
     def end(self) -> None:
-        """Hand out nothing any more. Results of what is out are taken over as before."""
+        """Hand out nothing any more. Results of open tasks are taken over as before."""
         self.queue.end()
         self._kept_errors.close()
 
@@ -112,16 +108,16 @@ class Decisions:
                 self._complete(outcome)
             if not self._kept.running:
                 self._kept.idle.set()
-            told = self._taken()
+            events = self._take_events()
             errors, self._errors = self._errors, []
             is_quiet = any(
                 one.task.epoch.is_held and not one.task.epoch.running
                 for one in outcomes
             )
-        self._tell_all(told)
+        self._emit_all(events)
         for error in errors:
             self._kept_errors.add(error)
-        self._kept.tell_low()
+        self._kept.call_when_low()
         if is_quiet:
             self.queue.ledger.wake()
 
@@ -133,7 +129,7 @@ class Decisions:
     def _complete(self, outcome: Outcome) -> None:
         task, epoch = outcome.task, outcome.task.epoch
         if epoch.is_closed:
-            self.queue.came_back(task)
+            self.queue.task_returned(task)
             return
         epoch.tasks.remove(task)
         epoch.running -= len(task.records)
@@ -144,19 +140,19 @@ class Decisions:
             self._count(outcome)
             if not epoch.revoked.is_set():
                 self._put_back(outcome)
-        freed = self.queue.freed(epoch, task)
-        for lane in freed:
+        waiting_lanes = self.queue.waiting_lanes(epoch, task)
+        for lane in waiting_lanes:
             self._next(lane)
-        if freed or outcome.failed or outcome.left:
+        if waiting_lanes or outcome.failed or outcome.left:
             self.queue.wake_one()  # otherwise the caller's thread may do the rest
-        self.queue.look_again(epoch)
+        self.queue.resume_main(epoch)
 
     def _count(self, outcome: Outcome) -> None:
         if outcome.finished:
             self._succeed(outcome)
         if outcome.failing:
-            # In a batch that is to come later the first has failed, and all were
-            # handled.
+            # Of a batch that comes again later one record counts as failed, and all
+            # were handled.
             left = len(outcome.left) if self._policy.is_batch else 0
             self.durations.add(outcome.failing, len(outcome.failed) + left)
 
@@ -181,7 +177,7 @@ class Decisions:
         if is_apart and not outcome.is_suspect:
             self._set_apart(outcome)
             return
-        # In order: the first is dealt with now, the others after it, each by itself.
+        # The first failure is dealt with now, the others after it, one by one.
         self.queue.put_back(task, outcome.left)
         self.queue.put_back(task, [index for index, _ in outcome.failed])
         index, error = outcome.failed[0]
@@ -189,7 +185,7 @@ class Decisions:
             for one, _ in outcome.failed:
                 lane.epoch.fail(task.record(one).offset)
             assert isinstance(error, Exception)  # noqa: S101 - only these make suspects
-            self._tell_retry(task, index, error, 0.0, len(outcome.failed))
+            self._report_retry(task, index, error, 0.0, len(outcome.failed))
             return
         for one, later in outcome.failed[1:]:
             self._keep_answer(task, one, later)
@@ -200,9 +196,9 @@ class Decisions:
         return 1 + len(outcome.left) if self._policy.is_batch else 1
 
     def _set_apart(self, outcome: Outcome) -> None:
-        # Each comes by itself; but records of one batch that were not begun stay
-        # together, or the rest of a batch that is to come later would be tried again at
-        # once.
+        # Each failed record comes again by itself. Records of a batch that were not begun
+        # stay together: otherwise the rest of a batch that asked for a delay would be
+        # tried again at once.
         task = outcome.task
         lanes = [self.queue.own_lane(task, index) for index, _ in outcome.failed]
         if self._policy.is_batch:
@@ -242,7 +238,7 @@ class Decisions:
     def fatal(self) -> BaseException | None:
         """The error that must stop the worker, or None. Do not read it under the lock."""
         made = self._fatal
-        # Its text has errors of other code in it, so it is not made under the lock.
+        # The text contains errors of other code, so it is not made under the lock.
         if isinstance(made, partial):
             made = self._fatal = made()
         return made
@@ -261,17 +257,17 @@ class Decisions:
             self._fail(lane, task, index, error, since)
             if lane.state is not LaneState.RUNNING:
                 return
-        self.queue.line_up(lane)
+        self.queue.requeue(lane)
 
     def _keep_answer(self, task: Task, index: int, error: BaseException) -> None:
         # Keeps the error for a record behind another one that failed, until its turn
         # comes. An error that stops the worker stops it at once.
         if isinstance(error, Pause) and error.scope != "key":
-            self._tell_pause(task, index, error)
-            return  # its hold exists, and it waits with the others
+            self._report_pause(task, index, error)
+            return  # the hold exists, and the record waits with the others
         if isinstance(error, OutageFailure):
-            self._tell_retry(task, index, error.error, error.seconds)
-            return  # its hold exists, too
+            self._report_retry(task, index, error.error, error.seconds)
+            return  # the hold exists, too
         known = task.epoch.fail(task.record(index).offset)
         match error:
             case StopWorker():
@@ -308,13 +304,13 @@ class Decisions:
         match error:
             case RetryLater() if is_number(error.after) and error.after >= 0:
                 delay = max(0.0, error.after - late)
-                self.queue.sleep(lane, delay)
-                self._tell_retry(task, index, error, delay, records)
+                self.queue.delay(lane, delay)
+                self._report_retry(task, index, error, delay, records)
             case Pause():
                 self._pause(lane, task, index, error, late)
             case OutageFailure():
                 self.queue.put_first(lane)
-                self._tell_retry(task, index, error.error, error.seconds, records)
+                self._report_retry(task, index, error.error, error.seconds, records)
             case StopWorker():
                 self.is_stop_asked = True
                 self.queue.block(lane)
@@ -329,16 +325,16 @@ class Decisions:
     def _pause(
         self, lane: Lane, task: Task, index: int, pause: Pause, late: float
     ) -> None:
-        # Its hold exists by now, and keeps the record from beginning.
+        # The hold exists by now, and keeps the record from beginning.
         if pause.scope == "key":
-            self.queue.sleep(lane, max(0.0, pause.for_ - late))
+            self.queue.delay(lane, max(0.0, pause.for_ - late))
         else:
             self.queue.put_first(lane)
-        self._tell_pause(task, index, pause)
+        self._report_pause(task, index, pause)
 
-    def _tell_pause(self, task: Task, index: int, pause: Pause) -> None:
+    def _report_pause(self, task: Task, index: int, pause: Pause) -> None:
         self.outages.pauses += 1
-        self._tell(
+        self._emit_later(
             worker_events.WorkPaused,
             **_of_record(task, index),
             scope="key" if pause.scope == "key" else str(scope_of(task, pause)),
@@ -357,14 +353,14 @@ class Decisions:
             return
         delay = self._policy.retry.delay(known.count, self._policy.draw())
         delay = max(0.0, delay - late)
-        self.queue.sleep(lane, delay)
-        self._tell_retry(task, index, error, delay)
+        self.queue.delay(lane, delay)
+        self._report_retry(task, index, error, delay)
 
-    def _tell_retry(
+    def _report_retry(
         self, task: Task, index: int, error: Exception, delay: float, records: int = 1
     ) -> None:
         self.retries += records
-        self._tell(
+        self._emit_later(
             worker_events.RecordRetried,
             **_of_record(task, index),
             delay=delay,
@@ -381,7 +377,7 @@ class Decisions:
         if policy.sink is not None:
             too_many = self.failing.exceeds(policy.max_ratio)
             then = "dead_letter" if too_many is None else "stop"
-        self._tell(
+        self._emit_later(
             worker_events.RecordExhausted,
             **_of_record(task, index),
             error=partial(shown, error),
@@ -449,7 +445,9 @@ class Decisions:
             self.queue.put_first(lane)
         elif is_final(error):
             then, place = self._policy.on_exhausted, _place(task, index)
-            self._tell(worker_events.DeadLetterFailed, **about, delay=None, then=then)
+            self._emit_later(
+                worker_events.DeadLetterFailed, **about, delay=None, then=then
+            )
             self._dispose(lane, then, partial(_failed, place, letter, error))
         elif isinstance(error, HandlersCannotRunError) or not isinstance(
             error, Exception
@@ -459,19 +457,19 @@ class Decisions:
         else:
             delay = self._policy.retry.delay(known.tries, self._policy.draw())
             delay = max(_SHORTEST, delay)
-            self.queue.sleep(lane, delay)
-            self._tell(
+            self.queue.delay(lane, delay)
+            self._emit_later(
                 worker_events.DeadLetterFailed, **about, delay=delay, then="retry"
             )
 
     # ------------------------------------------------------------ events
 
-    def _taken(self) -> list[Told]:
-        told, self._told = self._told, []
-        return told
+    def _take_events(self) -> list[PendingEvent]:
+        events, self._events = self._events, []
+        return events
 
-    def _tell_all(self, told: Sequence[Told]) -> None:
-        for kind, fields in told:
+    def _emit_all(self, events: Sequence[PendingEvent]) -> None:
+        for kind, fields in events:
             # Texts that take time are made here, under no lock.
             self._emit(
                 kind,
@@ -481,8 +479,8 @@ class Decisions:
                 },
             )
 
-    def _tell(self, kind: Any, **fields: object) -> None:  # noqa: ANN401 - a class of event
-        self._told.append((kind, fields))
+    def _emit_later(self, kind: Any, **fields: object) -> None:  # noqa: ANN401 - a class of event
+        self._events.append((kind, fields))
 
 
 def _failed(
@@ -522,7 +520,7 @@ _MOVING = frozenset({LaneState.READY, LaneState.FILLING})
 
 
 def _of_record(task: Task, index: int) -> dict[str, object]:
-    # What each event of a record begins with.
+    # The first fields of each event about a record.
     return {**_where(task, index), "attempt": task.attempt}
 
 

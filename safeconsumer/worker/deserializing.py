@@ -21,8 +21,8 @@ from kafka.serializer.wrapper import DeserializeWrapper
 
 from safeconsumer._kafka.decoding.deserializing import deserialized
 from safeconsumer._kafka.fork import run_in_child
-from safeconsumer.worker.calls import misfit, surrounded
-from safeconsumer.worker.groups import is_all, meant
+from safeconsumer.worker.calls import index_mismatch, with_block
+from safeconsumer.worker.groups import deciding_error, is_all
 from safeconsumer.worker.handlers import BatchFailure, DeserializationError, Handler
 from safeconsumer.worker.settings import check_callable
 from safeconsumer.worker.tracebacks import shown
@@ -108,7 +108,7 @@ class Readers:
         return _LOCKS.of(self.key, self.value)
 
     def __reduce__(self) -> tuple[type["Readers"], tuple[Any, Any]]:
-        # In another process they are other objects, with other locks.
+        # In another process the deserializers are other objects, with other locks.
         return Readers, (self.key, self.value)
 
     def __bool__(self) -> bool:
@@ -136,7 +136,7 @@ class Readers:
 
     def before(self, handle: Handler, *, is_batch: bool) -> Handler:
         """Return a handler that takes raw records, deserializes them and calls this one."""
-        return surrounded(handle, self.each if is_batch else self.one)
+        return with_block(handle, self.each if is_batch else self.one)
 
     @contextmanager
     def one(self, record: Any, _context: object) -> Iterator[Any]:  # noqa: ANN401 - upstream's
@@ -162,12 +162,12 @@ class Readers:
         try:
             yield [record for _, record in good]
         except Exception as error:
-            failure = meant(error)
+            failure = deciding_error(error)
             if not isinstance(failure, BatchFailure):
                 raise
             # An index that does not fit those that the handler got would fit the longer,
             # whole batch, so it is refused here.
-            wrong = misfit(failure.errors, len(good))
+            wrong = index_mismatch(failure.errors, len(good))
             if wrong is not None:
                 raise wrong from failure
             bad.update({good[at][0]: error for at, error in failure.errors.items()})

@@ -4,8 +4,8 @@ Ends a process that a handler has forked with the handler's call.
 Of the worker's threads a forked child has the one that forked, and it has a copy of the
 queue. In a plain loop ``sys.exit()`` ends such a child; here it would be a failure of the
 record, and the child would go on with records that its parent handles, too. So it leaves
-where the call of the application's code ends, before anything of ours is done with what
-the call returned or raised: no result, no span, no entry of a journal.
+where the call of the application's code ends, before our own code handles the result or
+the exception of the call: no result, no span, no entry of a journal.
 """
 
 import contextlib
@@ -32,7 +32,12 @@ def _note_child() -> None:
 run_in_child(_note_child)
 
 
-def leaving(call: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+def process() -> int:
+    """Return the id of this process, without a system call."""
+    return _process[0]
+
+
+def exiting_in_child(call: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """
     Return a function that calls another one; a process that is forked in it ends with it.
 
@@ -63,18 +68,18 @@ class _ParentsOnly:
 
     def __enter__(self) -> None:
         if _process[0] != self.parent:
-            leave(_returned())
+            leave(_returned_error())
 
     def __exit__(self, _kind: object, error: BaseException | None, _: object) -> None:
         if _process[0] != self.parent:
-            leave(_returned() if error is None else error)
+            leave(_returned_error() if error is None else error)
 
 
 def leave(error: BaseException) -> NoReturn:
     """End this process as the exception would end it if nothing caught it."""
     status = 1
     try:
-        status = _told(error)
+        status = _exit_status(error)
     finally:
         for stream in (sys.stdout, sys.stderr):
             with contextlib.suppress(BaseException):
@@ -82,8 +87,8 @@ def leave(error: BaseException) -> NoReturn:
         os._exit(status)
 
 
-def _told(error: BaseException) -> int:
-    # Returns the exit status, and prints what Python would print.
+def _exit_status(error: BaseException) -> int:
+    # Returns the exit status, and prints the exception as Python does.
     if not isinstance(error, SystemExit):
         traceback.print_exception(error)
         return 1
@@ -93,7 +98,7 @@ def _told(error: BaseException) -> int:
     return 1
 
 
-def _returned() -> ForkedConsumerError:
+def _returned_error() -> ForkedConsumerError:
     return ForkedConsumerError(
         "a process that a handler forked returned from the handler, and a worker goes on "
         "in its parent only: let the child end itself, by os._exit() or sys.exit()"

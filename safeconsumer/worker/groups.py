@@ -1,5 +1,5 @@
 """
-Works out what an ExceptionGroup of a handler means.
+Finds the exception that decides in an ExceptionGroup of a handler.
 
 ``asyncio.TaskGroup`` and anyio raise one even for a single error. A control exception
 in a group means what it means alone. If there are several, one of them counts, by the
@@ -32,7 +32,7 @@ Kinds = type[BaseException] | tuple[type[BaseException], ...]
 _SCOPES = ("key", "partition", "topic", "all")  # the widest last
 
 
-def meant(error: BaseException) -> BaseException:
+def deciding_error(error: BaseException) -> BaseException:
     """Return the exception that a group stands for; the group if it is a failure."""
     if not isinstance(error, BaseExceptionGroup):
         return error

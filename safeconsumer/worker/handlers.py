@@ -1,4 +1,4 @@
-"""Defines what handlers, and takers of dead letters, get, and what they may raise."""
+"""Defines the arguments of handlers and sinks, and the exceptions they may raise."""
 
 import inspect
 from collections.abc import Callable, Mapping
@@ -69,7 +69,7 @@ class Pause(WorkerControl):
         for_: how long, in seconds or as a timedelta.
         scope: ``topic``, or ``partition``: the record's; ``all``: everything this
             consumer has; ``key``: the records that the order puts behind this one; that
-            is no hold, so nobody can lift it.
+            is no hold, so it cannot be lifted.
         reason: text for people, up to 1,024 bytes.
 
     Raises:

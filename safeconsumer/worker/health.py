@@ -14,7 +14,7 @@ from safeconsumer.worker.client import UNREADABLE
 from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.durations import Histogram
 from safeconsumer.worker.loop import Engine
-from safeconsumer.worker.tasks import Task
+from safeconsumer.worker.partition import Task
 from safeconsumer.worker.tracebacks import shown
 
 
@@ -161,8 +161,8 @@ def snapshot(  # noqa: PLR0913 - one for each that knows some of it
     """
     Return the numbers at this moment; changes nothing. Any thread.
 
-    It takes the worker's lock while it counts what is held, and none of the consumer's:
-    it reads what was applied last.
+    It takes the worker's lock while it counts records, and none of the consumer's: it
+    reads the holds that were applied last.
 
     Args:
         state: the worker's state.
@@ -257,7 +257,7 @@ def examine(
     slots: Sequence[Slot],
     age: float,
     *,
-    broken: Sequence[str] = (),
+    problems: Sequence[str] = (),
 ) -> Health:
     """
     Check the loop, each handler and its slot, and the records that failed for good.
@@ -267,7 +267,7 @@ def examine(
         slots: the slots in which handlers run, and a pump's batches.
         age: seconds that a handler or an answer may take, that a failed record may
             block, or for which nothing may be completed while all room is taken.
-        broken: the topics that a breaker has stopped, and why commits do not succeed.
+        problems: the topics that a breaker has stopped, and why commits do not succeed.
     """
     now = time.monotonic()
     is_alive = now - engine.polled_at <= 2 * engine.poll_timeout + _GRACE
@@ -277,10 +277,10 @@ def examine(
         for slot in slots
         if slot.ended is not None
     ]
-    if engine.why_nothing is not None:
-        reasons.append(f"nothing to consume: {engine.why_nothing}")
-    reasons += broken
-    since = engine.brakes.stands_since()
+    if engine.idle_reason is not None:
+        reasons.append(f"nothing to consume: {engine.idle_reason}")
+    reasons += problems
+    since = engine.brakes.stalled_since()
     if since is not None and now - since >= age:
         reasons.append(
             f"all room is taken by {engine.kept.records:,} records, and none was "
@@ -288,7 +288,7 @@ def examine(
         )
     for slot, task, index, seconds in stalled(slots, age, now):
         stack = slot.stack() or ""
-        # A letter's record has blocked at least as long, which is told below.
+        # A letter's record has blocked at least as long, and is reported below.
         if task.letter is None and is_at(slot, task, index):
             reasons.append(
                 f"{place(task, index)}: {slot.doing} for {seconds:.1f} s\n"
@@ -323,7 +323,7 @@ def is_at(slot: Slot, task: Task, index: int) -> bool:
     return slot.task is task and slot.index == index
 
 
-def at_work(
+def running_offsets(
     slots: Sequence[Slot], *, is_batch: bool
 ) -> dict[TopicPartition, list[int]]:
     """Return the offsets that handlers work on; of a batch, all that are not finished."""
@@ -342,16 +342,16 @@ def at_work(
     return found
 
 
-def tell_stalls(slots: Sequence[Slot], age: float, emit: Callable[..., None]) -> None:
+def report_stalls(slots: Sequence[Slot], age: float, emit: Callable[..., None]) -> None:
     """Emit an event for each new stall."""
     for slot, task, index, seconds in stalled(slots, age, time.monotonic()):
-        told, slot.told = slot.told, (task, index)
-        if told is not None and told[0] is task and told[1] == index:
+        reported, slot.reported = slot.reported, (task, index)
+        if reported == (task, index):
             continue
         tp = task.epoch.tp
         record, stack = task.records[index], slot.stack()
         if not is_at(slot, task, index):
-            continue  # while the event before was taken, say
+            continue  # it went on, for example while a hook took the last event
         emit(
             worker_events.HandlerStalled,
             partition=f"{tp.topic}:{tp.partition}",

@@ -1,4 +1,4 @@
-"""Writes what a worker does with records into its consumer's journal."""
+"""Writes the calls and results of a worker's handlers into its consumer's journal."""
 
 import hashlib
 import itertools
@@ -10,9 +10,9 @@ from kafka.structs import TopicPartition
 
 from safeconsumer.errors.base import HandlersCannotRunError, JournalError
 from safeconsumer.journal.format import tp_text
-from safeconsumer.worker.calls import spared
+from safeconsumer.worker.calls import done_places
 from safeconsumer.worker.handlers import Context
-from safeconsumer.worker.lanes import Order
+from safeconsumer.worker.partition import Order
 
 if TYPE_CHECKING:
     from safeconsumer.journal.recorder import Recorder
@@ -26,8 +26,8 @@ class HandlerJournal:
     Writes when handlers begin and end, and which records are complete without them.
 
     Each entry comes before what follows from it: before the handler is called, and
-    before the record counts as complete. What cannot be written stops the worker: no
-    commit is sent before all that was noted is written.
+    before the record counts as complete. An entry that cannot be written stops the
+    worker: no commit is sent before all noted entries are written.
 
     Thread rules: any thread. Only :meth:`completes` and :meth:`drops`, which write
     nothing by themselves, under a lock of the worker's: a write may take long, and a
@@ -66,7 +66,7 @@ class HandlerJournal:
             "attempt": context.attempt,
             "epoch": context._ownership,  # noqa: SLF001 - ours
         }
-        self._tell(self._journal.tell, "handle", {**place, **several, **about})
+        self._write(self._journal.write, "handle", {**place, **several, **about})
         error: BaseException | None = None
         try:
             yield given
@@ -75,15 +75,15 @@ class HandlerJournal:
             raise
         finally:
             is_call_of_all = error is None or isinstance(given, list)
-            places = spared(error, len(offsets)) if is_call_of_all else ()
+            places = done_places(error, len(offsets)) if is_call_of_all else ()
             done = [offsets[at] for at in places]
             is_ok = len(done) == len(offsets)
             some = {"done": done} if several and not is_ok else {}
-            self._tell(self._journal.tell, "handled", {**place, "ok": is_ok, **some})
+            self._write(self._journal.write, "handled", {**place, "ok": is_ok, **some})
 
     def _lane_of(self, record: Any) -> str | None:  # noqa: ANN401 - upstream's record
-        # Names what the record has in common with those that it is handled one after
-        # the other with; None without an order.
+        # Names the key that a record shares with those before and after which it is
+        # handled; None without an order.
         if self._order is not Order.KEY:
             return None if self._order is Order.UNORDERED else "None"
         key = record.key
@@ -93,22 +93,22 @@ class HandlerJournal:
 
     def completes(self, tp: TopicPartition, epoch: int, offset: int, why: str) -> None:
         """Note that a record of an ownership is about to be complete without a handler."""
-        said = {"tp": tp_text(tp), "offset": offset, "why": why, "epoch": epoch}
-        self._tell(self._journal.note, "completed", said)
+        fields = {"tp": tp_text(tp), "offset": offset, "why": why, "epoch": epoch}
+        self._write(self._journal.note, "completed", fields)
 
     def drops(self, tp: TopicPartition, before: int) -> None:
         """Note that the position was moved: what came before an offset is dropped."""
-        said = {"tp": tp_text(tp), "before": before}
-        self._tell(self._journal.note, "dropped", said)
+        fields = {"tp": tp_text(tp), "before": before}
+        self._write(self._journal.note, "dropped", fields)
 
-    def _tell(
+    def _write(
         self,
-        tell: Callable[[str, Mapping[str, object]], None],
+        write: Callable[[str, Mapping[str, object]], None],
         event: str,
         fields: Mapping[str, object],
     ) -> None:
         try:
-            tell(event, fields)
+            write(event, fields)
         except JournalError as error:
             self._fail(error)
             message = "what handlers do cannot be written to the journal"

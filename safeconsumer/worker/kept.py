@@ -2,7 +2,7 @@
 Keeps the records in memory: one epoch per owned partition, and their sums.
 
 The lock rule, for all data that the polling thread and handlers' threads share: it is
-changed, and iterated over, under :attr:`Kept.lock` and never otherwise. That is the
+changed, and iterated over, under :attr:`KeptRecords.lock` and never otherwise. That is the
 epochs and all in them (progress, lanes, counters, failures), the queue, and the
 events that ``Decisions`` is about to emit. Three things are done without it:
 
@@ -16,24 +16,22 @@ epochs, so it may read which ones there are without the lock.
 """
 
 import threading
+import weakref
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING
 
 from attrs import frozen
 from kafka.structs import TopicPartition
 
+from safeconsumer._kafka.fork import run_in_child
 from safeconsumer._waits import InterruptibleEvent
-from safeconsumer.worker.partition import Epoch
+from safeconsumer.worker.partition import Epoch, Task
 from safeconsumer.worker.progress import Ordinals, Progress, Watermark, sizes_of
 from safeconsumer.worker.records import AnyRecord
 from safeconsumer.worker.watermarks import Load
 
-if TYPE_CHECKING:
-    from safeconsumer.worker.tasks import Task
-
 
 @frozen
-class Dropped:
+class DroppedWork:
     """
     The records that a closed epoch still kept.
 
@@ -55,7 +53,7 @@ class Dropped:
         return self.epoch.tp
 
 
-class Kept:
+class KeptRecords:
     """
     The epochs of a pump, and the sums of their counters.
 
@@ -89,6 +87,7 @@ class Kept:
         # The last ownership of each partition, and how many it has had.
         self._numbered: dict[TopicPartition, tuple[object, int]] = {}
         self._clock = clock
+        _alive.add(self)
 
     @property
     def load(self) -> Load:
@@ -160,7 +159,7 @@ class Kept:
             The offset of the first one; None if none was forgotten.
         """
         with self.lock:
-            progress, first = epoch.progress, epoch.unbegun(at_once)
+            progress, first = epoch.progress, epoch.first_unbegun(at_once)
             end = progress.admitted
             while end > first and (
                 epoch.records > most.records or epoch.bytes > most.bytes
@@ -175,7 +174,7 @@ class Kept:
         self.records += records
         self.bytes += size
 
-    def tell_low(self) -> None:
+    def call_when_low(self) -> None:
         """Call ``when_low`` if the low mark was reached. The lock is not held."""
         if self.low is None:  # nearly always; otherwise checked under the lock
             return
@@ -186,12 +185,12 @@ class Kept:
             self.low = None
         self.when_low()
 
-    def close(self, epoch: Epoch) -> Dropped:
+    def close(self, epoch: Epoch) -> DroppedWork:
         """End an epoch; its results change nothing from now on."""
         with self.lock:
             mark, running = epoch.watermark(), epoch.running
             done = self.finished([epoch])
-            dropped = Dropped(epoch, mark, epoch.records - done, running - done)
+            dropped = DroppedWork(epoch, mark, epoch.records - done, running - done)
             self.done += done
             epoch.is_closed = epoch.is_held = True
             epoch.revoked.set()
@@ -200,14 +199,14 @@ class Kept:
             self.records -= epoch.records
             self.bytes -= epoch.bytes
             self.running -= running
-            epoch.let_go()
+            epoch.forget_all()
             self.closed += 1
             if self.epochs.get(epoch.tp) is epoch:
                 del self.epochs[epoch.tp]
             self.idle.set()
         return dropped
 
-    def came_back(self, task: "Task") -> Epoch | None:
+    def task_returned(self, task: Task) -> Epoch | None:
         """
         Note that a task of a closed epoch is over. The lock is held.
 
@@ -274,6 +273,18 @@ class Kept:
                 for epoch in (self.epochs.values() if epochs is None else epochs)
                 if not epoch.is_closed
             }
+
+
+_alive: "weakref.WeakSet[KeptRecords]" = weakref.WeakSet()
+
+
+def _renew_locks() -> None:
+    # In a forked child the thread that has a lock may be missing.
+    for kept in _alive:
+        kept.lock = threading.RLock()
+
+
+run_in_child(_renew_locks)
 
 
 def _nothing() -> None: ...

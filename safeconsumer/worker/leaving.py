@@ -1,4 +1,4 @@
-"""Commits what is complete, and waits for running work before partitions leave."""
+"""Commits complete records, and waits for running work before partitions leave."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ from safeconsumer.events.base import Partitions
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.client import REFUSED, ConsumerClient, sorted_tps
 from safeconsumer.worker.decisions import Decisions
-from safeconsumer.worker.kept import Dropped, Kept
+from safeconsumer.worker.kept import DroppedWork, KeptRecords
 from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.progress import Watermark
 from safeconsumer.worker.settings import Commit, Drain
@@ -36,7 +36,7 @@ class Commits:
     """
 
     _client: ConsumerClient
-    _kept: Kept
+    _kept: KeptRecords
     _setting: Commit
     _emit: Callable[..., None]
     _clock: Callable[[], float]
@@ -67,13 +67,13 @@ class Commits:
         else:
             epoch.committed = epoch.progress.next_offset
 
-    def begin_again(self, epoch: Epoch) -> None:
+    def restart(self, epoch: Epoch) -> None:
         """Note that it goes on from its reset position, which is its new floor."""
         epoch.has_lost_floor = False
         epoch.committed = -1
         self._due = min(self._due, self._clock())
 
-    def tell_begin(self, epoch: Epoch) -> None:
+    def report_start(self, epoch: Epoch) -> None:
         """Emit an event with the offset at which an ownership begins."""
         has_floor = self.has_floor(epoch)
         self._emit(
@@ -123,7 +123,7 @@ class Commits:
         """
         return self._commit(*self._new_marks(), seconds)
 
-    def last(self, dropped: Sequence[Dropped], seconds: float) -> bool:
+    def last(self, dropped: Sequence[DroppedWork], seconds: float) -> bool:
         """
         Commit up to where dropped epochs were complete, and wait for it.
 
@@ -136,7 +136,7 @@ class Commits:
         }
         return self._commit(marks, owners, seconds) and not self.is_behind
 
-    def note(self, dropped: Sequence[Dropped]) -> None:
+    def note(self, dropped: Sequence[DroppedWork]) -> None:
         """Note whether ownerships ended with completed records that are not committed."""
         self.is_behind |= any(
             one.mark.offset > one.epoch.committed >= 0 for one in dropped
@@ -182,7 +182,7 @@ class Commits:
     def lag(self) -> int:
         """Return how many offsets are complete and not committed yet."""
         marks = self._kept.watermarks()
-        # Each is looked up once: the polling thread may change it meanwhile.
+        # Each offset is read once: the polling thread may change it meanwhile.
         known = [(one.tp, one.committed) for one in tuple(self._kept.epochs.values())]
         return sum(
             max(0, marks[tp].offset - committed)
@@ -195,7 +195,7 @@ class Commits:
         refused = self._refused
         return 0.0 if refused is None else self._clock() - refused[0]
 
-    def broken(self, age: float) -> list[str]:
+    def problems(self, age: float) -> list[str]:
         """Report since when no commit has succeeded, if that is over ``age`` seconds."""
         refused, seconds = self._refused, self.failing()
         if refused is None or seconds < age:
@@ -259,9 +259,9 @@ class JoinDeferred(SafeConsumerError):  # noqa: N818 - a signal, not an error
 
 
 @frozen
-class _Waiting:
+class _Wait:
     """
-    A wait for handlers, and then for the commit of what they have completed.
+    A wait for handlers, and then for the commit of their completed records.
 
     Attributes:
         began: since when.
@@ -290,14 +290,14 @@ class Departures:
     """
 
     _group: Membership
-    _kept: Kept
+    _kept: KeptRecords
     _commits: Commits
     _drain: Drain
     _emit: Callable[..., None]
     _clock: Callable[[], float]
     work: Decisions = field(init=False)
     dropped: Counter[str] = field(factory=lambda: Counter(dict.fromkeys(_REASONS, 0)))
-    _waiting: _Waiting | None = None
+    _waiting: _Wait | None = None
     _may_join: bool = False
     _was_joining: bool = False
     _revoked: list[Epoch] = field(factory=list)
@@ -342,7 +342,7 @@ class Departures:
             return running + (self._kept.left_running() if self._is_stopping else 0)
 
     def _leaving(self) -> Collection[Epoch]:
-        # Whose running work is waited for.
+        # The epochs whose running work is waited for.
         waiting = self._waiting
         is_partial = waiting is not None and waiting.reason == REVOKED
         return self._revoked if is_partial else self._kept.epochs.values()
@@ -363,7 +363,7 @@ class Departures:
             raise JoinDeferred
 
     def settle(self) -> None:
-        """React to what a poll has changed in the assignment."""
+        """React to the changes of the assignment in a poll."""
         self._note_departed()
         # The member has joined, or the reason for the join ended before it began.
         is_over = not self._group.is_joining()
@@ -374,7 +374,7 @@ class Departures:
 
     def _lose_all(self) -> None:
         if not self._is_stopping:
-            self._tell_leaving(self._kept.epochs.values())
+            self._report_leaving(self._kept.epochs.values())
         self.drop(tuple(self._kept.epochs.values()), LOST)
         self._revoked = []
         if not self._is_stopping:  # otherwise keep the wait
@@ -404,7 +404,7 @@ class Departures:
         )
 
     def _note_departed(self) -> None:
-        # It is a new mapping each time the ownership changed.
+        # The mapping is another object after each change of the ownership.
         owned = self._group.owned()
         if owned is self._owned:
             return
@@ -439,26 +439,26 @@ class Departures:
         self._wait(seconds, STOP)
 
     def turn(self) -> None:
-        """End a wait that is over: drop what is left, and let the join begin."""
+        """End a wait that is over: drop the other records, and let the join begin."""
         waiting = self._waiting
         if waiting is None or self._is_stopping:
             return
         if self.is_busy and self._clock() < waiting.deadline:
             return
         if self._group.is_lost():  # the next join drops everything
-            self._tell_leaving(self._kept.epochs.values())
+            self._report_leaving(self._kept.epochs.values())
             self._waiting = None
             return
         if not self._commits_in_time(waiting):
             return
-        self._tell_leaving(self._leaving())
+        self._report_leaving(self._leaving())
         self._waiting = None
         revoked, self._revoked = self._revoked, []
         self.drop(revoked, REVOKED)
         self._may_join = waiting.reason == REBALANCE
 
-    def _commits_in_time(self, waiting: _Waiting) -> bool:
-        # It returns False if the commit was refused and there is time to try it again.
+    def _commits_in_time(self, waiting: _Wait) -> bool:
+        # Returns False if the commit was refused and there is time for another try.
         # Between two tries the loop goes on polling: the member stays in its group, and
         # a request to stop is noticed.
         if self._clock() < waiting.commit_by and self._commits.is_backing_off:
@@ -466,12 +466,12 @@ class Departures:
         is_committed = self._commits.now(seconds=_SECONDS_BEFORE_JOIN)
         return is_committed or self._clock() >= waiting.commit_by
 
-    def _tell_leaving(self, leaving: Iterable[Epoch]) -> None:
-        # After a loss of the membership, too: whatever is not committed then stays so.
-        self.tell(**self._commits.missing(leaving))
+    def _report_leaving(self, leaving: Iterable[Epoch]) -> None:
+        # After a loss of the membership, too: nothing can be committed any more.
+        self.report_wait(**self._commits.missing(leaving))
 
-    def tell(self, **missing: Partitions) -> None:
-        """Emit how long the wait under way has taken, and what is not committed."""
+    def report_wait(self, **missing: Partitions) -> None:
+        """Report the length of the wait under way, and the uncommitted partitions."""
         waiting = self._waiting
         if waiting is None:
             return
@@ -483,8 +483,8 @@ class Departures:
             **missing,
         )
 
-    def drop(self, epochs: Sequence[Epoch], reason: str) -> Sequence[Dropped]:
-        """End epochs; return what they still held."""
+    def drop(self, epochs: Sequence[Epoch], reason: str) -> Sequence[DroppedWork]:
+        """End epochs; return the records that they still held."""
         dropped = [self._kept.close(epoch) for epoch in epochs]
         self._commits.note(dropped)
         records = sum(one.records for one in dropped)
@@ -502,7 +502,8 @@ class Departures:
     def _wait(self, seconds: float, reason: str) -> None:
         now, for_handlers = self._clock(), seconds
         if reason == REVOKED:
-            # The group has assigned already, and the next owner can repeat what runs.
-            # It cannot know where to begin without a floor, so that gets all the time.
+            # The group has assigned already, and the next owner can repeat running
+            # records. Without a floor it cannot know where to begin, so the commit
+            # gets all the time.
             for_handlers = min(COOPERATIVE_DRAIN, seconds)
-        self._waiting = _Waiting(now, now + for_handlers, now + seconds, reason)
+        self._waiting = _Wait(now, now + for_handlers, now + seconds, reason)

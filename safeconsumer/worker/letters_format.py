@@ -21,28 +21,28 @@ _MAX_DIGITS = 19
 Headers = Sequence[tuple[str, bytes | None]]
 
 
-def written(
+def letter_parts(
     record: Any,  # noqa: ANN401 - upstream's
     failure: Failure,
     group: str,
 ) -> tuple[bytes | None, list[tuple[str, bytes]]]:
     """Return value and headers of the letter about a record that failed in a group."""
-    value, headers = _fitting(record)
+    value, headers = _without_nulls(record)
     headers += [
         (f"{PREFIX}{name}", text.encode("utf-8", "replace"))
-        for name, text in _told(record, failure, group).items()
+        for name, text in _failure_headers(record, failure, group).items()
     ]
     return value, headers
 
 
-def _fitting(
+def _without_nulls(
     record: Any,  # noqa: ANN401 - upstream's
 ) -> tuple[bytes | None, list[tuple[str, bytes]]]:
     # Kafka has null headers, and records with neither key nor value; kafka-python's
     # producer (3.0.12) accepts neither.
-    value, had = record.value, record.headers or ()
-    headers = [(name, b"" if one is None else one) for name, one in had]
-    null = [name for name, one in had if one is None]
+    value, headers_before = record.value, record.headers or ()
+    headers = [(name, b"" if one is None else one) for name, one in headers_before]
+    null = [name for name, one in headers_before if one is None]
     if null:
         names = shortened(",".join(null), 256)
         headers.append((NULL_HEADERS, names.encode()))
@@ -52,10 +52,10 @@ def _fitting(
     return value, headers
 
 
-def _told(record: Any, failure: Failure, group: str) -> dict[str, str]:  # noqa: ANN401 - upstream's record
+def _failure_headers(record: Any, failure: Failure, group: str) -> dict[str, str]:  # noqa: ANN401 - upstream's record
     error = failure.error
     kind = type(error)
-    told = {
+    texts = {
         "topic": record.topic,
         "partition": str(record.partition),
         "offset": str(record.offset),
@@ -66,18 +66,18 @@ def _told(record: Any, failure: Failure, group: str) -> dict[str, str]:  # noqa:
         "message": message(error),
     }
     if failure.is_brief:
-        return {**told, "message": shortened(told["message"], 128)}
-    return {**told, "stack": stack(error)}
+        return {**texts, "message": shortened(texts["message"], 128)}
+    return {**texts, "stack": stack(error)}
 
 
 @frozen(kw_only=True)
 class Letter:
     """
-    A record of a topic of dead letters, and what its headers tell.
+    A record of a topic of dead letters, and the values of its headers.
 
     Attributes:
         record: the record, its key and value as bytes.
-        why: why it is no letter; "" for a letter. What follows is known of letters only.
+        why: why it is no letter; "" for a letter. Only letters have the attributes below.
         topic: the topic in which the record failed.
         partition: the record's partition there.
         offset: the record's offset there.
@@ -131,37 +131,37 @@ def letter_of(record: Any) -> Letter:  # noqa: ANN401 - upstream's record
     """
     headers: Headers = tuple(record.headers or ())
     begin = _begin(headers)
-    said = {
+    texts = {
         name.removeprefix(PREFIX): (value or b"").decode("utf-8", "replace")
         for name, value in headers[begin:]
         if name.startswith(PREFIX)
     }
-    partition, offset = _number(said, "partition"), _number(said, "offset")
-    if "topic" not in said:
-        return _foreign(record, f"the record has no header {_TOPIC}")
+    partition, offset = _number(texts, "partition"), _number(texts, "offset")
+    if "topic" not in texts:
+        return _no_letter(record, f"the record has no header {_TOPIC}")
     if partition is None or offset is None:
         name = "partition" if partition is None else "offset"
         why = f"its header {PREFIX}{name} is missing or not a number"
-        return _foreign(record, why)
+        return _no_letter(record, why)
     return Letter(
         record=record,
-        topic=said["topic"],
+        topic=texts["topic"],
         partition=partition,
         offset=offset,
-        timestamp=_number(said, "timestamp"),
-        group=said.get("group"),
-        attempts=_number(said, "attempts"),
-        exception=said.get("exception"),
-        message=said.get("message"),
-        stack=said.get("stack"),
+        timestamp=_number(texts, "timestamp"),
+        group=texts.get("group"),
+        attempts=_number(texts, "attempts"),
+        exception=texts.get("exception"),
+        message=texts.get("message"),
+        stack=texts.get("stack"),
         key=record.key,
-        value=None if "null-value" in said else record.value,
+        value=None if "null-value" in texts else record.value,
         headers=tuple(headers[:begin]),
-        null_headers=said.get("null-headers", ""),
+        null_headers=texts.get("null-headers", ""),
     )
 
 
-def _foreign(record: Any, why: str) -> Letter:  # noqa: ANN401 - upstream's record
+def _no_letter(record: Any, why: str) -> Letter:  # noqa: ANN401 - upstream's record
     headers = tuple(record.headers or ())
     return Letter(
         record=record, why=why, key=record.key, value=record.value, headers=headers
@@ -169,7 +169,7 @@ def _foreign(record: Any, why: str) -> Letter:  # noqa: ANN401 - upstream's reco
 
 
 def _begin(headers: Headers) -> int:
-    # Where the letter's own headers begin; behind all of them if it is no letter.
+    # Returns the index of the letter's first header; the end if it is no letter.
     names = [name for name, _ in headers]
     if _TOPIC not in names:
         return len(names)
@@ -179,7 +179,7 @@ def _begin(headers: Headers) -> int:
     return begin
 
 
-def _number(said: dict[str, str], name: str) -> int | None:
-    text = said.get(name, "")
+def _number(texts: dict[str, str], name: str) -> int | None:
+    text = texts.get(name, "")
     is_number = text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
     return int(text) if is_number else None

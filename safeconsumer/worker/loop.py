@@ -12,7 +12,7 @@ from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.brakes import Brakes
 from safeconsumer.worker.client import ConsumerClient, Polled
 from safeconsumer.worker.decisions import Decisions
-from safeconsumer.worker.kept import Dropped, Kept
+from safeconsumer.worker.kept import DroppedWork, KeptRecords
 from safeconsumer.worker.leaving import (
     LOST,
     MOVED,
@@ -41,14 +41,14 @@ class Engine:
     Attributes:
         kept: the records that are kept.
         brakes: places and lifts the holds of the limits.
-        commits: commits what is complete.
-        departures: waits for running work and drops what leaves.
+        commits: commits complete records.
+        departures: waits for running work, and drops partitions that leave.
         unreadable: decides about batches that cannot be read.
         due_in: seconds until the work wants the next turn.
         leaked: records that came for a partition that a hold of ours covered.
         gap: the longest time between two polls, in seconds, without drains.
-        why_nothing: why no record can come; None if nothing is known to prevent it.
-        left: what it still kept of each partition at its end.
+        idle_reason: why no record can come; None if nothing is known to prevent it.
+        dropped_at_end: the records of each partition that were left at its end.
     """
 
     def __init__(  # noqa: PLR0913 - one part each
@@ -66,7 +66,7 @@ class Engine:
         self._group = client.membership
         self._clock = clock
         self._emit = emit
-        self.kept = Kept(clock)
+        self.kept = KeptRecords(clock)
         self.brakes = Brakes(client, self.kept, limits, clock)
         self.commits = Commits(client, self.kept, commit, emit, clock)
         self.departures = Departures(
@@ -82,8 +82,8 @@ class Engine:
         self.gap = 0.0
         self.leaked = 0
         self._gone_before = 0
-        self.why_nothing: str | None = None
-        self.left: Sequence[Dropped] = ()
+        self.idle_reason: str | None = None
+        self.dropped_at_end: Sequence[DroppedWork] = ()
 
     # ------------------------------------------------------------ its life
 
@@ -114,7 +114,7 @@ class Engine:
         If it raises, the next turn goes on with the records that this one has not
         admitted.
         """
-        self._mend()
+        self._refetch_unadmitted()
         self.brakes.place(
             is_draining=self.departures.is_draining,
             floorless=self._floorless(),
@@ -131,13 +131,13 @@ class Engine:
             self._pass_gaps()
         self.departures.turn()
         self.commits.turn()
-        self._look_for_topics()
+        self._check_topics()
 
-    def _look_for_topics(self) -> None:
-        before = self.why_nothing
-        self.why_nothing = None if self.kept.epochs else self._group.why_nothing()
-        if self.why_nothing not in (None, before):
-            self._emit(worker_events.NothingConsumed, reason=self.why_nothing)
+    def _check_topics(self) -> None:
+        before = self.idle_reason
+        self.idle_reason = None if self.kept.epochs else self._group.why_nothing()
+        if self.idle_reason not in (None, before):
+            self._emit(worker_events.NothingConsumed, reason=self.idle_reason)
 
     def rest(self) -> None:
         """Wait a moment for running work, for when a poll is not possible."""
@@ -145,7 +145,7 @@ class Engine:
 
     def conclude(self, seconds: float = math.inf) -> bool:
         """
-        Drop what is not complete, commit the rest, and lift every hold of the worker.
+        Drop incomplete records, commit the others, and lift every hold of the worker.
 
         The order matters: a record that ends during the commit comes again and is not
         done.
@@ -156,12 +156,12 @@ class Engine:
         Returns:
             Whether everything complete is committed.
         """
-        self.departures.tell()
+        self.departures.report_wait()
         try:
             with suppress(Exception):  # then its owner must look after it
-                self._mend()
+                self._refetch_unadmitted()
             epochs = tuple(self.kept.epochs.values())
-            self.left = dropped = self.departures.drop(epochs, STOPPED)
+            self.dropped_at_end = dropped = self.departures.drop(epochs, STOPPED)
             if self._group.is_lost():  # or was never one: then nothing is missing
                 return not self.commits.is_behind
             return self.commits.last(dropped, seconds)
@@ -207,7 +207,7 @@ class Engine:
     # ------------------------------------------------------------ ownerships begin
 
     def _before_join(self) -> None:
-        self._begin({})  # what this very poll has learned of
+        self._begin({})  # ownerships that this very poll has learned of
         self.departures.before_join()
 
     def _begin(self, polled: Polled) -> bool:
@@ -225,7 +225,7 @@ class Engine:
             if start is None:
                 is_whole = False
             else:
-                self.commits.tell_begin(self._open(tp, ownership, start))
+                self.commits.report_start(self._open(tp, ownership, start))
                 is_new = True
         if is_whole:
             self._begun = owned
@@ -268,17 +268,19 @@ class Engine:
             with self.kept.lock:
                 done = epoch.watermark().offset
             if start is not None and start < epoch.progress.next_offset:
-                if done < start:  # the log was cut back; what waits may be there still
+                if (
+                    done < start
+                ):  # the log was cut back; queued records may still be there
                     self._client.go_back(tp, done)
                     self.brakes.refetched += len(polled.pop(tp, ()))
                 first = min(done, start)
-                self.commits.tell_begin(self._open(tp, epoch.ownership, first))
+                self.commits.report_start(self._open(tp, epoch.ownership, first))
             elif start is not None and not epoch.records:
                 epoch.reset = number
                 with self.kept.lock:
                     epoch.progress.reach(start, self._group.leader_epoch(tp))
-                self.commits.begin_again(epoch)
-                self.commits.tell_begin(epoch)
+                self.commits.restart(epoch)
+                self.commits.report_start(epoch)
 
     # ------------------------------------------------------------ records
 
@@ -310,7 +312,7 @@ class Engine:
                 self._give_back(tp, records[len(fits) :])
             if not fits:
                 continue
-            self.brakes.learn(self.kept.admit(epoch, fits))
+            self.brakes.note_sizes(self.kept.admit(epoch, fits))
             self._work.queue.admit(epoch)
 
     def _give_back(self, tp: TopicPartition, records: Sequence[AnyRecord]) -> None:
@@ -323,7 +325,7 @@ class Engine:
         reason = LOST if self._group.is_lost() else REVOKED
         self.departures.dropped[reason] += len(records)
 
-    def _mend(self) -> None:
+    def _refetch_unadmitted(self) -> None:
         # Something was raised, for example by a Ctrl-C, while a poll's records were in
         # hand: the position is past them, so they are fetched again.
         if not self._unadmitted and self._unadmitted is not None:

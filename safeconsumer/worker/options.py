@@ -25,8 +25,8 @@ from safeconsumer.worker.executors import (
 )
 from safeconsumer.worker.handlers import Handle, HandleBatch, Handler, MakeLifespan
 from safeconsumer.worker.journal import HandlerJournal
-from safeconsumer.worker.lanes import Order
 from safeconsumer.worker.loop import Engine
+from safeconsumer.worker.partition import Order
 from safeconsumer.worker.queue import QUANTUM, OnExhausted, Policy, Queue
 from safeconsumer.worker.retry import SAMPLE
 from safeconsumer.worker.settings import (
@@ -182,7 +182,7 @@ class Options:
         return self.batch is not None
 
 
-# ------------------------------------------------------------ what they make
+# ------------------------------------------------------------ the parts of a worker
 
 
 @frozen(kw_only=True)

@@ -13,8 +13,8 @@ from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.breaker import Breaker, FailureRow
 from safeconsumer.worker.groups import is_all
 from safeconsumer.worker.handlers import Pause, WorkerControl, is_for_error
+from safeconsumer.worker.partition import Outcome, Task
 from safeconsumer.worker.queue import Queue
-from safeconsumer.worker.tasks import Outcome, Task
 from safeconsumer.worker.tracebacks import shown
 
 PlaceHold: TypeAlias = Callable[[Scope, str, str, float], None]
@@ -44,8 +44,8 @@ class Outages:
     """
     Places the holds that results ask for, before the results are taken over.
 
-    So a failed record is behind its hold already when it is queued again. Whether a
-    hold exists is asked of the ledger, never remembered. A breaker counts failures in a
+    A failed record is thus held already when it is queued again. Whether a hold exists
+    is read from the ledger, never remembered. A breaker counts failures in a
     row, and its hold is one as a handler asks for: when that has expired, the record
     that failed last is tried again first. If somebody lifts it, the breaker closes at
     that moment, not with a result that comes long afterwards, when the hold would have
@@ -58,7 +58,7 @@ class Outages:
     """
 
     _queue: Queue
-    _tell: Callable[..., None]
+    _emit_later: Callable[..., None]
     _place: PlaceHold
     _breaker: Breaker | None
     pauses: int = 0
@@ -75,7 +75,7 @@ class Outages:
                     break
             else:
                 return outcomes  # nearly always
-        # Also for a partition that is being taken away: an outage does not end with it.
+        # A partition that is being taken away counts, too: its outage goes on.
         return [
             one
             if one.task.epoch.is_closed or one.task.letter is not None
@@ -151,7 +151,7 @@ class Outages:
     def _judge(self, topic: str, error: str, *, is_well: bool) -> tuple[float, bool]:
         # Returns for how long the topic is held from now on, and whether by a new hold.
         assert self._breaker is not None  # noqa: S101 - as above
-        row, left = self._rows.get(topic), self._left(topic)
+        row, left = self._rows.get(topic), self._seconds_left(topic)
         if left:  # it began before the topic was held
             return left, False
         now = self._queue.clock()
@@ -172,7 +172,7 @@ class Outages:
         row.until, row.is_placed = now + seconds, False
         if not row.holds:
             row.since = now
-        self._tell(
+        self._emit_later(
             worker_events.BreakerOpened,
             topic=topic,
             tries=row.holds,
@@ -182,7 +182,7 @@ class Outages:
         row.holds += 1
         return seconds, True
 
-    def _left(self, topic: str) -> float:
+    def _seconds_left(self, topic: str) -> float:
         # For how long the topic is still held by the breaker; 0 if it is not.
         row = self._rows.get(topic)
         if row is None:
@@ -193,7 +193,7 @@ class Outages:
         there = self._queue.ledger.peek().holds.of(Topic(topic))
         return left if any(hold.owner == BREAKER for hold in there) else 0.0
 
-    def look(self) -> None:
+    def close_lifted(self) -> None:
         """
         Close the breaker of each topic whose hold was lifted before its time.
 
@@ -205,8 +205,8 @@ class Outages:
             return
         with lock:
             for topic, row in tuple(self._rows.items()):
-                # In this order: a hold that ends between the two has expired.
-                if not self._left(topic) and self._queue.clock() < row.until:
+                # The order matters: a hold that ends between the two checks has expired.
+                if not self._seconds_left(topic) and self._queue.clock() < row.until:
                     self._lifted(topic)
 
     def _lifted(self, topic: str) -> FailureRow:
@@ -237,7 +237,7 @@ class Outages:
     def _close(self, topic: str, *, is_lifted: bool, error: str | None = None) -> None:
         row = self._rows.pop(topic, None)
         if row is not None and row.holds:
-            self._tell(
+            self._emit_later(
                 worker_events.BreakerClosed,
                 topic=topic,
                 tries=row.holds - 1,
@@ -271,10 +271,11 @@ class Outages:
         return {
             topic: row
             for topic, row in self._rows.items()
-            if row.holds and (self._left(topic) if now < row.until else topic in here)
+            if row.holds
+            and (self._seconds_left(topic) if now < row.until else topic in here)
         }
 
-    def broken(self) -> list[str]:
+    def problems(self) -> list[str]:
         """Describe each topic that the breaker holds or tries again. Any thread."""
         with self._queue.kept.lock:
             now, topics = self._queue.clock(), self.held_topics()

@@ -1,35 +1,177 @@
-"""Keeps what a worker holds of one partition within one ownership: an epoch."""
+"""
+Defines the parts of one ownership of a partition: lanes, their epoch, and tasks.
 
+The records of a lane are handled one after the other. Every ownership has a main lane,
+with its records as they come. By partition that is all: one task of it is out at a time.
+By key, and without an order, the main lane is *shared*: it goes on while tasks of it are
+out, and a record that must wait goes to a lane of its own: a record that has failed, and
+by key each record of a key that is busy or has such a lane. A lane of its own is removed
+when it is empty. Tasks and outcomes travel between a queue and its handlers.
+"""
+
+import enum
 from collections import deque
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
 
-from attrs import Factory, define, field
+from attrs import Factory, define, field, frozen
 from kafka.structs import TopicPartition
 
 from safeconsumer.errors.kafka_python import CorruptBatchError
 from safeconsumer.worker.handlers import Failure
-from safeconsumer.worker.lanes import Lane, LaneState
-from safeconsumer.worker.progress import Progress, Watermark
+from safeconsumer.worker.progress import Ordinals, Progress, Watermark
+from safeconsumer.worker.records import AnyRecord
 from safeconsumer.worker.revocation import Revocation
-
-if TYPE_CHECKING:
-    from safeconsumer.worker.tasks import Task
-
 
 # Seconds. It starts slow: the first records come one by one, over all threads.
 FIRST_PACE = 0.02
 
 
-@define(eq=False)
-class Failed:
+class Order(enum.Enum):
+    """Says which records are handled one after the other."""
+
+    PARTITION = "partition"
+    """Records of one partition are handled one after the other."""
+
+    KEY = "key"
+    """Records of one key within a partition are handled one after the other."""
+
+    UNORDERED = "unordered"
+    """Records are handled in any order."""
+
+
+class LaneState(enum.Enum):
     """
-    What is known of a record that has failed, or may have.
+    The reason for which a lane waits; only ``Queue`` changes it.
+
+    ========= ========================================== ==========================
+    state     waits for                                  is moved on by
+    ========= ========================================== ==========================
+    IDLE      records: it has none                       ``Queue.admit``, and
+                                                         ``Queue.put_back``
+    READY     its turn; meanwhile a hold or a breaker    ``Queue.claim``
+              may set aside its partition, with all      ``Queue.claim_letter``
+              lanes that are ready
+    FILLING   more records for a batch                   ``Queue.resume_main``
+    AHEAD     the watermark: its first record is         ``Queue.resume_main``, and
+              ``Limits.span`` beyond it                  ``Queue.put_back``
+    RUNNING   a task with records of its key, or of      ``Queue.requeue``, once
+              its partition; it may be one of an         that task is back
+              ownership that has ended
+    FAILED    its first record's next time; or for ever,  ``Queue.turn``
+              if that blocks, or stops the worker
+    ========= ========================================== ==========================
+
+    A shared lane is never RUNNING: it waits for none of its tasks. Only a main lane is
+    FILLING or AHEAD.
+    """
+
+    IDLE = "idle"
+    READY = "ready"
+    FILLING = "filling"
+    AHEAD = "ahead"
+    RUNNING = "running"
+    FAILED = "failed"
+
+
+class Lane:
+    """
+    Records that are handled one after the other, unless the lane is shared.
+
+    Attributes:
+        epoch: the ownership that they belong to.
+        key: its key in ``Epoch.lanes``; a main lane has no meaningful key.
+        again: the ordinals of records that were taken and put back; they come first.
+        fresh: the ordinals of records that were never taken; only a main lane has any.
+        state: the reason for which it waits.
+    """
+
+    __slots__ = ("again", "epoch", "fresh", "key", "state")
+
+    def __init__(
+        self, epoch: "Epoch", key: object = None, state: LaneState = LaneState.IDLE
+    ) -> None:
+        self.epoch = epoch
+        self.key = key
+        self.again: list[int] = []
+        self.fresh = range(0)
+        self.state = state
+
+    def __lt__(self, _other: "Lane") -> bool:
+        return False  # if two are due at once, either may be first
+
+    def __len__(self) -> int:
+        return len(self.again) + len(self.fresh)
+
+    def __iter__(self) -> Iterator[int]:
+        yield from self.again
+        yield from self.fresh
+
+    @property
+    def is_tried(self) -> bool:
+        """Whether the first record has failed, or may have: it is handed out alone."""
+        failed = self.epoch.failed
+        # Its records may have been dropped while it waited, because they were revoked.
+        return bool(failed and self.again) and self.first_offset() in failed
+
+    def first_offset(self) -> int:
+        """Return the offset of the first record."""
+        return self.epoch.progress.record(next(iter(self))).offset
+
+    def put_back(self, ordinals: Ordinals) -> None:
+        """Put records back in front."""
+        self.again[:0] = ordinals
+
+    def cut(self, end: int) -> None:
+        """Forget the records from the ordinal ``end`` on."""
+        self.again = [one for one in self.again if one < end]
+        # Others may come at the ordinals of those: a log that was compacted has fewer.
+        self.fresh = range(min(self.fresh.start, end), min(self.fresh.stop, end))
+
+    def drop(self) -> None:
+        """Forget all records."""
+        self.again.clear()
+        self.fresh = self.fresh[len(self.fresh) :]
+
+    def take(self, most: int, span: int) -> Ordinals:
+        """
+        Take up to so many records; none if all are beyond the span.
+
+        A record that has failed, or may have, is taken by itself.
+        """
+        epoch = self.epoch
+        if self.again:
+            if epoch.failed:
+                most = self._untried(most)
+            again = self.again[:most]
+            del self.again[:most]
+            most = 0 if self.again else most - len(again)
+        else:
+            again = []
+        if self.fresh.start + most > epoch.allowed:
+            most = min(most, epoch.allow(span) - self.fresh.start)
+        if most <= 0:
+            return again
+        fresh, self.fresh = self.fresh[:most], self.fresh[most:]
+        return [*again, *fresh] if again else fresh
+
+    def _untried(self, most: int) -> int:
+        # How many may be taken before the first that must run by itself; at least one.
+        for count, ordinal in enumerate(self.again[:most]):
+            if self.epoch.progress.record(ordinal).offset in self.epoch.failed:
+                return max(1, count)
+        return most
+
+
+@define(eq=False)
+class FailedRecord:
+    """
+    The history of a record that has failed, or may have.
 
     Attributes:
         count: how many of its attempts have failed.
-        answer: what a batch reported of it, until the record before it is through: the
-            task, its index there, the error, and when that was.
+        answer: the error that a batch reported for it, kept until the record before it is
+            dealt with: the task, its index there, the error, and when it was raised.
         blocks_since: since when it blocks its lane, as it failed for good; None: not.
         letter: why it is a dead letter, which is its last step; None: call the handler.
         tries: how often the taker of dead letters has failed with it.
@@ -67,10 +209,10 @@ class Epoch:
 
     Attributes:
         tp: the partition.
-        ownership: what the ownership is known by.
+        ownership: the object that identifies the ownership.
         number: its number, for people and journals.
         losses: how often the membership was lost before it.
-        progress: what is complete.
+        progress: which of its records are complete.
         load: incomplete records and their bytes, in ``records`` and ``bytes``.
         running: how many of them are handed over to handlers.
         tasks: the tasks that have these.
@@ -83,7 +225,7 @@ class Epoch:
         ready: the lanes that may be handed out, in their order.
         allowed: the first ordinal that must not be started yet.
         failed: by offset, records that have failed, or may have.
-        unreadable: what comes next, if that cannot be read.
+        unreadable: the next batch, if it cannot be read.
         revoked: set when the ownership ended or is about to.
         is_closed: whether it has ended.
         is_held: whether none of its records may begin: a hold that is not a worker's
@@ -109,7 +251,7 @@ class Epoch:
     busy: set[object] = field(factory=set)
     ready: deque[Lane] = field(factory=deque)
     allowed: int = 0
-    failed: dict[int, Failed] = field(factory=dict)
+    failed: dict[int, FailedRecord] = field(factory=dict)
     unreadable: UnreadableBatch | None = None
     revoked: Revocation = field(factory=Revocation)
     is_closed: bool = False
@@ -134,9 +276,9 @@ class Epoch:
 
     # ------------------------------------------------------------ failures
 
-    def fail(self, offset: int) -> Failed:
-        """Return what is known of a record that has failed; from now on it runs alone."""
-        return self.failed.setdefault(offset, Failed())
+    def fail(self, offset: int) -> FailedRecord:
+        """Return the history of a record that has failed; from now on it runs alone."""
+        return self.failed.setdefault(offset, FailedRecord())
 
     def holds_back(self, offset: int) -> bool:
         """Tell whether a record could be worked on now, were there no hold."""
@@ -161,8 +303,8 @@ class Epoch:
         for lane in self.all_lanes():
             lane.drop()
 
-    def let_go(self) -> None:
-        """Drop all records: threads that still have a lane of it may keep it for long."""
+    def forget_all(self) -> None:
+        """Drop all records: a thread that still has one of its lanes may keep it for long."""
         self.drop_queued()
         self.records = self.bytes = self.running = 0
         self.progress = Progress(self.watermark().offset)
@@ -171,7 +313,7 @@ class Epoch:
         self.ready.clear()
         self.failed.clear()
 
-    def unbegun(self, at_once: int) -> int:
+    def first_unbegun(self, at_once: int) -> int:
         """
         Return the ordinal from which on no record was begun.
 
@@ -180,7 +322,7 @@ class Epoch:
         """
         queued: set[int] = set()
         for lane in self.all_lanes():
-            # What waits for its time, or forever, was begun before.
+            # The first records of a lane that waits after a failure were begun before.
             kept = at_once if lane.state is LaneState.FAILED else 0
             if kept and lane.is_tried:
                 kept = 1  # it comes again by itself
@@ -198,3 +340,89 @@ class Epoch:
 
     def __repr__(self) -> str:
         return f"Epoch({self.tp.topic}:{self.tp.partition}, {self.number})"
+
+
+Indexes: TypeAlias = Sequence[int]
+"""Records of a task, by their places in it."""
+
+
+@frozen(eq=False)
+class Task:
+    """
+    Records of one ownership that a handler works on, in this order.
+
+    Attributes:
+        lane: the lane they come from, or the first of several.
+        ordinals: the records, as the ownership knows them.
+        records: the records themselves; None where one is complete. The caller that has
+            the task marks it so, on any thread and without a lock.
+        keys: the keys on which no other task may work meanwhile, as a mapping's keys.
+        attempt: the number of this attempt, from 1.
+        tried: the offset of its only record, if that has failed before, or may have.
+        letter: the sink is called with its only record, and not the handler; None for
+            the handler.
+    """
+
+    lane: Lane
+    ordinals: Ordinals
+    records: list[AnyRecord | None]
+    keys: Mapping[object, None] = field(factory=dict)
+    attempt: int = 1
+    tried: int | None = None
+    letter: Failure | None = None
+
+    @property
+    def epoch(self) -> Epoch:
+        """The epoch it belongs to."""
+        return self.lane.epoch
+
+    @property
+    def indexes(self) -> range:
+        """The places of its records."""
+        return range(len(self.records))
+
+    def record(self, index: int) -> AnyRecord:
+        """Return one of its records that is not complete."""
+        record = self.records[index]
+        assert record is not None  # noqa: S101 - see above
+        return record
+
+    def finish(self, index: int) -> None:
+        """Mark one of its records complete."""
+        self.records[index] = None
+
+    def done(self) -> int:
+        """Return how many of its records are complete."""
+        return sum([record is None for record in self.records])
+
+    def ordinals_of(self, indexes: Indexes) -> Ordinals:
+        """Return some of its records as the ownership knows them."""
+        if type(indexes) is range:
+            return self.ordinals[indexes.start : indexes.stop]
+        return [self.ordinals[index] for index in indexes]
+
+
+@frozen(kw_only=True)
+class Outcome:
+    """
+    The result of a task.
+
+    Attributes:
+        task: the task.
+        finished: indexes of the records that are done, and marked so.
+        failed: indexes of failed records, with their errors.
+        left: indexes of records that were not begun.
+        seconds: how long all of it took.
+        failing: how many of these seconds failed calls took.
+        is_suspect: whether several records failed together and any of them, but not
+            all, may be the cause: they are tried one by one, and none counts as failed
+            yet.
+    """
+
+    task: Task
+    finished: Indexes = ()
+    failed: Sequence[tuple[int, BaseException]] = ()
+    left: Indexes = ()
+    seconds: float = 0.0
+    failing: float = 0.0
+    is_suspect: bool = False

@@ -1,15 +1,12 @@
-"""Keeps which records of one ownership are complete, and what may be committed."""
+"""Keeps which records of one ownership are complete, and the offset to commit."""
 
 from bisect import bisect_right
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import Protocol, TypeAlias
 
 from attrs import frozen
 
 from safeconsumer.worker.records import AnyRecord
-
-if TYPE_CHECKING:
-    from safeconsumer.worker.tasks import Task
 
 Ordinals: TypeAlias = Sequence[int]
 """Records of an ownership, each by how many were admitted before it."""
@@ -18,6 +15,18 @@ Ordinals: TypeAlias = Sequence[int]
 # what Python adds to each object are 360 bytes (sys.getsizeof, 3.11), and what is kept
 # of it here is the rest.
 OVERHEAD_BYTES = 400
+
+
+class OpenTask(Protocol):
+    """A task that is out: some records of an ownership, None where one is complete."""
+
+    @property
+    def ordinals(self) -> Ordinals:
+        """The records, as the ownership knows them."""
+
+    @property
+    def records(self) -> Sequence[AnyRecord | None]:
+        """The records themselves."""
 
 
 @frozen
@@ -41,7 +50,7 @@ class Progress:
     Each is known by its ordinal: how many were admitted before it. A record is released
     when its task comes back. Until then its handler marks it complete in the task
     itself, on any thread and without a lock; all that is here is read and changed under
-    the lock of ``Kept``.
+    the lock of ``KeptRecords``.
 
     Args:
         start: the offset from which the ownership reads.
@@ -72,7 +81,7 @@ class Progress:
         self, records: Sequence[AnyRecord], sizes: Sequence[int], now: float = 0.0
     ) -> None:
         """
-        Append what a poll returned; offsets must be higher than those admitted before.
+        Append the records of a poll; offsets must be higher than those admitted before.
 
         Args:
             records: the records.
@@ -141,7 +150,7 @@ class Progress:
             self._came.pop()
         return record.offset
 
-    # ------------------------------------------------------------ what is complete
+    # ------------------------------------------------------------ completion
 
     def reach(self, offset: int, leader_epoch: int = -1) -> None:
         """
@@ -157,12 +166,12 @@ class Progress:
         at = self._done.find(0)
         return self._first + (len(self._done) if at < 0 else at)
 
-    def first_incomplete(self, tasks: Collection["Task"]) -> int:
+    def first_incomplete(self, tasks: Collection[OpenTask]) -> int:
         """
         Return the ordinal of the first record that is not complete.
 
         Args:
-            tasks: those that are out; what is marked complete in them counts.
+            tasks: those that are out; records that are marked complete in them count.
         """
         done = bytearray(self._done) if tasks else self._done
         for task in tasks:
@@ -172,14 +181,14 @@ class Progress:
         at = done.find(0)
         return self._first + (len(done) if at < 0 else at)
 
-    def watermark(self, tasks: Collection["Task"]) -> Watermark:
+    def watermark(self, tasks: Collection[OpenTask]) -> Watermark:
         """
         Return up to where everything is complete; at first, where the ownership began.
 
         Offsets without a record, from compaction or transactions, count as complete.
 
         Args:
-            tasks: those that are out; what is marked complete in them counts.
+            tasks: those that are out; records that are marked complete in them count.
         """
         first = self.first_incomplete(tasks)
         if first == self.admitted:

@@ -15,7 +15,7 @@ from safeconsumer.worker.dead_letters import Sink
 from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.deserializing import Readers
 from safeconsumer.worker.health import Health, Stats
-from safeconsumer.worker.kept import Dropped
+from safeconsumer.worker.kept import DroppedWork
 from safeconsumer.worker.loop import CALM_POLL
 from safeconsumer.worker.options import Options, Runtime
 from safeconsumer.worker.queue import OnExhausted
@@ -46,13 +46,13 @@ class _LentConsumer(ConsumerClient):
         self.journal = None
 
     def lend(self) -> None:
-        """Remember who tells which records the program is at, until the pump ends."""
+        """Remember the program's own report of running records, until the pump ends."""
         self._busy_before = self.membership.busy
 
-    def leave(self, _timeout: float, last: Sequence[Dropped]) -> None:
+    def leave(self, _timeout: float, last: Sequence[DroppedWork]) -> None:
         """Go back to the first record of each partition that is not done."""
         group, owned = self.membership, self.membership.owned()
-        # The program polls again. A batch that was not waited for is still worked on.
+        # The program polls again; a batch that was given up may still be worked on.
         before, own = self._busy_before, group.busy
         group.busy = (lambda: {*before(), *own()}) if own() else before
         group.read_with(self.readers.key, self.readers.value)
@@ -184,7 +184,7 @@ class Pump:
         self._thread.start()
         try:
             self._out.begun.wait()
-        except BaseException:  # a Ctrl-C: nobody leaves a block that was not entered
+        except BaseException:  # a Ctrl-C: no __exit__ follows
             self._worker.stop(drain=False)
             raise
         return self
@@ -205,7 +205,7 @@ class Pump:
             self._worker.stop(drain=False)
             self._wait()
             raise
-        broken, raised, self._raised = self._what_broke(), self._raised, None
+        broken, raised, self._raised = self._error_to_raise(), self._raised, None
         if error is None and broken is not None and broken is not raised:
             raise broken
 
@@ -213,7 +213,7 @@ class Pump:
         hangs = self._worker._hanging  # noqa: SLF001 - ours
         while self._thread.is_alive() and hangs() is None:
             self._thread.join(CALM_POLL)
-            self._out.look_for_dropped(is_wrong=False)
+            self._out.check_dropped(is_wrong=False)
         if hangs() is not None:
             self._worker._closed.wait()  # noqa: SLF001 - ours
 
@@ -263,22 +263,22 @@ class Pump:
         if not self._is_open:
             message = "a Pump works only inside its with block"
             raise WorkerStateError(message)
-        self._out.look_for_dropped(is_wrong=True)
-        self._raise_what_broke()
+        self._out.check_dropped(is_wrong=True)
+        self._raise_if_broken()
         if self.is_stopping:
             return []
         batches = self._out.take(most)
         if not batches and self._out.ready.wait(CALM_POLL):
-            self._raise_what_broke()
+            self._raise_if_broken()
             batches = [] if self.is_stopping else self._out.take(most)
         return batches
 
-    def _raise_what_broke(self) -> None:
-        self._raised = self._what_broke()
+    def _raise_if_broken(self) -> None:
+        self._raised = self._error_to_raise()
         if self._raised is not None:
             raise self._raised
 
-    def _what_broke(self) -> BaseException | None:
+    def _error_to_raise(self) -> BaseException | None:
         broken = self._worker._failure  # noqa: SLF001 - ours
         return self._error if broken is None else broken
 

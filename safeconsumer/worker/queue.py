@@ -15,12 +15,10 @@ from kafka.structs import TopicPartition
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.view import View, covers
 from safeconsumer.worker.dead_letters import Sink
-from safeconsumer.worker.kept import Kept
-from safeconsumer.worker.lanes import Lane, LaneState, Order
-from safeconsumer.worker.partition import Epoch
+from safeconsumer.worker.kept import KeptRecords
+from safeconsumer.worker.partition import Epoch, Indexes, Lane, LaneState, Order, Task
 from safeconsumer.worker.progress import Ordinals
 from safeconsumer.worker.retry import SAMPLE, Retry
-from safeconsumer.worker.tasks import Indexes, Task
 from safeconsumer.worker.turns import Turns
 
 # Seconds and records of one hand-over: about this long, and no more than these.
@@ -54,12 +52,12 @@ class Policy:
     draw: Callable[[], float] = field(default=random.random)
 
 
-# As LANE_SECONDS, for records that several threads could share.
+# Seconds of one hand-over of records that several threads could share.
 SHARED_SECONDS = 0.001
-# Seconds. Records that take less are not worth another thread: they compute, and two
-# computing threads only get in each other's way.
+# Seconds. Records that take less are not worth another thread: their handlers compute,
+# and two computing threads slow each other down.
 WORTH_WAKING = 0.00002
-# What the tasks of a partition are busy with, where its records wait for each other.
+# The keys of a task where the records of a partition wait for each other.
 _WHOLE: Mapping[object, None] = {None: None}
 
 
@@ -79,7 +77,7 @@ class Queue:
 
     def __init__(
         self,
-        kept: Kept,
+        kept: KeptRecords,
         order: Order,
         policy: Policy,
         clock: Callable[[], float],
@@ -92,24 +90,24 @@ class Queue:
         self.ledger = ledger
         self.ready = Turns()
         self.may_come: Callable[[TopicPartition], bool] = lambda _tp: True
-        self._asleep: list[tuple[float, int, Lane]] = []
+        self._delayed: list[tuple[float, int, Lane]] = []
         self._numbers = itertools.count()
         self._filling: dict[Lane, float] = {}
         self._closed = 0
         self._is_halted = False
-        self._is_over = False
-        self._resting: list[threading.Lock] = []
-        self._coming = 0
-        self._seen: View | None = None
+        self._has_ended = False
+        self._idle_threads: list[threading.Lock] = []
+        self._woken = 0
+        self._obeyed: View | None = None
         self._on_ready: Callable[[], None] | None = None
         self._letters: deque[Lane] = deque()  # in turn, if they are claimed apart
         self._on_letter: Callable[[], None] | None = None
 
-    # ------------------------------------------------------------ what others hold
+    # ------------------------------------------------------------ holds of others
 
-    def look(self) -> None:
+    def obey_if_changed(self) -> None:
         """Obey the holds of this moment. Any thread, under no lock of ours."""
-        if self.ledger.view() is not self._seen:
+        if self.ledger.view() is not self._obeyed:
             self.obey()
 
     def obey(self) -> None:
@@ -120,21 +118,21 @@ class Queue:
         the next claim.
         """
         if self.kept.lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - as threading.Condition asks it
-            self._seen = None
+            self._obeyed = None
             return
         with self.kept.lock:
-            self._seen = view = self.ledger.view()
+            self._obeyed = view = self.ledger.view()
             for epoch in self.kept.epochs.values():
                 epoch.is_held = covers(view, epoch.tp)
                 self._bring_back(epoch)
-            self._call_for_letters()
+            self._announce_letters()
 
     def obey_for(self, epoch: Epoch) -> None:
         """Obey the applied holds for an epoch that gets records; it may be a new one."""
-        self.look()
+        self.obey_if_changed()
         with self.kept.lock:
-            if self._seen is not None and not epoch.is_closed:
-                epoch.is_held = covers(self._seen, epoch.tp)
+            if self._obeyed is not None and not epoch.is_closed:
+                epoch.is_held = covers(self._obeyed, epoch.tp)
 
     def _bring_back(self, epoch: Epoch) -> None:
         if not epoch.is_held and self.ready.bring_back(epoch):
@@ -148,7 +146,7 @@ class Queue:
         with self.kept.lock:
             if epoch.main and epoch.main.state is LaneState.IDLE:
                 self._make_ready(epoch.main)
-            self.look_again(epoch)
+            self.resume_main(epoch)
             self.wake_one()
 
     def drop_queued(self, epochs: Iterable[Epoch]) -> None:
@@ -167,21 +165,21 @@ class Queue:
         with self.kept.lock:
             self._is_halted = False
             self.wake_one()
-            self._call_for_letters()
+            self._announce_letters()
 
     def end(self) -> None:
         """Hand out nothing any more; callers that wait in :meth:`wait_claim` get None."""
         with self.kept.lock:
-            self._is_over = True
-            while self._resting:
-                self._rouse()
+            self._has_ended = True
+            while self._idle_threads:
+                self._wake_last()
 
     def listen(self, on_ready: Callable[[], None] | None) -> None:
         """Call ``on_ready`` when there is something to claim; None: not any more."""
         with self.kept.lock:
             self._on_ready = on_ready
 
-    def set_letters_apart(self, on_letter: Callable[[], None]) -> None:
+    def claim_letters_apart(self, on_letter: Callable[[], None]) -> None:
         """
         Have dead letters claimed by :meth:`claim_letter`, and no longer with the rest.
 
@@ -191,7 +189,7 @@ class Queue:
         with self.kept.lock:
             self._on_letter = on_letter
 
-    def _call_for_letters(self) -> None:
+    def _announce_letters(self) -> None:
         if self._letters and self._on_letter is not None:
             self._on_letter()
 
@@ -205,24 +203,23 @@ class Queue:
         with self.kept.lock:
             if self._closed != self.kept.closed:
                 self._forget_closed()
-            while self._asleep and self._asleep[0][0] <= now:
-                _, _, lane = heapq.heappop(self._asleep)
+            while self._delayed and self._delayed[0][0] <= now:
+                _, _, lane = heapq.heappop(self._delayed)
                 if not lane.epoch.is_closed and lane.state is LaneState.FAILED:
                     self._make_ready(lane)
             for lane in tuple(self._filling):
-                self._look_at_batch(lane)
-            due = [one[0] for one in self._asleep[:1]] + [*self._filling.values()]
+                self._check_batch(lane)
+            due = [one[0] for one in self._delayed[:1]] + [*self._filling.values()]
             soon = min(due, default=math.inf) - now
             if self.ready:
                 self.notify()
             return soon
 
     def _forget_closed(self) -> None:
-        # Otherwise a lane that sleeps for an hour, or waits for a stuck handler, would
-        # stay.
+        # Otherwise a lane that waits for an hour, or for a stuck handler, would stay.
         self._closed = self.kept.closed
-        self._asleep = [one for one in self._asleep if not one[2].epoch.is_closed]
-        heapq.heapify(self._asleep)
+        self._delayed = [one for one in self._delayed if not one[2].epoch.is_closed]
+        heapq.heapify(self._delayed)
         self._filling = {
             lane: due for lane, due in self._filling.items() if not lane.epoch.is_closed
         }
@@ -234,30 +231,30 @@ class Queue:
     def wait_claim(self) -> list[Task] | None:
         """Wait for work and take it; None once the queue has ended."""
         while True:
-            self.look()
+            self.obey_if_changed()
             with self.kept.lock:
-                if self._is_over:
+                if self._has_ended:
                     return None
                 tasks = self._claim()
                 if tasks:
                     return tasks
-                self._rest()
+                self._wait_for_work()
 
     def claim(self) -> list[Task]:
         """Take work if there is some."""
-        self.look()
+        self.obey_if_changed()
         with self.kept.lock:
-            return [] if self._is_over else self._claim()
+            return [] if self._has_ended else self._claim()
 
     def claim_letter(self) -> Task | None:
         """
-        Take a dead letter if there is some, see :meth:`set_letters_apart`.
+        Take a dead letter if there is some, see :meth:`claim_letters_apart`.
 
-        It is of those that :meth:`claim` has come across; those of held partitions wait.
+        Only letters that :meth:`claim` has met are taken; those of held partitions wait.
         """
-        self.look()
+        self.obey_if_changed()
         with self.kept.lock:
-            if self._is_over or self._is_halted:
+            if self._has_ended or self._is_halted:
                 return None
             for _ in range(len(self._letters)):
                 lane = self._letters.popleft()
@@ -266,9 +263,9 @@ class Queue:
                 if lane.epoch.is_held:
                     self._letters.append(lane)
                 elif lane.is_tried:
-                    return self._tried(lane)
+                    return self._take_tried(lane)
                 else:  # its records were dropped
-                    self.line_up(lane)
+                    self.requeue(lane)
             return None
 
     def _claim(self) -> list[Task]:
@@ -293,27 +290,27 @@ class Queue:
     def _first_of(self, lane: Lane) -> Task | None:
         epoch = lane.epoch
         if not lane:
-            self._let_go(lane)
+            self._retire(lane)
         elif self.order is Order.PARTITION and epoch.busy:
             lane.state = LaneState.RUNNING  # by a task of an earlier ownership
         elif lane.is_tried:
             if self._on_letter is None or not self._is_letter(lane):
-                return self._tried(lane)
+                return self._take_tried(lane)
             self._letters.append(lane)  # it is still ready
-            self._call_for_letters()
+            self._announce_letters()
         elif self.policy.is_batch:
             return self._batch(lane)
         elif self.order is Order.KEY:
             return self._by_key(lane)
         else:
-            return self._some(lane, self._size(lane))
+            return self._take_some(lane, self._size(lane))
         return None
 
     @staticmethod
     def _is_letter(lane: Lane) -> bool:
         return lane.epoch.failed[lane.first_offset()].letter is not None
 
-    def _tried(self, lane: Lane) -> Task:
+    def _take_tried(self, lane: Lane) -> Task:
         # A record that has failed, or may have, goes alone.
         epoch, offset = lane.epoch, lane.first_offset()
         known = epoch.failed[offset]
@@ -331,7 +328,7 @@ class Queue:
             )
         )
 
-    def _some(self, lane: Lane, most: int) -> Task | None:
+    def _take_some(self, lane: Lane, most: int) -> Task | None:
         ordinals = lane.take(most, self.policy.span)
         if not ordinals:
             lane.state = LaneState.AHEAD
@@ -350,7 +347,7 @@ class Queue:
     def _hand_out(self, task: Task) -> Task:
         lane = task.lane
         if self.is_shared(lane):
-            self.line_up(lane)
+            self.requeue(lane)
         else:
             lane.state = LaneState.RUNNING
         return self._note(task)
@@ -375,8 +372,8 @@ class Queue:
         ordinals: Ordinals = ()
         while True:
             if lane is epoch.main:
-                more = self._free(epoch, most - len(ordinals), keys)
-                self.line_up(lane, is_ahead=not more)
+                more = self._take_free(epoch, most - len(ordinals), keys)
+                self.requeue(lane, is_ahead=not more)
             else:
                 more = lane.take(most - len(ordinals), self.policy.span)
                 keys[lane.key] = None
@@ -396,9 +393,9 @@ class Queue:
         records = epoch.progress.records(ordinals)
         return self._note(Task(first, ordinals, records, keys))
 
-    def _free(self, epoch: Epoch, most: int, keys: dict[object, None]) -> Ordinals:
-        # Takes records of the main lane, and notes their keys. Those of a key that is
-        # busy, or has a lane, wait there.
+    def _take_free(self, epoch: Epoch, most: int, keys: dict[object, None]) -> Ordinals:
+        # Takes records of the main lane, and notes their keys. A record of a key that is
+        # busy, or has a lane, waits in the lane of its key.
         main, ours = epoch.main, dict[object, None]()
         found: Ordinals = ()
         while main and len(found) < most:
@@ -435,13 +432,13 @@ class Queue:
     # ------------------------------------------------------------ batches
 
     def _batch(self, lane: Lane) -> Task | None:
-        # What has failed comes by itself, and waits for no others.
+        # A failed record is handed out alone, and waits for no batch.
         left = self._fills_for(lane)
         if left > 0:
             lane.state = LaneState.FILLING
             self._filling[lane] = self.clock() + left
             return None
-        return self._some(lane, self.policy.quantum)
+        return self._take_some(lane, self.policy.quantum)
 
     def _fills_for(self, lane: Lane) -> float:
         # How long a batch that is not full may still wait.
@@ -454,14 +451,14 @@ class Queue:
         return came + self.policy.within - self.clock()
 
     def _can_grow(self, lane: Lane) -> bool:
-        # Handlers would be idle in vain where the limits let no more come, or what comes
-        # is beyond the span, or cannot be read.
+        # Handlers would be idle in vain if the limits let no more records come, or if the
+        # next ones are beyond the span or cannot be read.
         epoch = lane.epoch
         is_next = lane.fresh.stop <= epoch.allow(self.policy.span)
         is_next = is_next and epoch.unreadable is None
         return is_next and self.may_come(epoch.tp)
 
-    def _look_at_batch(self, lane: Lane) -> None:
+    def _check_batch(self, lane: Lane) -> None:
         if self._fills_for(lane) <= 0:
             del self._filling[lane]
             self._make_ready(lane)
@@ -477,16 +474,16 @@ class Queue:
 
     # ------------------------------------------------------------ tasks come back
 
-    def came_back(self, task: Task) -> None:
+    def task_returned(self, task: Task) -> None:
         """Note that a task of an ownership that has ended is over."""
-        epoch = self.kept.came_back(task)
+        epoch = self.kept.task_returned(task)
         if epoch is None or not task.keys:
             return
-        for lane in self.freed(epoch, task):
-            self.line_up(lane)
+        for lane in self.waiting_lanes(epoch, task):
+            self.requeue(lane)
             self.notify()
 
-    def freed(self, epoch: Epoch, task: Task) -> list[Lane]:
+    def waiting_lanes(self, epoch: Epoch, task: Task) -> list[Lane]:
         """
         Return the lanes of an epoch that have waited for a task, now that it is over.
 
@@ -521,7 +518,7 @@ class Queue:
             self._make_ready(main)
 
     def own_lane(self, task: Task, index: int) -> Lane:
-        """Return the lane in which a record of a shared lane waits that has failed."""
+        """Return the lane in which a failed record of a shared lane waits."""
         epoch, record = task.epoch, task.record(index)
         key = _hashable(record.key) if self.order is Order.KEY else record.offset
         lane = epoch.lanes.get(key)
@@ -538,18 +535,18 @@ class Queue:
             self.ready.go_first(epoch)
             self.notify()
 
-    def sleep(self, lane: Lane, delay: float) -> None:
+    def delay(self, lane: Lane, delay: float) -> None:
         """Let a lane wait for so many seconds, as its first record has failed."""
         self.block(lane)
         due = self.clock() + delay
-        heapq.heappush(self._asleep, (due, next(self._numbers), lane))
+        heapq.heappush(self._delayed, (due, next(self._numbers), lane))
 
     @staticmethod
     def block(lane: Lane) -> None:
-        """Let a lane wait for ever, as its first record has failed for good."""
+        """Let a lane wait without end, as its first record has failed for good."""
         lane.state = LaneState.FAILED
 
-    def look_again(self, epoch: Epoch) -> None:
+    def resume_main(self, epoch: Epoch) -> None:
         """Let the main lane go on if it may by now: within the span, or for a full batch."""
         main = epoch.main
         if main.state is LaneState.AHEAD and main.fresh.start < epoch.allow(
@@ -558,23 +555,23 @@ class Queue:
             self._make_ready(main)
             self.notify()
         if main in self._filling:
-            self._look_at_batch(main)
+            self._check_batch(main)
 
     def _make_ready(self, lane: Lane) -> None:
         lane.state = LaneState.READY
         self.ready.append(lane)
 
-    def line_up(self, lane: Lane, *, is_ahead: bool = False) -> None:
+    def requeue(self, lane: Lane, *, is_ahead: bool = False) -> None:
         """Line a lane up again after its last task, or forget it if it is empty."""
         if not lane:
-            self._let_go(lane)
+            self._retire(lane)
         elif is_ahead:
             lane.state = LaneState.AHEAD
         else:
             self._make_ready(lane)
 
     @staticmethod
-    def _let_go(lane: Lane) -> None:
+    def _retire(lane: Lane) -> None:
         lane.state = LaneState.IDLE
         if lane is not lane.epoch.main:
             lane.epoch.lanes.pop(lane.key, None)
@@ -586,47 +583,47 @@ class Queue:
         ready = self.ready
         if not ready or self._is_halted:
             return
-        is_busy = self.kept.running or self._coming
+        is_busy = self.kept.running or self._woken
         if ready.first.pace >= WORTH_WAKING or not is_busy:
             self.notify()
 
     def notify(self) -> None:
         """Wake a thread that waits for work."""
-        if self._resting:
-            self._rouse()
+        if self._idle_threads:
+            self._wake_last()
         if self._on_ready is not None:
             self._on_ready()
 
-    def _rest(self) -> None:
-        # As a condition's wait(), but the last to lie down is woken first: its cache is
-        # warm.
+    def _wait_for_work(self) -> None:
+        # Like Condition.wait(), but the thread that began to wait last is woken first: its
+        # cache is warm.
         alarm = threading.Lock()
         alarm.acquire()
-        self._resting.append(alarm)
+        self._idle_threads.append(alarm)
         self.kept.lock.release()
         try:
             alarm.acquire()
         finally:
             self.kept.lock.acquire()
-            if alarm in self._resting:  # it was interrupted
-                self._resting.remove(alarm)
+            if alarm in self._idle_threads:  # it was interrupted
+                self._idle_threads.remove(alarm)
             else:
-                self._coming -= 1
+                self._woken -= 1
 
-    def _rouse(self) -> None:
-        # In this order an interrupt in between leaves no thread asleep forever.
-        self._coming += 1
-        alarm = self._resting[-1]
+    def _wake_last(self) -> None:
+        # In this order an interrupt between two steps leaves no thread waiting forever.
+        self._woken += 1
+        alarm = self._idle_threads[-1]
         if alarm.locked():
             alarm.release()
-        self._resting.pop()
+        self._idle_threads.pop()
 
 
-# Of a shared lane that may have got some.
+# The states of a shared lane to which records may have been put back.
 _WAITS_FOR_RECORDS = frozenset({LaneState.IDLE, LaneState.AHEAD})
 
 
 def _hashable(key: object) -> object:
-    # A broker's keys are bytes or None; those of a test may be anything.
+    # A broker's keys are bytes or None; the keys of a test may be anything.
     is_plain = type(key) is bytes or key is None
     return key if is_plain else repr(key).encode("utf-8", "replace")

@@ -89,7 +89,7 @@ class Retry:
 
 
 @frozen
-class Failing:
+class FailureRatio:
     """
     Counts how many records went to the dead letters lately.
 
@@ -106,11 +106,11 @@ class Failing:
     seen: float = 0
     dead: float = 0
 
-    def succeeded(self, count: int) -> "Failing":
+    def succeeded(self, count: int) -> "FailureRatio":
         """Count records that are done."""
         return _recent(evolve(self, seen=self.seen + count))
 
-    def failed(self) -> "Failing":
+    def failed(self) -> "FailureRatio":
         """Count one record that failed for good."""
         return _recent(evolve(self, seen=self.seen + 1, dead=self.dead + 1))
 
@@ -136,7 +136,7 @@ class Failing:
         return None
 
 
-def _recent(failing: Failing) -> Failing:
+def _recent(failing: FailureRatio) -> FailureRatio:
     most = _WINDOW * failing.sample
     if failing.seen <= most:
         return failing

@@ -22,9 +22,9 @@ class Revocation(InterruptibleEvent):
         self._waiting: list[asyncio.Future[None]] = []
 
     def set(self) -> None:
-        """Wake all that wait. Any thread, under the lock of ``Kept`` too."""
-        super().set()  # first: who begins to wait from now on sees it
-        with suppress(IndexError):  # whoever is cancelled removes itself meanwhile
+        """Wake all that wait. Any thread, under the lock of ``KeptRecords`` too."""
+        super().set()  # first: a waiter that begins from now on sees it
+        with suppress(IndexError):  # a cancelled waiter removes itself meanwhile
             while True:
                 future = self._waiting.pop()
                 with suppress(RuntimeError):  # its loop has ended

@@ -232,13 +232,13 @@ def check_signature(
     passes_on: bool = False,
 ) -> None:
     """
-    Refuse what cannot be called with these arguments, as far as that is known.
+    Refuse a value that cannot be called with these arguments, as far as is known.
 
     A decorator may add arguments, and some show the signature of the wrapped function:
-    what such a function takes is not known.
+    the arguments of such a function are not known.
 
     Args:
-        value: what is called.
+        value: the callable.
         what: the name of the setting.
         takes: the names of the arguments.
         passes_on: whether its decorator passes on all arguments.

@@ -25,7 +25,7 @@ def taking(numbers: Iterable[int], take: Callable[[int], object]) -> Iterator[No
         for number, handler in before.items():
             signal.signal(number, handler)
 
-    def taken(number: int, _frame: object) -> None:
+    def on_signal(number: int, _frame: object) -> None:
         nonlocal count
         if os.getpid() != process:
             put_back()
@@ -38,7 +38,7 @@ def taking(numbers: Iterable[int], take: Callable[[int], object]) -> Iterator[No
 
     try:
         for number in numbers:
-            before[number] = signal.signal(number, taken)
+            before[number] = signal.signal(number, on_signal)
         yield
     finally:
         put_back()

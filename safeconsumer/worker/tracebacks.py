@@ -89,13 +89,13 @@ def forget_locals(error: BaseException) -> set[FrameType]:
             frame: FrameType | None = innermost
             while frame is not None and frame not in seen:
                 seen.add(frame)
-                if not _forget_those_of(frame):
+                if not _clear(frame):
                     running.add(frame)
                 frame = frame.f_back
     return running
 
 
-def _forget_those_of(frame: FrameType) -> bool:
+def _clear(frame: FrameType) -> bool:
     # Tells whether nothing is left to do: its call has ended, or must not be ended.
     if not (_ENDS_IF_CLEARED and _may_wait(frame)):
         try:
@@ -119,23 +119,23 @@ class KeptErrors:
         self._is_closed = False
 
     def add(self, error: BaseException) -> None:
-        """Forget what it keeps, now and when its calls have ended."""
+        """Clear the frames of an error, now and when their calls have ended."""
         running = forget_locals(error)
         if not self._is_closed:
             self._running |= running
 
-    def look(self) -> None:
+    def sweep(self) -> None:
         """Forget the local variables of calls that have ended by now."""
         for frame in tuple(self._running):
-            if _forget_those_of(frame):
+            if _clear(frame):
                 self._running.discard(frame)
 
     def close(self) -> None:
         """
         Keep no frame from now on.
 
-        The program's own calls have the worker in a variable, and nobody looks any more:
-        they would be garbage that only the collector finds.
+        The program's own calls have the worker in a variable, and no turn sweeps any
+        more: they would be garbage that only the collector finds.
         """
         self._is_closed = True
         self._running.clear()

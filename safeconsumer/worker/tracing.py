@@ -14,8 +14,8 @@ from typing import Any
 from kafka.structs import TopicPartition
 
 from safeconsumer.errors.base import MissingExtraError
-from safeconsumer.worker.calls import spared
-from safeconsumer.worker.groups import meant
+from safeconsumer.worker.calls import done_places
+from safeconsumer.worker.groups import deciding_error
 from safeconsumer.worker.handlers import (
     BatchFailure,
     Context,
@@ -43,7 +43,7 @@ except ImportError as error:
 
 _SCHEMA = "https://opentelemetry.io/schemas/1.44.0"
 # Exceptions by which a handler steers its worker, and which are no failures.
-_ASKED = (Pause, RetryLater, StopWorker)
+_REQUESTS = (Pause, RetryLater, StopWorker)
 
 # The propagator to other processes, where others may be configured.
 _between = CompositePropagator(
@@ -120,7 +120,7 @@ class Tracer:
             raised = error
             raise
         finally:
-            if isinstance(given, list) and len(spared(raised, len(given))) == len(
+            if isinstance(given, list) and len(done_places(raised, len(given))) == len(
                 given
             ):
                 raised = None  # it names no record
@@ -149,10 +149,14 @@ class Tracer:
         }
         if isinstance(given, list):  # a batch
             attributes["messaging.batch.message_count"] = len(given)
-            links = [link for one in given for link in _links(_came(one, here), one)]
+            links = [
+                link
+                for one in given
+                for link in _links(_sender_context(one, here), one)
+            ]
         else:
             attributes["messaging.kafka.offset"] = given.offset
-            here = _came(given, here)
+            here = _sender_context(given, here)
             links = [] if self._is_parent else _links(here)
         base = trace.set_span_in_context(trace.INVALID_SPAN, here) if links else here
         span = self._tracer.start_span(
@@ -170,58 +174,58 @@ class Tracer:
                 )
 
     def carrier(self) -> dict[str, str]:
-        """Return what can be sent of the context here, for :func:`within` elsewhere."""
-        said: dict[str, str] = {}
+        """Return the context here in a form that :func:`within` takes elsewhere."""
+        texts: dict[str, str] = {}
         try:
-            _between.inject(said)
+            _between.inject(texts)
         except Exception as error:  # noqa: BLE001 - such as a text with lone surrogates
             self._failed(error)
-        return said
+        return texts
 
 
 def _ambient() -> contexts.Context:
-    # The context here is not that of the record: with serve() it belongs to the caller
-    # that awaits the worker, for days.
+    # The context here is not the record's: with serve() it belongs to the caller that
+    # awaits the worker, for days.
     here = contexts.get_current()
     return trace.set_span_in_context(trace.INVALID_SPAN, here) if here else here
 
 
-def _came(record: Any, here: contexts.Context) -> contexts.Context:  # noqa: ANN401 - upstream's record
-    # The context that a record was sent in. Of two headers of a name the last one is
-    # the younger. One that is no text is read as text that has no context.
+def _sender_context(record: Any, here: contexts.Context) -> contexts.Context:  # noqa: ANN401 - upstream's record
+    # Returns the context that a record was sent in. Of two headers of one name the last
+    # one is newer. A header that is no text has no context.
     if not record.headers:
         return here
-    said = {
+    texts = {
         name: value.decode("utf-8", "replace")
         for name, value in record.headers
         if value is not None
     }
-    return propagate.extract(said, here)
+    return propagate.extract(texts, here)
 
 
-def _links(came: contexts.Context, record: Any = None) -> list[trace.Link]:  # noqa: ANN401 - upstream's record
-    # To who sent a record; with its offset, if it is one of several.
-    sent = trace.get_current_span(came).get_span_context()
+def _links(sender: contexts.Context, record: Any = None) -> list[trace.Link]:  # noqa: ANN401 - upstream's record
+    # Links to the sender of a record, with the offset if it is one of several.
+    sent = trace.get_current_span(sender).get_span_context()
     if not sent.is_valid:
         return []
     at = None if record is None else {"messaging.kafka.offset": record.offset}
     return [trace.Link(sent, at)]
 
 
-def _asked(error: BaseException) -> list[str]:
-    # What an attempt asks for where nothing has failed; a batch for each record it names.
+def _requests(error: BaseException) -> list[str]:
+    # Names the requests of an attempt that did not fail; a batch has one for each record.
     named = error.errors if isinstance(error, BatchFailure) else {0: error}
     every = [*named.values()] if isinstance(named, dict) else []
-    if not all(isinstance(one, _ASKED) for one in every):
+    if not all(isinstance(one, _REQUESTS) for one in every):
         return []
     return sorted({type(one).__name__ for one in every})
 
 
 def _record(span: trace.Span, error: BaseException) -> None:
-    error = meant(error)
-    asked = _asked(error)
-    if asked:
-        span.set_attribute("safeconsumer.asked", ",".join(asked))
+    error = deciding_error(error)
+    requests = _requests(error)
+    if requests:
+        span.set_attribute("safeconsumer.asked", ",".join(requests))
         return
     kind = type(error)
     is_built_in = kind.__module__ == "builtins"
@@ -233,9 +237,9 @@ def _record(span: trace.Span, error: BaseException) -> None:
     span.set_status(trace.Status(trace.StatusCode.ERROR, text))
     # Like record_exception, which calls str() of an error without a guard and keeps all
     # of the text, possibly with a record's value, for each attempt.
-    said = {
+    attributes = {
         "exception.type": name,
         "exception.message": text,
         "exception.stacktrace": chain(error),
     }
-    span.add_event("exception", said)
+    span.add_event("exception", attributes)

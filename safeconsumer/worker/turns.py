@@ -3,8 +3,7 @@
 from collections import OrderedDict
 from collections.abc import Iterator
 
-from safeconsumer.worker.lanes import Lane
-from safeconsumer.worker.partition import Epoch
+from safeconsumer.worker.partition import Epoch, Lane
 
 
 class Turns:
@@ -13,7 +12,7 @@ class Turns:
 
     One that is set aside keeps its lanes, and is not in line.
 
-    Thread rules: under the lock of ``Kept``.
+    Thread rules: under the lock of ``KeptRecords``.
     """
 
     __slots__ = ("_line",)

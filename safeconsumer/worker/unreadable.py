@@ -13,12 +13,12 @@ from safeconsumer.journal.format import SKIPPED
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.client import UNREADABLE, ConsumerClient
 from safeconsumer.worker.decisions import Decisions
-from safeconsumer.worker.kept import Kept
+from safeconsumer.worker.kept import KeptRecords
 from safeconsumer.worker.partition import Epoch, UnreadableBatch
 from safeconsumer.worker.tracebacks import shown
 
 # Seconds, at least, between two looks at a batch that is not tried as a record is.
-_LOOK_SECONDS = 1.0
+_RETRY_SECONDS = 1.0
 
 
 @define(eq=False, slots=False)
@@ -31,23 +31,23 @@ class Unreadable:
     stops the worker once all before the batch is done. ``skip`` passes over its offsets
     one by one: how many there are only the batch's own header could say. ``block`` looks
     again every ``Retry.most`` seconds, and so it is whatever the policy but ``stop``
-    where the broker cannot read its log: what it cannot read now is not known to be
-    corrupt. Other partitions, and records before the batch, go on.
+    where the broker cannot read its log: such records are not known to be corrupt.
+    Other partitions, and records before the batch, go on.
     """
 
     _client: ConsumerClient
-    _kept: Kept
+    _kept: KeptRecords
     _emit: Callable[..., None]
     _clock: Callable[[], float]
     work: Decisions = field(init=False)
 
     def note(self, error: CorruptBatchError) -> None:
-        """Take over what a poll has raised."""
+        """Take over the error that a poll has raised."""
         tp = TopicPartition(*error.partition)
         epoch = self._kept.epochs.get(tp)
         owned = self._client.membership.owned()
         if epoch is None or epoch.ownership is not owned.get(tp):
-            return  # its ownership begins behind this poll, and the next one raises it
+            return  # its ownership begins after this poll, and the next one raises again
         batch = epoch.unreadable
         if batch is None or batch.error.offset != error.offset:
             batch = epoch.unreadable = self._new(batch, error)
@@ -64,9 +64,9 @@ class Unreadable:
     def _new(
         self, before: UnreadableBatch | None, error: CorruptBatchError
     ) -> UnreadableBatch:
-        # The offset behind one that was passed over is of the same batch if the words
-        # are the same: they name where a batch begins whose checksum is wrong. Another
-        # batch is tried anew: that several in a row are wrong may be our network's fault.
+        # The offset after a skipped one belongs to the same batch if the message is the
+        # same: it names the first offset of the corrupt batch. Another batch is tried
+        # again first: several corrupt ones in a row may be the fault of our network.
         then = None
         if before is not None:
             is_next = before.error.offset + 1 == error.offset
@@ -80,9 +80,9 @@ class Unreadable:
             batch.then = policy.on_exhausted
             if batch.then == "skip" and batch.error.is_of_broker:
                 batch.then = "block"
-            self._tell(tp, batch, batch.then)
+            self._report(tp, batch, batch.then)
         elif batch.then is None and batch.failures == 1:
-            self._tell(tp, batch, "retry")
+            self._report(tp, batch, "retry")
 
     def _pass_over(self, epoch: Epoch, offset: int) -> None:
         if self.work.journal is not None:
@@ -93,7 +93,7 @@ class Unreadable:
             self._kept.done += 1
 
     def _hold(self, tp: TopicPartition, batch: UnreadableBatch) -> None:
-        policy, seconds = self.work.queue.policy, _LOOK_SECONDS
+        policy, seconds = self.work.queue.policy, _RETRY_SECONDS
         if batch.then is None:
             seconds = max(0.001, policy.retry.delay(batch.failures, policy.draw()))
         elif batch.then == "block":
@@ -101,8 +101,8 @@ class Unreadable:
         scope, reason = Partition(*tp), "its next batch cannot be read"
         self._client.pause(scope, UNREADABLE, reason, seconds, Lifetime.WHILE_ASSIGNED)
 
-    def broken(self, age: float) -> list[str]:
-        """Say which batches could not be read for so many seconds; any thread."""
+    def problems(self, age: float) -> list[str]:
+        """Describe the batches that could not be read for ``age`` seconds; any thread."""
         now = self._clock()
         found = [(tp, one.unreadable) for tp, one in tuple(self._kept.epochs.items())]
         return [
@@ -112,7 +112,7 @@ class Unreadable:
             if batch is not None and batch.then != "skip" and now - batch.since >= age
         ]
 
-    def _tell(self, tp: TopicPartition, batch: UnreadableBatch, then: str) -> None:
+    def _report(self, tp: TopicPartition, batch: UnreadableBatch, then: str) -> None:
         self._emit(
             worker_events.BatchUnreadable,
             partition=f"{tp.topic}:{tp.partition}",

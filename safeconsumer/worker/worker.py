@@ -12,10 +12,11 @@ from kafka.structs import TopicPartition
 
 from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.errors.base import WorkerStateError
+from safeconsumer.errors.kafka_python import ForkedConsumerError
 from safeconsumer.events.dispatch import Hook, name_of
 from safeconsumer.events.takeover import STUCK_SECONDS, TakenOver
 from safeconsumer.worker import events as worker_events
-from safeconsumer.worker import health
+from safeconsumer.worker import forks, health
 from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.calls import LONGEST
 from safeconsumer.worker.client import ConsumerClient
@@ -196,14 +197,15 @@ class Worker:
         self._emit, self._engine = parts.emit, parts.engine
         self._decisions, self._runner = parts.decisions, parts.runner
         self._tracer = parts.tracer
+        self._process = forks.process()
         self._state = State.NEW
         self._stops = 0
         self._given_up = 0
-        self._asked_at: float | None = None
+        self._stop_requested_at: float | None = None
         self._stop_at: float | None = None
         self._error: BaseException | None = None
         self._ending = InterruptibleEvent()
-        self._tell_taken_over: Callable[[], None] = _nothing
+        self._answer_taken_over: Callable[[], None] = _nothing
         self._closed = InterruptibleEvent()
         self._report: Report | None = None
 
@@ -229,6 +231,7 @@ class Worker:
                 :class:`LifespanError` if the lifespan is the reason.
             WorkerSettingError: the topic of dead letters is consumed itself.
             WorkerStateError: it ran before, or another Worker or Pump has its consumer.
+            ForkedConsumerError: it was made before this process was forked.
             JournalError: the consumer keeps a journal, which cannot be written.
             BaseException: an exception of a handler that is no ``Exception``, such as
                 ``SystemExit``; also what ``poll`` raises. Running handlers are waited
@@ -237,7 +240,7 @@ class Worker:
         self._check_new()
         with taking_signals(signals, lambda _: self.stop()):
             self._state = State.RUNNING
-            return self._live()
+            return self._run_to_end()
 
     async def serve(self, signals: Iterable[int] = ()) -> Report:
         """
@@ -267,13 +270,13 @@ class Worker:
 
         def live() -> None:
             try:
-                report = self._live()
+                report = self._run_to_end()
             except BaseException as error:  # noqa: BLE001 - raised where it is awaited
                 _answer(loop, ended, error)
             else:
                 _answer(loop, ended, report)
 
-        self._tell_taken_over = lambda: _answer(loop, ended, self._outcome())
+        self._answer_taken_over = lambda: _answer(loop, ended, self._outcome())
         with taking_signals(signals, lambda _: self.stop()):
             self._state = State.RUNNING
             threading.Thread(
@@ -296,7 +299,13 @@ class Worker:
             raise cancelled from ended.exception()
         return ended.result()
 
+    @property
+    def _is_in_child(self) -> bool:
+        return self._process != forks.process()
+
     def _check_new(self) -> None:
+        if self._is_in_child:
+            raise ForkedConsumerError(_FORKED)
         if self._state is not State.NEW:
             message = "a Worker runs once: make another one, with another consumer"
             raise WorkerStateError(message)
@@ -304,10 +313,10 @@ class Worker:
             message = "another Worker or Pump uses this consumer: give each its own"
             raise WorkerStateError(message)
 
-    def _live(self) -> Report:
+    def _run_to_end(self) -> Report:
         try:
             with contextlib.suppress(TakenOver):  # then another thread has closed it
-                self._do_all()
+                self._run_parts()
         finally:
             self._client.release()
         outcome = self._outcome()
@@ -326,7 +335,7 @@ class Worker:
         assert self._report is not None  # noqa: S101 - it is closed
         return self._report
 
-    def _do_all(self) -> None:
+    def _run_parts(self) -> None:
         ender = threading.Thread(
             target=self._end_if_a_hook_hangs,
             args=(threading.get_ident(),),
@@ -336,7 +345,7 @@ class Worker:
         try:
             self._client.watch_hooks(self._emit.takeover)
             ender.start()
-            self._obey_others()
+            self._follow_holds()
             refuse_circle(
                 self._client.membership.consumed.has, self._options.dead_letter
             )
@@ -356,8 +365,8 @@ class Worker:
         ender.join()
 
     def _wait_ready(self) -> None:
-        # It has not joined yet, so no member waits for it, and it is alive.
-        while not self._stops and not self._runner.wait_ready(_LOOK_SECONDS):
+        # The consumer has not joined yet, so no member waits for it; the worker is alive.
+        while not self._stops and not self._runner.wait_ready(_CHECK_SECONDS):
             self._engine.polled_at = self._clock()
 
     def stop(
@@ -379,8 +388,8 @@ class Worker:
             How the worker ended; None if it has not ended yet.
         """
         # Plain assignments: a signal handler may have interrupted this very call.
-        if self._asked_at is None:
-            self._asked_at = self._clock()
+        if self._stop_requested_at is None:
+            self._stop_requested_at = self._clock()
         self._stops += 1 if drain else 2
         self._ending.set()
         if timeout is not None and self._state is not State.NEW:
@@ -396,22 +405,25 @@ class Worker:
         It also tells whether its loop turns at all, and which hook has not returned for
         ``Limits.age``, on whichever thread.
 
-        Before :meth:`run` it is alive and not well; once closed it is neither.
+        Before :meth:`run` it is alive and not well; once closed it is neither, nor is it
+        in a process that was forked after the worker was made.
         """
         state = self._state
+        if self._is_in_child:
+            return health.Health(is_alive=False, reasons=(_FORKED,))
         if state is State.NEW:
             return health.Health(is_alive=True, reasons=("the worker has not begun",))
         if state is State.CLOSED:
             return health.ended(self._failure)
         age = self._options.limits.age
         engine = self._engine
-        broken = [
-            *self._decisions.outages.broken(),
-            *engine.commits.broken(age),
-            *engine.unreadable.broken(age),
-            *self._emit.broken(age),
+        problems = [
+            *self._decisions.outages.problems(),
+            *engine.commits.problems(age),
+            *engine.unreadable.problems(age),
+            *self._emit.problems(age),
         ]
-        return health.examine(engine, self._runner.slots, age, broken=broken)
+        return health.examine(engine, self._runner.slots, age, problems=problems)
 
     def stats(self) -> Stats:
         """Return the worker's numbers at this moment. Any thread."""
@@ -444,7 +456,9 @@ class Worker:
 
         Once a hold is in force no other record of its partitions begins.
         """
-        return health.at_work(self._runner.slots, is_batch=self._options.is_batch)
+        return health.running_offsets(
+            self._runner.slots, is_batch=self._options.is_batch
+        )
 
     @property
     def hook_failures(self) -> Mapping[str, int]:
@@ -467,11 +481,11 @@ class Worker:
 
     # ------------------------------------------------------------ inside
 
-    def _obey_others(self) -> None:
+    def _follow_holds(self) -> None:
         self._client.membership.busy = self._engine.kept.busy
         self._client.membership.ledger.observers.append(self._decisions.obey)
 
-    def _stop_obeying(self) -> None:
+    def _stop_following_holds(self) -> None:
         observers = self._client.membership.ledger.observers
         with contextlib.suppress(
             ValueError
@@ -479,29 +493,31 @@ class Worker:
             observers.remove(self._decisions.obey)
 
     def _work(self) -> None:
-        self._look_for_a_stop()  # stopped before it began, it joins no group
+        self._check_stop()  # stopped before it began, it joins no group
         while not self._is_finished():
             try:
                 self._turn()
             except TakenOver:
                 raise
             except BaseException as error:
-                # Running handlers are waited for all the same, unless a second Ctrl-C
-                # comes.
+                # The worker waits for running handlers all the same, unless a second
+                # Ctrl-C comes.
                 if self._error is not None and not isinstance(error, Exception):
                     raise
                 self._error = self._error or error
                 self._engine.rest()
-            self._look_for_a_stop()
+            self._check_stop()
 
-    def _look_for_a_stop(self) -> None:
+    def _check_stop(self) -> None:
         if self._state is not State.RUNNING or not self._must_stop():
             return
         self._state = State.DRAINING
         self._ending.set()
-        # The stop may have been asked for while a commit was waited for.
+        # The stop may have been requested while this thread waited for a commit.
         now = self._clock()
-        self._stop_at = now if self._asked_at is None else self._asked_at
+        self._stop_at = (
+            now if self._stop_requested_at is None else self._stop_requested_at
+        )
         self._engine.departures.stop(
             max(0.0, self._stop_at + self._options.drain.shutdown - now)
         )
@@ -510,7 +526,7 @@ class Worker:
     def _turn(self) -> None:
         self._engine.due_in = self._decisions.turn()
         self._engine.turn()
-        health.tell_stalls(self._runner.slots, self._options.limits.age, self._emit)
+        health.report_stalls(self._runner.slots, self._options.limits.age, self._emit)
 
     def _must_stop(self) -> bool:
         is_asked = self._stops or self._decisions.is_stop_asked
@@ -525,14 +541,14 @@ class Worker:
         self._ending.wait()
         while not self._closed.wait(STUCK_SECONDS):
             if self._emit.takeover.takes(poller):
-                self._end_instead()
+                self._end_for_poller()
                 return
 
-    def _end_instead(self) -> None:
-        # The polling thread stands in a hook, wherever the loop was: all that follows
-        # may come after any step of a turn, and twice.
+    def _end_for_poller(self) -> None:
+        # The polling thread is blocked in a hook, at any step of a turn: each step below
+        # must be possible after any of these, and twice.
         try:
-            self._look_for_a_stop()
+            self._check_stop()
             while self._report is None and not self._is_finished():
                 self._engine.rest()
             if self._report is None:
@@ -544,7 +560,7 @@ class Worker:
             self._name_hook()
             self._emit.takeover.over.set()
             self._closed.set()
-            self._tell_taken_over()
+            self._answer_taken_over()
 
     def _hanging(self) -> Hook | None:
         # The polling thread's comes first: for it another thread ends the worker.
@@ -566,31 +582,33 @@ class Worker:
         end = self._end_by()
         try:
             left = end - 2 * _LEAVE_SECONDS - self._clock()
-            with self._emit.keeping():  # no hook comes between a stop and this commit
+            with (
+                self._emit.postponing()
+            ):  # no hook comes between a stop and this commit
                 committed = self._engine.conclude(max(_LEAVE_SECONDS, left))
         finally:
             if not self._emit.takeover.over.is_set():
                 self._leave(end, committed=committed)
 
     def _leave(self, end: float, *, committed: bool) -> None:
-        self._stop_obeying()
+        self._stop_following_holds()
         left = end - _LEAVE_SECONDS - self._clock()
         self._runner.stop(min(max(_LEAVE_SECONDS, left), LONGEST))
         with contextlib.suppress(Exception):  # the error was reported before
             self._client.lift_expiring()
         with contextlib.suppress(Exception):  # likewise
             left = max(_LEAVE_SECONDS, end - self._clock())
-            self._client.leave(min(_END_SECONDS, left), self._engine.left)
-        self._tell_end(committed=committed)
+            self._client.leave(min(_END_SECONDS, left), self._engine.dropped_at_end)
+        self._report_end(committed=committed)
 
     def _end_by(self) -> float:
-        # Handlers that are not waited for leave their time to the last commit and
-        # leaving.
+        # Time that is not spent waiting for handlers is left for the last commit, and for
+        # leaving the group.
         if self._stop_at is None or self._stops > 1:
             return self._clock() + _END_SECONDS
         return self._stop_at + self._options.drain.shutdown + _END_SECONDS
 
-    def _tell_end(self, *, committed: bool) -> None:
+    def _report_end(self, *, committed: bool) -> None:
         decisions, engine, error = self._decisions, self._engine, self._failure
         since = self._clock() if self._stop_at is None else self._stop_at
         self._report = Report(
@@ -622,8 +640,12 @@ class Worker:
 # this much each.
 _END_SECONDS = 2.0
 _LEAVE_SECONDS = 0.5
+_FORKED = (
+    "this worker was made before this process was forked, and can run in its parent only: "
+    "make the consumer and the worker in the process that uses them"
+)
 # Seconds between two looks whether a worker that has not begun yet shall stop.
-_LOOK_SECONDS = 0.1
+_CHECK_SECONDS = 0.1
 
 
 def _nothing() -> None: ...

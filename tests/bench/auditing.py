@@ -41,9 +41,9 @@ def _write_one(emit, member, names, rows, run):
         line("deliver", tp=name, **span, count=run, **began, written=at)
         next_[name] = last + 1
         if poll % _COMMIT_EVERY == 0:
-            said = {"op": "commit", "id": -poll - 1, "offsets": dict(next_)}
-            line("call", **said)
-            line("return", **said)
+            commit = {"op": "commit", "id": -poll - 1, "offsets": dict(next_)}
+            line("call", **commit)
+            line("return", **commit)
 
 
 def judged(row, length, rows, limit):

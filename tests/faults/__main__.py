@@ -1,10 +1,11 @@
 """
 ``python -m tests.faults [ROOM ...]``: plants faults, and says which test kills each.
 
-A fault is one realistic change of the package. It is planted in a copy, two at a time;
-the tests that its row names are run, and the room's if none of these fails. The exit
-status is 1 if a fault survives that its row does not call equivalent, if the tests hang
-or break for another reason, or if a row no longer fits the code.
+A fault is one realistic change of the package. It is planted in a copy of the checkout;
+two copies are used side by side. The tests that its row names are run, and the room's if
+none of these fails. The exit status is 1 if a fault survives that its row does not call
+equivalent, if the tests hang or break for another reason, or if a row no longer fits the
+code.
 """
 
 import argparse
@@ -40,7 +41,7 @@ def main():
             or _played(copies, faults, options)
         )
     seconds = time.monotonic() - began
-    _say(f"{len(faults)} faults, {len(bad)} to look at, {seconds:.0f} s", *bad)
+    _print(f"{len(faults)} faults, {len(bad)} to look at, {seconds:.0f} s", *bad)
     return 1 if bad else 0
 
 
@@ -56,11 +57,11 @@ def _unplantable(copy, faults):
 
 
 def _failing(copy, faults):
-    """Return the tests that fail without a fault: these would kill every fault."""
+    """Return the tests that fail without a fault, and so would kill every fault."""
     named = dict.fromkeys(test for fault in faults for test in fault.tests)
     if not named:
         return []
-    _say(f"without a fault: {len(named)} files and tests")
+    _print(f"without a fault: {len(named)} files and tests")
     result = copy.run([*named], 3600, "-n", str(COPIES))
     return [
         *(f"{test} fails without a fault" for test in result.failed),
@@ -69,7 +70,7 @@ def _failing(copy, faults):
 
 
 def _played(copies, faults, options):
-    """Play the faults, each in a free copy; return what is to be looked at."""
+    """Play the faults, each in a free copy; return the outcomes to look at."""
     free = queue.SimpleQueue()
     for copy in copies:
         free.put(copy)
@@ -88,7 +89,7 @@ def _played(copies, faults, options):
         for count, future in enumerate(as_completed(playing), 1):
             outcome, is_good = future.result()
             text = f"{playing[future]}: {outcome}"
-            _say(f"[{count}/{len(faults)}] {text}")
+            _print(f"[{count}/{len(faults)}] {text}")
             bad += [] if is_good else [text]
     finally:
         for copy in copies:
@@ -98,7 +99,7 @@ def _played(copies, faults, options):
 
 
 def _outcome(copy, fault, options):
-    """Play a fault; return what became of it, and whether that is as it should be."""
+    """Play a fault; return its outcome, and whether that is right."""
     began = time.monotonic()
     original = copy.read(fault.file)
     copy.write(fault.file, fault.planted(original))
@@ -130,7 +131,7 @@ def _judged(fault, results):
 
 
 def _results(copy, fault, options):
-    """Run the fault's own tests, then its room's if need be."""
+    """Run the fault's own tests, then its room's if none of them failed."""
     first = () if options.all else ("-x",)
     result = copy.run(fault.tests, options.limit, *first) if fault.tests else Result()
     yield result
@@ -171,7 +172,7 @@ def _options():
     return options
 
 
-def _say(*lines):
+def _print(*lines):
     sys.stdout.writelines(f"{line}\n" for line in lines)
     sys.stdout.flush()
 

@@ -44,7 +44,7 @@ class Copy:
         self._lock = threading.Lock()
         self._is_ended = False
         self._planted = 0
-        # Beside the copy: a pytest that a test starts would find the copy's settings.
+        # Beside the copy: in it a pytest that a test starts would find the copy's settings.
         for one in (self._folder, self._temporary):
             one.mkdir(parents=True)
         for name in COPIED:
@@ -56,12 +56,12 @@ class Copy:
     def write(self, file, text):
         path = self._folder / "safeconsumer" / file
         path.write_text(text, encoding="utf-8")
-        # Python would take the bytecode of a file of the same size and second.
+        # Python would use the bytecode of a file with the same size and time.
         self._planted += 1
         os.utime(path, (self._planted, self._planted))
 
     def run(self, tests, limit, *options):
-        """Run tests, for so many seconds at most; what they started ends with them."""
+        """Run tests for so many seconds at most; end the processes that they started."""
         process = self._start([*tests, *options])
         try:
             output, _ = process.communicate(timeout=limit)
@@ -70,11 +70,12 @@ class Copy:
         finally:
             _kill(process)
         failed = tuple(dict.fromkeys(_FAILED.findall(output)))
-        is_told = process.returncode == 0 or (process.returncode == 1 and failed)
-        return Result(failed, "" if is_told else output[-2000:] or "pytest was killed")
+        has_ended = process.returncode == 0 or (process.returncode == 1 and failed)
+        error = "" if has_ended else output[-2000:] or "pytest was killed"
+        return Result(failed, error)
 
     def end(self):
-        """End what runs, and let nothing more begin."""
+        """End the running tests, and let no more begin."""
         with self._lock:
             self._is_ended = True
             if self._process is not None and self._process.returncode is None:

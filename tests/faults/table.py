@@ -19,7 +19,7 @@ class UnplantableError(Exception):
 @frozen(kw_only=True)
 class Fault:
     """
-    One change of the package that a test has to notice.
+    One change of the package, which a test has to notice.
 
     Attributes:
         id: stays the same when the fault is adapted to new code.
@@ -27,10 +27,10 @@ class Fault:
         function: with its class, as in ``FetchWait.end``.
         old: the text that is replaced; it stands once in the function.
         new: the text in its place.
-        tests: these are run first; they are expected to kill it.
-        room: these are run if the first do not.
-        equivalent: why no program can notice the change; then no test need kill it.
-        hangs: whether it counts as killed when the tests run into the limit.
+        tests: the tests that are expected to kill it, which run first.
+        room: the tests that run if those do not kill it.
+        equivalent: why no program can notice the change, so that no test has to.
+        hangs: whether it counts as killed when the tests exceed the limit.
     """
 
     id: str

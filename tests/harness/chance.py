@@ -1,8 +1,8 @@
 """
-What Hypothesis draws: the same in every run, unless ``--hypothesis-profile=random``.
+Profiles of Hypothesis: the same draws in every run, or ``--hypothesis-profile=random``.
 
-A random run draws anew, and says of what failed how to draw it again. What it found stays
-in ``.hypothesis`` and is tried first in the next one.
+A random run has other draws each time, prints for a failure how to repeat it, and keeps
+the failure in ``.hypothesis``, so that the next run tries it first.
 """
 
 import os
@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 from hypothesis.internal.conjecture import providers
 
-# Where Hypothesis keeps things; said, because where CI is set it would keep nothing.
+# Hypothesis's folder; named, because with CI set Hypothesis would keep nothing.
 _KEPT = Path(
     os.environ.get("HYPOTHESIS_STORAGE_DIRECTORY")
     or Path(__file__).parents[2] / ".hypothesis"
@@ -29,17 +29,17 @@ settings.register_profile(
 
 
 def by_day(count):
-    """Have a test draw so many examples by day, and as many as usual if draws are random."""
+    """Have a test draw so many examples, or the usual number if draws are random."""
     is_random = settings.get_current_profile_name() == "random"
     return settings() if is_random else settings(max_examples=count)
 
 
 def make_repeatable():
     """
-    Draw the same from now on, whichever tests share the process.
+    Make the draws of each test the same, whichever tests share the process.
 
-    Hypothesis mixes in constants that it reads in the modules loaded so far: with
-    several workers that is another set in each run, so a "derandomized" test differs.
+    Hypothesis draws constants of the modules that are loaded so far: with several
+    workers these are others in each run, and so are the draws of a "derandomized" test.
     """
     settings.load_profile("repeatable")
     # Hypothesis has no setting for it. A name that moves is an AttributeError here.

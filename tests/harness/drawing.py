@@ -1,4 +1,4 @@
-"""Tests by Hypothesis that draw few examples by day, and many at night."""
+"""Tests by Hypothesis with few examples by day, and many at night."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings

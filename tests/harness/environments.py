@@ -33,8 +33,8 @@ def _folder(requirement):
 
 
 def _make(folder, requirement):
-    # Under its final name only once it is complete: its scripts are not used, so that
-    # it may move.
+    # It gets its final name once it is complete; its scripts, which have the old path,
+    # are not used.
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent) as scratch:
         made = Path(scratch) / "environment"

@@ -1,11 +1,11 @@
-"""Names cases of ``pytest.mark.parametrize`` that pytest would only number."""
+"""Names cases of ``pytest.mark.parametrize`` that pytest would number."""
 
 
 def short(value):
     """
-    Return a name or the first characters; None, and pytest decides, for an address.
+    Return a name or the first characters; None, so that pytest decides, for an address.
 
-    Sets have no order that another process would share: theirs is that of the texts.
+    Elements of a set are sorted by their texts, as each process has another order.
     """
     if name := getattr(value, "__name__", None):
         return name

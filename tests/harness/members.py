@@ -9,7 +9,7 @@ class Polled:
     """
     Polls consumers, each on a thread of its own, until its block ends.
 
-    What they get is thrown away.
+    The records are thrown away.
     """
 
     def __init__(self, *consumers):
@@ -36,7 +36,7 @@ class Polled:
 
 
 def is_shared_out(consumers, partitions):
-    """Tell whether each partition has exactly one owner, and each consumer owns some."""
+    """Whether each partition has exactly one owner, and each consumer owns some."""
     owned = [one.assignment() for one in consumers]
     return all(owned) and sorted(tp for own in owned for tp in own) == sorted(
         partitions
@@ -45,9 +45,45 @@ def is_shared_out(consumers, partitions):
 
 def has_positions(consumer):
     """
-    Tell whether it knows where to read each partition that it owns.
+    Whether a consumer has a position for each partition that it owns.
 
-    Before that a commit leaves out those of which it does not.
+    A commit leaves out the partitions without one.
     """
     states = tuple(consumer._subscription.assignment.values())
     return all(one.position is not None for one in states)
+
+
+class Librdkafka:
+    """
+    A member of a group on confluent-kafka; one thread polls it.
+
+    Attributes:
+        records: partition and offset of all that it was given.
+        owned: its partitions after the last poll; librdkafka blocks other threads that
+            ask for its assignment.
+    """
+
+    def __init__(self, broker, group, topic, assignor):
+        import confluent_kafka  # noqa: PLC0415 - of the extra ``ci``
+
+        self.records, self.owned = [], set()
+        self.consumer = confluent_kafka.Consumer(
+            {
+                "bootstrap.servers": broker.bootstrap,
+                "group.id": group,
+                "auto.offset.reset": "earliest",
+                "partition.assignment.strategy": assignor,
+                "session.timeout.ms": 6000,
+                "heartbeat.interval.ms": 300,
+            }
+        )
+        self.consumer.subscribe([topic])
+
+    def poll(self, timeout_ms):
+        one = self.consumer.poll(timeout_ms / 1000)
+        if one is not None and one.error() is None:
+            self.records.append((one.partition(), one.offset()))
+        self.owned = {one.partition for one in self.consumer.assignment()}
+
+    def offsets(self, partition):
+        return [offset for number, offset in self.records if number == partition]

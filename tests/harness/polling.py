@@ -1,5 +1,5 @@
 """
-Polls a consumer in this thread until something is so, with a bound.
+Polls a consumer in this thread until a condition holds, with a bound.
 
 Several consumers at once, each in a thread of its own, are polled by
 :func:`safeconsumer.testing.poll_until`, or in the background by

@@ -1,4 +1,4 @@
-"""Starts programs, reads what they say line by line, and ends them by their id."""
+"""Starts programs, reads their output line by line, and ends them by their id."""
 
 import contextlib
 import os
@@ -23,20 +23,20 @@ def module(name, *arguments):
 
 class Process:
     """
-    A program that hears lines on stdin and says lines on stdout.
+    A program that reads lines from stdin and writes lines to stdout.
 
     A context manager: it kills the program. Thread rules: made by a thread that lives
     as long as the program should.
 
     Attributes:
-        said: what it said, in order, without what :meth:`take` took.
+        lines: its lines so far, in order, without those that :meth:`take` took.
     """
 
     def __init__(self, command, *, read=str.rstrip, log=None, env=None):
-        self.said = []
+        self.lines = []
         self._read = read
-        self._has_said_all = False
-        self._news = threading.Condition()
+        self._is_at_end = False
+        self._changed = threading.Condition()
         with contextlib.ExitStack() as opened:
             errors = None if log is None else opened.enter_context(log.open("ab"))
             self._popen = subprocess.Popen(  # noqa: S603 - our own code
@@ -61,13 +61,13 @@ class Process:
         try:
             for line in self._popen.stdout or ():
                 kept = self._read(line)
-                with self._news:
-                    self.said.append(kept)
-                    self._news.notify_all()
+                with self._changed:
+                    self.lines.append(kept)
+                    self._changed.notify_all()
         finally:
-            with self._news:
-                self._has_said_all = True
-                self._news.notify_all()
+            with self._changed:
+                self._is_at_end = True
+                self._changed.notify_all()
 
     # ------------------------------------------------------------ talking
 
@@ -81,16 +81,16 @@ class Process:
             stdin.flush()
 
     def take(self, limit):
-        """Wait for the oldest line that is not taken yet; None if it says no more."""
-        with self._news:
-            if not self._news.wait_for(lambda: self.said or self._has_said_all, limit):
+        """Wait for the oldest line that is not taken yet; None if none will come."""
+        with self._changed:
+            if not self._changed.wait_for(lambda: self.lines or self._is_at_end, limit):
                 message = f"a line of {self._popen.args}: not within {limit:g} s"
                 raise NotReachedError(message)
-            return self.said.pop(0) if self.said else None
+            return self.lines.pop(0) if self.lines else None
 
     def last(self, key):
-        """Return the newest value of a key in what it said; None if it never said it."""
-        return next((one[key] for one in reversed(self.said) if key in one), None)
+        """Return the newest value of a key in its lines; None if no line has the key."""
+        return next((one[key] for one in reversed(self.lines) if key in one), None)
 
     # ------------------------------------------------------------ its life
 
@@ -124,7 +124,7 @@ class Process:
         return self.wait(limit)
 
     def wait(self, limit=END_LIMIT):
-        """Wait for its end, which was asked for; False if it had to be killed."""
+        """Wait for it to end; return False if it had to be killed."""
         try:
             self._popen.wait(limit)
         except subprocess.TimeoutExpired:
@@ -142,7 +142,7 @@ class Process:
 
 
 def forked(do):
-    """Do something in a forked child, which has a minute; return how it ended."""
+    """Call something in a forked child, within a minute; return its wait status."""
     child = os.fork()
     if child == 0:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
@@ -156,7 +156,7 @@ def forked(do):
 
 
 def ran(*command, timeout=60, check=False, **how):
-    """Run a program to its end; return it with what it wrote, which is text."""
+    """Run a program to its end; return it with its output, which is text."""
     arguments = [str(one) for one in command]
     how = {"capture_output": True, "text": True, "timeout": timeout, **how}
     return subprocess.run(arguments, check=check, **how)  # noqa: S603 - our own
@@ -170,13 +170,13 @@ def ran_python(*arguments, **how):
 @contextlib.contextmanager
 def begun(command, **how):
     """
-    Run a program that the block asks to end, and wait for that.
+    Run a program, and wait for its end after the block, which asks it to end.
 
-    It is killed if it does not end, and if the block fails: a test that hangs would hang
-    again where it is left, and no limit of pytest's would be kept.
+    The program is killed if it does not end, and if the block fails: otherwise the test
+    would wait for it beyond pytest's time limit.
 
     Raises:
-        TimeoutExpired: it had to be killed.
+        TimeoutExpired: the program had to be killed.
     """
     with subprocess.Popen(command, **how) as process:  # noqa: S603 - our own code
         try:
@@ -189,7 +189,7 @@ def begun(command, **how):
 
 @contextlib.contextmanager
 def logged(command, log, env=None):
-    """Run a program that says all into a file; kill it, and what it started, at the end."""
+    """Run a program with its output in a file; kill it and its children at the end."""
     with log.open("ab") as out:
         process = subprocess.Popen(  # noqa: S603 - our own command line
             tied_to_us(list(command)),
@@ -202,6 +202,6 @@ def logged(command, log, env=None):
     try:
         yield process
     finally:
-        with contextlib.suppress(ProcessLookupError):  # nobody is left of it
+        with contextlib.suppress(ProcessLookupError):  # all of them have ended
             os.killpg(process.pid, signal.SIGKILL)
         process.wait(END_LIMIT)

@@ -17,28 +17,28 @@ def handled_by(handler, number=SIGNAL):
 
 
 def send():
-    """Have the handler run before this returns."""
+    """Send the signal; its handler has run when this returns."""
     signal.raise_signal(SIGNAL)
 
 
 class Places:
     """
-    Stops a call, once, where Python may call a signal handler: at any such place.
+    Makes a call, and another one in a signal handler at a place of the first.
 
-    Other threads go on in the same places.
+    A place is one where Python may call a signal handler. Other threads go on there.
 
     Args:
-        inside: whose functions are places: begins of file names.
+        inside: begins of file names; the functions of these files have places.
         is_here: tells whether a handler could interrupt the running thread.
 
     Attributes:
-        place: where the last call was stopped; empty if it was not.
-        seen: how many places it had until then.
+        place: the place at which the handler ran in the last call; empty if it did not.
+        seen: how many places the call had until then.
     """
 
     def __init__(self, inside, is_here=lambda: True):
         self._inside = inside
-        self._kinds = {}  # of files, by their names: places, or what stands between them
+        self._kinds = {}  # by file name: True for places, "between" for contextlib
         self._is_here = is_here
         self._wanted = 0
         self._checks = SignalChecks()
@@ -46,7 +46,7 @@ class Places:
         self.seen = 0
 
     def reach(self, count, call, come):
-        """Call something, and another in a handler at its n-th place, if it has it."""
+        """Make a call, and ``come`` in a handler at its n-th place; return if it has one."""
         self._wanted, self.place, self.seen = count, "", 0
         with handled_by(lambda *_: come()):
             sys.setprofile(self._look)
@@ -91,9 +91,9 @@ class Interrupts(Places):
 
     def at(self, count, call):
         """
-        Call something and raise at its n-th place, from 0; return whether it has one.
+        Make a call and raise at its n-th place, from 0; return whether it has one.
 
-        It asserts that the handler's exception, and no other, came out of the call.
+        The call must then have raised the handler's exception, and no other.
         """
         raised = None
         try:

@@ -1,17 +1,17 @@
-"""Waits, with a bound, until something is so, and says what it saw last if it never is."""
+"""Waits, with a bound, for a condition; an error has the last state that was seen."""
 
 import time
 
 LIMIT = 60.0
-"""Seconds after which something awaited is taken for something that never comes."""
+"""Seconds after which an awaited condition is taken for one that never holds."""
 
 PAUSE = 0.01
-"""Seconds between two looks at what other threads and processes bring about."""
+"""Seconds between two looks at the state of other threads and processes."""
 
 
 class NotReachedError(Exception):
     """
-    What a test waits for did not come about in time.
+    A condition that a test waits for did not hold in time.
 
     Not an ``AssertionError``, so that no expected failure can hide it.
     """
@@ -29,7 +29,7 @@ def looks(condition, what, limit=LIMIT, *, seen=None):
 
 
 def wait_for(condition, what, limit=LIMIT, *, seen=None, pause=PAUSE):
-    """Return once a condition holds that other threads or processes bring about."""
+    """Return once a condition holds, to which other threads or processes lead."""
     for _ in looks(condition, what, limit, seen=seen):
         time.sleep(pause)
 

@@ -265,7 +265,7 @@ class History:
             one = self._record(log.end + at)
             made.append(at, self.lab.cluster.now_ms(), one.key, one.value, [])
         log.append(_batches.Batch(bytes(made.build())))
-        self.lab.cluster.fetches.look_again()
+        self.lab.cluster.fetches.answer_waiting()
         self.producing[tp].add(producer)
 
     def end_transactions(self):
@@ -276,7 +276,7 @@ class History:
                 now = self.lab.cluster.now_ms()
                 log.end_transaction(one, 0, now, is_committed=is_committed)
             producers.clear()
-        self.lab.cluster.fetches.look_again()
+        self.lab.cluster.fetches.answer_waiting()
 
     def delete_records(self):
         tp = self.rng.choice(self.tps)

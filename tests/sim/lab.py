@@ -100,6 +100,11 @@ class Lab:
         """Return the kinds of requests, without the first so many."""
         return [one.api for one in self.cluster.requests][since:]
 
+    def fetched_partitions(self, since=0):
+        """Return the partitions that Fetch requests named, without the first so many."""
+        some = list(self.cluster.requests)[since:]
+        return {tp for one in some if one.api == "Fetch" for tp in one.partitions}
+
     def members(self, group=GROUP):
         return len(self.cluster.groups.find(group).members)
 

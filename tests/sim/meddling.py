@@ -1,17 +1,18 @@
-"""Interferes with a poll while it deserializes one of its records."""
+"""Acts in the middle of a poll: while one of its records is deserialized."""
 
+import gc
 import threading
+import weakref
 
 import pytest
 from attrs import evolve
 from kafka import KafkaConsumer
 from kafka.serializer import Deserializer
 
-from safeconsumer import SafeConsumer
 from safeconsumer._kafka.decoding import decoders
 from safeconsumer._kafka.decoding.decoders import choose
 from safeconsumer._kafka.pausing.steps import Steps
-from tests.sim.reading import Reader
+from tests.sim.reading import Watching
 
 both_decoders = pytest.mark.parametrize("decoder", ["python", "compiled"])
 
@@ -74,7 +75,29 @@ class Meddler(Deserializer):
         return data
 
 
-class Meddled(Reader):
+class Value:
+    """A deserialized value."""
+
+
+class Making(Deserializer):
+    """Makes values, and counts those that are referenced; may raise at the n-th, once."""
+
+    def __init__(self, fails_at=None):
+        self.fails_at, self.made = fails_at, []
+
+    def deserialize(self, _topic, _headers, _data):
+        value = Value()
+        self.made.append(weakref.ref(value))
+        if len(self.made) == self.fails_at:
+            raise KeyboardInterrupt
+        return value
+
+    def alive(self):
+        gc.collect()
+        return sum(one() is not None for one in self.made)
+
+
+class Meddled(Watching):
     """
     Reads ``t-0`` and ``t-1``, which have the given number of records each.
 
@@ -89,7 +112,7 @@ class Meddled(Reader):
         lab.append(self.tps[0], records)
         lab.append(self.tps[1], records, first=1000)
         more = {"value_deserializer": self.meddler, **settings}
-        super().__init__(lab, SafeConsumer, tps=self.tps, **more)
+        super().__init__(lab, tps=self.tps, **more)
 
     @property
     def in_order(self):

@@ -1,6 +1,7 @@
 """A consumer that a test polls itself, and marks and listeners around it."""
 
 import pytest
+from attrs import evolve
 from kafka import (
     AsyncConsumerRebalanceListener,
     ConsumerRebalanceListener,
@@ -190,6 +191,46 @@ class Reader:
 
     def offsets(self, tp, since=0):
         return [one.offset for one in self.log[since:] if _tp(one) == tp]
+
+
+def corrupt(lab, tp, records=1):
+    """Append a batch to a partition, and change its last byte."""
+    lab.append(tp, records)
+    batches = lab.cluster.log(*tp).batches
+    last = batches.pop()
+    batches.append(evolve(last, data=last.data[:-1] + bytes([last.data[-1] ^ 0xFF])))
+
+
+def fetched_offsets(message, tp):
+    """Return the offsets of a partition that a request of a client fetches from."""
+    if message.api != "Fetch":
+        return []
+    return [
+        one.fetch_offset
+        for topic in message.body.topics
+        for one in topic.partitions
+        if (topic.topic, one.partition) == tp
+    ]
+
+
+class Watching(Reader):
+    """
+    Reads with a consumer of ours, and keeps its events.
+
+    Attributes:
+        events: the events of its consumer, in order.
+    """
+
+    def __init__(self, lab, *topics, **settings):
+        self.events = []
+        more = {"hooks": [self.events.append], **settings}
+        super().__init__(lab, SafeConsumer, *topics, **more)
+
+    def events_of(self, kind):
+        return [one for one in self.events if isinstance(one, kind)]
+
+    def values(self, since=0):
+        return [int(one.value) for one in self.log[since:]]
 
 
 def _tp(record):

@@ -1,4 +1,4 @@
-"""Which partitions count as added, so that ``latest`` passes over nothing of them (W12)."""
+"""Added partitions, of which ``latest`` skips nothing (W12)."""
 
 import pytest
 from kafka import KafkaConsumer
@@ -20,8 +20,10 @@ def reading(lab, *topics, **settings):
 @pytest.mark.contract("W12")
 @both_protocols
 @simulated(seeds=1, nightly=10)
-def test_what_is_added_is_read_from_its_start_and_the_rest_from_its_end(lab, assignor):
-    """W12: also what was written before anybody noticed, and with two members."""
+def test_added_partitions_are_read_from_their_start_and_others_from_their_end(
+    lab, assignor
+):
+    """W12: with the records that were written before metadata showed them."""
     (p0,) = lab.topic("t", 1, records=3)
     reader = reading(lab, "t", assignor=assignor)
     reader.owns([p0])
@@ -43,8 +45,8 @@ def test_what_is_added_is_read_from_its_start_and_the_rest_from_its_end(lab, ass
 
 @pytest.mark.contract("W12")
 @simulated(seeds=1, nightly=10)
-def test_what_comes_while_a_leader_assigns_is_added(lab):
-    """W12: metadata that has it may come before the join is complete that has it not."""
+def test_a_partition_that_comes_while_a_leader_assigns_counts_as_added(lab):
+    """W12: metadata may have it before the join completes that does not have it."""
     p0, p1 = lab.topic("t", 2, records=1)
     reader = reading(lab, "t", metadata_max_age_ms=500)
     assert reader.consumer.partitions_for_topic("t") == {0, 1}
@@ -62,8 +64,8 @@ def test_what_comes_while_a_leader_assigns_is_added(lab):
 
 
 @simulated(seeds=1, nightly=10)
-def test_a_topic_that_is_subscribed_to_again_is_counted_anew(lab):
-    """What it gained while nobody here read it was not added while this member ran."""
+def test_a_topic_that_is_subscribed_again_is_counted_again(lab):
+    """Partitions that came while it was not subscribed do not count as added."""
     (p0,), (q0,) = lab.topic("t", 1), lab.topic("u", 1)
     reader = reading(lab, "t")
     reader.owns([p0])
@@ -82,8 +84,8 @@ def test_a_topic_that_is_subscribed_to_again_is_counted_anew(lab):
 
 @pytest.mark.contract("W12")
 @simulated(seeds=1, nightly=10)
-def test_a_topic_that_was_made_again_smaller_may_grow(lab):
-    """W12: the count of the topic before it says nothing about this one."""
+def test_a_topic_that_was_recreated_smaller_may_grow(lab):
+    """W12: the count of the deleted topic does not matter."""
     tps = lab.topic("t", 4)
     reader = reading(lab, "t", metadata_max_age_ms=500)
     reader.owns(tps)

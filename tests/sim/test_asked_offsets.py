@@ -1,4 +1,4 @@
-"""Offsets that a program asks for by itself: beginnings, ends, and those of times."""
+"""Offsets that a program asks for: beginnings, ends, and those of times."""
 
 import math
 
@@ -27,9 +27,9 @@ def first_of_each(lab):
 
 
 @pytest.mark.parametrize("call", ASKED)
-@stock_fails("what is not known yet is left out, and not asked for again")
-def test_what_is_not_known_yet_is_asked_again(lab, kind, call):
-    """Of some topics only; a consumer knows those that it reads."""
+@stock_fails("topics that are not known yet are left out")
+def test_topics_that_are_not_known_yet_are_asked_for(lab, kind, call):
+    """A consumer knows the topics that it reads."""
     tps = first_of_each(lab)
     reader = Reader(lab, kind, tps=tps[:1])
     reader.take(7)
@@ -43,8 +43,8 @@ def test_what_is_not_known_yet_is_asked_again(lab, kind, call):
 
 
 @pytest.mark.parametrize("call", ASKED)
-def test_what_is_not_there_is_told_in_time(lab, call):
-    """After ``request_timeout_ms``, and a broker is asked ten times a second until then."""
+def test_a_partition_that_does_not_exist_is_a_timeout(lab, call):
+    """After ``request_timeout_ms``; until then a broker is asked ten times a second."""
     (p0, *_) = first_of_each(lab)
     lab.cluster.creates_topics = False
     reader = Reader(lab, SafeConsumer, tps=[p0], **patient(5_000))
@@ -72,8 +72,8 @@ def test_a_broker_that_refuses_is_asked_with_a_pause(lab, error):
 
 
 @pytest.mark.parametrize("time", [math.inf, math.nan, -1, 2**63, -math.inf])
-def test_a_time_that_is_none_is_named(lab, time):
-    """Not ``OverflowError``, ``struct.error``, or a text about floats; nothing is asked."""
+def test_a_wrong_time_is_refused_with_its_partition(lab, time):
+    """No ``OverflowError`` or ``struct.error`` is raised, and nothing is asked."""
     tps = lab.topic("t", 2, records=3)
     reader = Reader(lab, SafeConsumer, tps=tps)
     reader.take(6)
@@ -85,8 +85,8 @@ def test_a_time_that_is_none_is_named(lab, time):
     assert "ListOffsets" not in lab.kinds(begun)
 
 
-def test_the_times_that_were_asked_for_stay_as_they_are(lab):
-    """kafka-python rounds them in the caller's own mapping."""
+def test_the_mapping_of_times_is_not_changed(lab):
+    """kafka-python rounds the times in it."""
     (p0,) = lab.topic("t", 1, records=3)
     reader = Reader(lab, SafeConsumer, tps=[p0])
     asked = {p0: 0.5}

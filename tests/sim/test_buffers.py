@@ -1,4 +1,4 @@
-"""What is fetched and not read: kept for a resume, bounded, and gone with its ownership."""
+"""Fetched records: kept for a resume, bounded, and purged with their ownership."""
 
 import threading
 
@@ -6,19 +6,24 @@ import pytest
 
 from safeconsumer import SafeConsumer
 from safeconsumer.events.consumer import FetchesPurged, ParkedDataDropped
-from tests.harness.holds.lab import EventLog
 from tests.sim.meddling import Meddled, both_decoders
 from tests.sim.playing import simulated
-from tests.sim.reading import Reader, both_ways
-from tests.sim.test_fetching import asked_for, offsets_in
+from tests.sim.reading import Reader, Watching, both_ways, fetched_offsets
 
 
 def size(lab, tp):
     return sum(len(batch.data) for batch in lab.cluster.log(*tp).batches)
 
 
-def arrived(lab, late):
-    """Let an answer come that was held back, into the consumer's buffer."""
+def until_kept(lab, reader, **more):
+    """Hold back the answer to a fetch; return the fault once a fetch was sent."""
+    late = lab.cluster.fail("Fetch", is_held=True, **more)
+    reader.until(lambda: late.kept)
+    return late
+
+
+def arrives(lab, late):
+    """Let an answer that was held back come into the consumer's buffer."""
     late.end()
     lab.sleep(1)
 
@@ -27,9 +32,7 @@ def arrived(lab, late):
 
 
 def _an_answer(lab, reader):
-    late = lab.cluster.fail("Fetch", is_held=True)
-    reader.until(lambda: late.kept)
-    arrived(lab, late)
+    arrives(lab, until_kept(lab, reader))
 
 
 def _half_read(_, reader):
@@ -43,17 +46,15 @@ def _parked_half_read(_, reader):
 
 
 def _a_parked_answer(lab, reader):
-    late = lab.cluster.fail("Fetch", is_held=True)
-    reader.until(lambda: late.kept)
+    late = until_kept(lab, reader)
     reader.consumer.pause(*reader.consumer.assignment())
-    arrived(lab, late)
+    arrives(lab, late)
     reader.poll(1)
 
 
 def _on_its_way(lab, reader):
-    late = lab.cluster.fail("Fetch", is_held=True, count=1)
-    reader.until(lambda: late.kept)
-    return lambda: arrived(lab, late)
+    late = until_kept(lab, reader, count=1)
+    return lambda: arrives(lab, late)
 
 
 SITUATIONS = {
@@ -68,14 +69,11 @@ SITUATIONS = {
 @pytest.mark.contract("P9", "P14")
 @both_decoders
 @pytest.mark.parametrize("name", SITUATIONS)
-def test_what_was_fetched_for_an_ownership_that_ended_is_thrown_away_and_told(
-    lab, name, decoder
-):
-    """P9: nothing of it comes, all is fetched anew. P14: one event says how much."""
+def test_data_of_an_ended_ownership_is_purged_with_one_event(lab, name, decoder):
+    """P9: nothing of it comes, all is fetched again. P14: the event has the amount."""
     p0, p1 = lab.topic("t", 2)
     lab.append(p0, 10)
-    told = EventLog()
-    reader = Reader(lab, SafeConsumer, tps=[p0], hooks=[told], decoder=decoder)
+    reader = Watching(lab, tps=[p0], decoder=decoder)
     situation, count = SITUATIONS[name]
     after = situation(lab, reader)
     seen = len(reader.log)
@@ -86,26 +84,23 @@ def test_what_was_fetched_for_an_ownership_that_ended_is_thrown_away_and_told(
         after()
     reader.consumer.seek(p0, 0)
     reader.reads(p0, range(10))
-    purged = told.only(FetchesPurged)
+    (purged,) = reader.events_of(FetchesPurged)
     assert (purged.partitions, purged.fetches) == ((p0,), 1)
     assert (purged.records, purged.bytes) == (count, size(lab, p0))
     assert seen == 10 - count
 
 
-def test_several_at_once_are_one_event_and_what_stays_keeps_its_data(lab):
-    """Buffered, parked or half read; a hold keeps what is kept."""
+def test_a_purge_of_several_is_one_event_and_other_partitions_keep_their_data(lab):
     tps = lab.topic("t", 3, records=5)
-    told = EventLog()
-    reader = Reader(lab, SafeConsumer, tps=tps, hooks=[told])
-    late = lab.cluster.fail("Fetch", is_held=True)
-    reader.until(lambda: late.kept)
+    reader = Watching(lab, tps=tps)
+    late = until_kept(lab, reader)
     reader.consumer.pause(tps[2])
-    arrived(lab, late)
+    arrives(lab, late)
     reader.poll(limit=1)
     late = lab.cluster.fail("Fetch", is_held=True)
     reader.consumer.assign([tps[2]])
     assert reader.poll() == []
-    purged = told.only(FetchesPurged)
+    (purged,) = reader.events_of(FetchesPurged)
     assert purged.partitions == tuple(tps[:2])
     assert (purged.fetches, purged.records) == (2, 9)
     reader.consumer.resume(tps[2])
@@ -114,31 +109,39 @@ def test_several_at_once_are_one_event_and_what_stays_keeps_its_data(lab):
 
 
 @both_ways
-def test_what_is_buffered_at_the_end_is_told_once(lab, how):
-    """Half read, parked, and answers that nobody has looked at; then nothing is left."""
+def test_a_close_reports_all_that_is_buffered_once(lab, how):
+    """Half read, parked, and answers that were not opened."""
     tps = lab.topic("t", 2, records=10)
-    told = EventLog()
-    reader = Reader(lab, SafeConsumer, tps=tps, hooks=[told], how=how)
+    reader = Watching(lab, tps=tps, how=how)
     reader.take(3)
     reader.consumer.pause(tps[0])
     reader.poll(limit=1)
     taken = len(reader.log)
     for _ in range(2):
         reader.consumer.close(autocommit=False)
-        assert sum(one.records or 0 for one in told.of(FetchesPurged)) == 20 - taken
+        purged = reader.events_of(FetchesPurged)
+        assert sum(one.records for one in purged) == 20 - taken
     if how == "iterate":
         assert reader.poll() == []
 
 
-def test_a_close_in_the_middle_of_a_poll_tells_what_it_purges(lab):
-    told = EventLog()
-    reader = Meddled(lab, hooks=[told])
+def test_a_close_reports_an_answer_that_came_after_the_last_poll(lab):
+    (tp,) = lab.topic("t", 1, records=10)
+    reader = Watching(lab, tps=[tp])
+    arrives(lab, until_kept(lab, reader))
+    reader.consumer.close(autocommit=False)
+    (purged,) = reader.events_of(FetchesPurged)
+    assert (purged.fetches, purged.records) == (1, 10)
+
+
+def test_a_close_in_the_middle_of_a_poll_reports_the_purged_records(lab):
+    reader = Meddled(lab)
     reader.meddler.at(3, lambda: reader.consumer.close(autocommit=False))
     reader.until(lambda: len(reader.meddler.seen) >= 3, limit=3)
-    assert sum(one.records or 0 for one in told.of(FetchesPurged)) == 17
+    assert sum(one.records for one in reader.events_of(FetchesPurged)) == 17
 
 
-def test_an_error_of_an_ended_ownership_is_forgotten(lab):
+def test_an_error_of_an_ended_ownership_is_not_raised(lab):
     reader = Meddled(lab)
     reader.meddler.raise_at(15, ValueError)
     reader.once()
@@ -157,24 +160,21 @@ def test_an_error_of_an_ended_ownership_is_forgotten(lab):
 def parking(lab, room, **settings):
     """Park ten records of each of four partitions, with room for so many of them."""
     tps = lab.topic("t", 4, records=10)
-    told = EventLog()
     most = int(room * size(lab, tps[0]))
-    more = {"hooks": [told], "parked_max_bytes": most, **settings}
-    reader = Reader(lab, SafeConsumer, tps=tps, **more)
-    late = lab.cluster.fail("Fetch", is_held=True)
-    reader.until(lambda: late.kept)
+    reader = Watching(lab, tps=tps, parked_max_bytes=most, **settings)
+    late = until_kept(lab, reader)
     reader.consumer.pause(*tps)
-    arrived(lab, late)
+    arrives(lab, late)
     assert reader.poll() == []
-    return reader, told
+    return reader
 
 
 @pytest.mark.contract("P8")
 @pytest.mark.parametrize(("room", "left"), [(0, 0), (0.5, 0), (2.5, 2), (4, 4)])
 def test_beyond_the_cap_the_oldest_is_dropped_and_fetched_again(lab, room, left):
-    """P8: it is told, with its size; nothing is lost and nothing comes twice."""
-    reader, told = parking(lab, room, enable_incremental_fetch_sessions=False)
-    dropped = told.of(ParkedDataDropped)
+    """P8: an event has the size; nothing is lost and nothing comes twice."""
+    reader = parking(lab, room, enable_incremental_fetch_sessions=False)
+    dropped = reader.events_of(ParkedDataDropped)
     assert len(dropped) == (left < 4)
     tps = lab.partitions("t")
     size_of_each = size(lab, tps[0])
@@ -189,23 +189,22 @@ def test_beyond_the_cap_the_oldest_is_dropped_and_fetched_again(lab, room, left)
     }
     away.end()
     reader.until(lambda: len(reader.log) == 40)
-    assert gone <= asked_for(lab, since)
+    assert gone <= lab.fetched_partitions(since)
     assert all(reader.offsets(tp) == [*range(10)] for tp in tps)
 
 
 @both_decoders
 @both_ways
-def test_a_half_read_batch_that_was_dropped_goes_on_where_it_was(lab, how, decoder):
-    """Its rest is fetched from the position; a broker sends the whole batch again."""
+def test_a_half_read_batch_that_was_dropped_goes_on_at_the_position(lab, how, decoder):
+    """A broker sends the whole batch again."""
     (tp,) = lab.topic("t", 1, records=10)
     settings = {"decoder": decoder, "parked_max_bytes": 0, "max_poll_records": 5}
-    told = EventLog()
-    reader = Reader(lab, SafeConsumer, tps=[tp], how=how, hooks=[told], **settings)
+    reader = Watching(lab, tps=[tp], how=how, **settings)
     for turn in range(1, 4):
         reader.take(3)
         reader.consumer.pause(tp)
         reader.poll(1)
-        assert len(told.of(ParkedDataDropped)) == turn
+        assert len(reader.events_of(ParkedDataDropped)) == turn
         assert reader.consumer.position(tp) == 3 * turn
         reader.consumer.resume(tp)
     reader.reads(tp, [9])
@@ -213,29 +212,28 @@ def test_a_half_read_batch_that_was_dropped_goes_on_where_it_was(lab, how, decod
 
 
 @both_decoders
-def test_records_that_went_back_count_as_well(lab, decoder):
-    """Those that the final check of a poll puts back: they are dropped, and come again."""
-    told = EventLog()
-    reader = Meddled(lab, hooks=[told], parked_max_bytes=1, decoder=decoder)
+def test_records_that_the_final_check_puts_back_count_as_parked(lab, decoder):
+    """Beyond the cap they are dropped, and come again."""
+    reader = Meddled(lab, parked_max_bytes=1, decoder=decoder)
     reader.meddler.at(20, lambda: reader.consumer.pause(reader.in_order[0]))
     reader.once()
     reader.poll(1)
-    dropped = told.only(ParkedDataDropped)
+    (dropped,) = reader.events_of(ParkedDataDropped)
     assert dropped.partitions == (reader.in_order[0],)
     reader.consumer.resume(*reader.tps)
     reader.reads_everything()
 
 
-@pytest.mark.parametrize("taken", [3, 5, 7])
+@pytest.mark.parametrize("taken", [3, 7])
 @both_decoders
-def test_records_that_go_back_again_and_again_stand_in_front_of_the_rest(
+def test_records_that_are_put_back_again_and_again_come_once_and_in_order(
     lab, decoder, taken
 ):
-    """In order, once, whatever was taken of their batch, and counted once."""
-    told, asked = EventLog(), list[int]()
-    reader = Meddled(lab, hooks=[told], parked_max_bytes=1500, decoder=decoder)
+    """They count once against the cap."""
+    asked = []
+    reader = Meddled(lab, parked_max_bytes=1500, decoder=decoder)
     lab.cluster.on_request = lambda _, message: asked.extend(
-        offset for tp in reader.tps for offset in offsets_in(message, tp)
+        offset for tp in reader.tps for offset in fetched_offsets(message, tp)
     )
     for number in range(taken):
         reader.meddler.at(
@@ -246,21 +244,8 @@ def test_records_that_go_back_again_and_again_stand_in_front_of_the_rest(
         reader.poll(1, limit=taken)
         reader.consumer.resume(*reader.tps)
     reader.reads_everything()
-    assert told.of(ParkedDataDropped) == []
+    assert reader.events_of(ParkedDataDropped) == []
     assert set(asked) == {0, 10}  # nothing was fetched twice
-
-
-def test_what_departs_makes_room(lab):
-    reader, told = parking(lab, 4)
-    gone, kept = reader.consumer.assignment(), lab.topic("u", 4, records=10)
-    late = lab.cluster.fail("Fetch", is_held=True)
-    reader.consumer.assign(kept)
-    reader.until(lambda: late.kept)
-    reader.consumer.pause(*kept)
-    arrived(lab, late)
-    reader.poll(1)
-    assert told.of(ParkedDataDropped) == []
-    assert {tp for one in told.of(FetchesPurged) for tp in one.partitions} == gone
 
 
 # ------------------------------------------------------------ a pause on another thread
@@ -270,18 +255,19 @@ def test_what_departs_makes_room(lab):
 @simulated(seeds=1, nightly=2, preempt=0.5)
 def test_a_pause_at_any_moment_of_a_poll_throws_nothing_away(lab):
     """
-    P8: what was fetched comes after the resume, and is not fetched again.
+    P8: fetched records come after the resume, and are not fetched again.
 
     A drain asks twice whether a partition flows: before it takes an answer, and when it
     has it. Another thread pauses at a moment that is drawn, most often within a poll.
     """
-    (tp,), asked = lab.topic("t", 1), list[int]()
-    sessions = {
-        "enable_incremental_fetch_sessions": False
-    }  # each Fetch names its offsets
+    (tp,), asked = lab.topic("t", 1), []
+    # So each Fetch names its offsets.
+    sessions = {"enable_incremental_fetch_sessions": False}
     reader = Reader(lab, SafeConsumer, tps=[tp], **sessions)
     reader.is_silent(seconds=1)
-    lab.cluster.on_request = lambda _, message: asked.extend(offsets_in(message, tp))
+    lab.cluster.on_request = lambda _, message: asked.extend(
+        fetched_offsets(message, tp)
+    )
 
     def pause():
         lab.sleep(lab.rng.uniform(0, 0.005))

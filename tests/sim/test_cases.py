@@ -4,12 +4,14 @@ import pytest
 
 from safeconsumer.testing.cases import test_one_consumer
 from safeconsumer.testing.cases.catalogue import CASES
-from tests.broker.conformance.expected import (
+from tests.harness.trying import (
     ENDS_WITH_THE_OWNERSHIP,
     NOT_ABOUT_PAUSING,
+    OURS,
+    Verdict,
     is_known,
+    tried,
 )
-from tests.harness.trying import OURS, Verdict, tried
 from tests.sim.cases import CasesLab
 from tests.sim.playing import simulated
 

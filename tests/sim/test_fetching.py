@@ -1,14 +1,20 @@
-"""What a pause does to requests and to answers on the way, and what logs hold besides."""
+"""Fetches: the partitions they name, answers in flight at a pause, and unusual logs."""
 
 import pytest
-from attrs import evolve
 from kafka import KafkaConsumer, KafkaProducer
 from kafka.errors import CorruptRecordError
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import SafeConsumer
 from safeconsumer.testing._batches import NewRecord
-from tests.sim.reading import Reader, both_ways, known, stock_fails
+from tests.sim.reading import (
+    Reader,
+    both_ways,
+    corrupt,
+    fetched_offsets,
+    known,
+    stock_fails,
+)
 
 
 @stock_fails("any answer about metadata counts as the one that is waited for")
@@ -25,12 +31,6 @@ def test_a_topic_subscribed_while_metadata_is_on_its_way_is_asked_for(lab, kind)
     reader.reads(p0, range(3))
 
 
-def asked_for(lab, since):
-    """Return the partitions that Fetch requests named, but for the first so many."""
-    some = list(lab.cluster.requests)[since:]
-    return {tp for one in some if one.api == "Fetch" for tp in one.partitions}
-
-
 def test_requests_name_the_partitions_that_flow_and_no_others(lab):
     p0, p1 = lab.topic("t", 2, records=1)
     # With sessions a request names only what has changed since the last one.
@@ -41,7 +41,7 @@ def test_requests_name_the_partitions_that_flow_and_no_others(lab):
     lab.sleep(1)
     since = len(lab.cluster.requests)
     reader.is_silent(seconds=2)
-    assert asked_for(lab, since) == {p1}
+    assert lab.fetched_partitions(since) == {p1}
 
 
 @pytest.mark.contract("P8")
@@ -57,11 +57,13 @@ def test_requests_name_the_partitions_that_flow_and_no_others(lab):
         ),
     ],
 )
-def test_what_is_here_comes_after_the_resume_without_another_fetch(lab, kind, how):
-    """P8: pauses and resumes ask for no record again, however long they last."""
+def test_buffered_records_come_after_the_resume_without_another_fetch(lab, kind, how):
+    """P8: however long the pause lasts."""
     (p0,) = lab.topic("t", 1, records=200)
     asked = []
-    lab.cluster.on_request = lambda _, message: asked.extend(offsets_in(message, p0))
+    lab.cluster.on_request = lambda _, message: asked.extend(
+        fetched_offsets(message, p0)
+    )
     reader = Reader(lab, kind, tps=[p0], how=how)
     reader.take(3)
     for count in (50, 70):
@@ -73,19 +75,8 @@ def test_what_is_here_comes_after_the_resume_without_another_fetch(lab, kind, ho
     assert set(asked) <= {0, 200}
 
 
-def offsets_in(message, tp):
-    if message.api != "Fetch":
-        return []
-    return [
-        one.fetch_offset
-        for topic in message.body.topics
-        for one in topic.partitions
-        if (topic.topic, one.partition) == tp
-    ]
-
-
 @both_ways
-def test_a_corrupt_batch_of_a_paused_partition_is_told_after_the_resume(lab, how):
+def test_a_corrupt_batch_of_a_paused_partition_raises_after_the_resume(lab, how):
     p0, p1 = lab.topic("t", 2, records=3)
     reader = Reader(lab, SafeConsumer, tps=[p0, p1], how=how)
     reader.until(lambda: len(reader.log) == 6)
@@ -105,39 +96,15 @@ def test_a_corrupt_batch_of_a_paused_partition_is_told_after_the_resume(lab, how
         reader.until(lambda: False)
 
 
-def test_an_error_that_the_next_poll_would_raise_waits_for_the_resume(lab):
-    p0, p1 = lab.topic("t", 2)
-    reader = Reader(lab, SafeConsumer, tps=[p0, p1])
-    late = lab.cluster.fail("Fetch", is_held=True)
-    reader.until(lambda: late.kept)
-    lab.append(p0, 5)
-    corrupt(lab, p1)
-    late.end()
-    reader.until(lambda: len(reader.log) == 5)
-    reader.consumer.pause(p1)
-    reader.is_silent()
-    reader.consumer.resume(p1)
-    with pytest.raises(CorruptRecordError):
-        reader.until(lambda: False)
-
-
-def corrupt(lab, tp, records=1):
-    """Put a batch into a partition whose last byte is another than was sent."""
-    lab.append(tp, records)
-    batches = lab.cluster.log(*tp).batches
-    last = batches.pop()
-    batches.append(evolve(last, data=last.data[:-1] + bytes([last.data[-1] ^ 0xFF])))
-
-
-# ------------------------------------------------------------ what logs hold besides records
+# ------------------------------------------------------------ unusual logs
 
 both_clients = pytest.mark.parametrize("kind", [SafeConsumer, KafkaConsumer])
 
 
 @pytest.mark.contract("P8", "P10")
 @both_clients
-def test_a_reader_gets_past_a_batch_without_records(lab, kind):
-    """Compaction leaves it of an idempotent producer; here a Fetch brings nothing else."""
+def test_a_batch_without_records_is_passed(lab, kind):
+    """Compaction leaves it of an idempotent producer; a Fetch gets nothing else here."""
     (tp,) = lab.topic("t")
     producer = KafkaProducer(**lab.connection, enable_idempotence=True)
     for value in (b"0", b"1"):
@@ -151,7 +118,7 @@ def test_a_reader_gets_past_a_batch_without_records(lab, kind):
 @pytest.mark.contract("P8")
 @both_clients
 def test_a_batch_that_was_cut_off_is_fetched_again(lab, kind):
-    """Of two partitions with small limits none is read past what came whole."""
+    """Two partitions, with small limits on the size of an answer."""
     tps = lab.topic("t", 2)
     for number in range(30):
         for tp in tps:
@@ -166,7 +133,7 @@ def test_a_batch_that_was_cut_off_is_fetched_again(lab, kind):
 @pytest.mark.contract("P8")
 @both_clients
 def test_offsets_of_a_transaction_that_is_ending_are_waited_for(lab, kind):
-    """Its end was acknowledged: who reads what is committed begins behind it."""
+    """Its end was acknowledged: a reader of committed records begins behind it."""
     (tp,) = lab.topic("t", records=10)
     lab.cluster.transactions.end_takes = 2.0
     committed = {"isolation_level": "read_committed"}

@@ -3,7 +3,7 @@
 import pytest
 
 from safeconsumer.holds.table import Table
-from tests.sim.churn.planted import commits_take_in_what_is_not_delivered
+from tests.sim.churn.planted import commits_include_a_record_that_is_not_delivered
 from tests.sim.histories import History
 from tests.sim.lab import play
 from tests.sim.playing import simulated
@@ -37,7 +37,7 @@ def pauses_end_with_each_join(patch):
     ("plant", "promise"),
     [
         (nothing_is_quiet, "P1"),
-        (commits_take_in_what_is_not_delivered, "P8"),
+        (commits_include_a_record_that_is_not_delivered, "P8"),
         (pauses_end_with_each_join, "P1"),
     ],
 )

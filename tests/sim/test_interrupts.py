@@ -11,6 +11,7 @@ from kafka import AsyncConsumerRebalanceListener
 
 import safeconsumer
 from safeconsumer import Lifetime, SafeConsumer
+from tests.harness.audit.journals import entries_in, faults_in
 from tests.harness.signals import Interrupts, Places, TimeLimitError
 from tests.sim import meddling
 from tests.sim.meddling import Meddler, both_decoders, both_steps, trace
@@ -23,7 +24,6 @@ from tests.sim.reading import (
     both_protocols,
     both_ways,
 )
-from tests.sim.test_journal import faults, of
 from tests.sim.world import World
 
 __all__ = ["both_steps"]  # a fixture
@@ -220,8 +220,8 @@ def test_interrupted_read_is_right_in_the_journal(lab, how, monkeypatch, tmp_pat
     written, reader = reading(lab, how=how, journal=str(tmp_path))
     written.read_everywhere(reader, *inside)
     reader.consumer.close()
-    assert faults(tmp_path) == []
-    written_again = [one for one in of(tmp_path, "call") if one["op"] == "seek"]
+    assert faults_in(tmp_path) == []
+    written_again = [one for one in entries_in(tmp_path, "call") if one["op"] == "seek"]
     assert written_again
 
 

@@ -3,29 +3,23 @@
 import pytest
 
 from safeconsumer import SafeConsumer
-from safeconsumer.audit.results import Settings
 from safeconsumer.cli.control_topics import read_control
 from safeconsumer.testing._batches import NewRecord
-from tests.harness.audit.telling import check, read
+from tests.harness.audit.journals import entries_in, verdict_in
 from tests.sim.group.operating import CONTROL, Operator
 from tests.sim.reading import Reader
-from tests.sim.test_journal import of
-from tests.sim.worker.test_judged import journaled
-from tests.sim.worker.working import Handler, committed, filled, in_both
+from tests.sim.worker.working import (
+    Handler,
+    committed,
+    filled,
+    in_both,
+    journaled,
+)
 
 pytestmark = pytest.mark.contract("S5")
 
 # The settings of the topic are asked for in production, and say that it is not compacted.
 PLAIN = frozenset({"t"})
-
-
-def judged(folder, **settings):
-    """Return the findings of all cases, and the checks that are not judged, with reasons."""
-    journals = [read(path) for path in folder.glob("*.journal")]
-    results = check(journals, Settings(**{"uncompacted": PLAIN, **settings})).values()
-    assert results
-    found = [(one.check, one.evidence) for result in results for one in result.findings]
-    return found, {k: v for result in results for k, v in result.unjudged.items()}
 
 
 CLEAN = [], {}
@@ -34,7 +28,7 @@ CLEAN = [], {}
 @pytest.mark.parametrize("resets", ["earliest", "latest"])
 @pytest.mark.parametrize("when", ["within an ownership", "between two", "twice"])
 def test_retention_is_settled_by_the_brokers_answers(lab, tmp_path, resets, when):
-    """No --against-topic is needed: an answer to a fetch says where the log begins."""
+    """The broker's next answer says where the log begins: no --against-topic is needed."""
     (tp,) = lab.topic("t")
     for number in range(20):
         lab.append(tp, 5, first=5 * number)
@@ -50,30 +44,30 @@ def test_retention_is_settled_by_the_brokers_answers(lab, tmp_path, resets, when
         lab.cluster.delete_before("t", 0, target)
         if when == "between two":
             reader = Reader(lab, SafeConsumer, "t", journal=tmp_path, **small)
-        reader.until(lambda turn=turn: len(of(tmp_path, "log_start")) == turn)
+        reader.until(lambda turn=turn: len(entries_in(tmp_path, "log_start")) == turn)
         for number in range(20):
             lab.append(tp, 5, first=100 * turn + 5 * number)
         reader.take(5)
     reader.consumer.commit()
     reader.consumer.close()
-    assert judged(tmp_path) == CLEAN
+    assert verdict_in(tmp_path, uncompacted=PLAIN) == CLEAN
 
 
-def test_a_jump_without_retention_stays_open(lab, tmp_path):
-    """A client that says that its position was out of range, of a log that has it."""
+def test_a_jump_without_retention_is_not_judged(lab, tmp_path):
+    """The client reports a position as out of range that the log still has."""
     (tp,) = lab.topic("t", records=40)
     reader = Reader(lab, SafeConsumer, "t", journal=tmp_path, max_poll_records=5)
     reader.take(5)
     reader.consumer._subscription.seek(tp, 30)  # no seek of the program
     reader.take(10)
     reader.consumer.close()
-    assert [one["first"] for one in of(tmp_path, "log_start")] == [0]
-    found, unjudged = judged(tmp_path)
+    assert [one["first"] for one in entries_in(tmp_path, "log_start")] == [0]
+    found, unjudged = verdict_in(tmp_path, uncompacted=PLAIN)
     assert (found, set(unjudged)) == ([], {"A2"})
 
 
-def test_a_backlog_is_read_after_a_hold(lab, tmp_path):
-    """By the member that obeyed, by one that came meanwhile, and by one after both."""
+def test_a_backlog_read_after_a_hold_is_clean(lab, tmp_path):
+    """The readers are a member that obeyed, one that joined meanwhile, and a later one."""
     operator, tps = Operator(lab), lab.topic("t", 2, records=10)
     settings = {"control": CONTROL, "journal": tmp_path}
     first = lab.member(SafeConsumer, "t", **settings)
@@ -92,14 +86,19 @@ def test_a_backlog_is_read_after_a_hold(lab, tmp_path):
     lab.until(lambda: {*range(50)} <= {*second.values(tps[0]), *first.values(tps[0])})
     second.call(lambda consumer: consumer.commit())
     second.stop()
-    assert judged(tmp_path, control=read_control(lab.connection, "ops")) == CLEAN
+    assert (
+        verdict_in(
+            tmp_path, uncompacted=PLAIN, control=read_control(lab.connection, "ops")
+        )
+        == CLEAN
+    )
 
 
 @pytest.mark.parametrize("skew", [0.0, 2.0])
 def test_a_member_without_control_is_judged_by_its_own_clock_if_that_is_allowed(
     lab, tmp_path, skew
 ):
-    """Its records have their producers' times, so nothing else says when it had them."""
+    """Its records have their producers' times, so only its own clock says when they came."""
     operator, (tp,) = Operator(lab), lab.topic("t", records=10)
     reader = Reader(lab, SafeConsumer, "t", journal=tmp_path)
     reader.take(10)
@@ -111,15 +110,17 @@ def test_a_member_without_control_is_judged_by_its_own_clock_if_that_is_allowed(
     reader.take(10)
     reader.consumer.close()
     control = read_control(lab.connection, "ops")
-    found, unjudged = judged(tmp_path, control=control, clock_skew=skew)
+    found, unjudged = verdict_in(
+        tmp_path, uncompacted=PLAIN, control=control, clock_skew=skew
+    )
     assert (found, set(unjudged)) == ([], set() if skew else {"G2"})
     assert skew or "--clock-skew" in unjudged["G2"]
 
 
 @in_both
 @pytest.mark.parametrize("target", [8, 15], ids=["back", "forward"])
-def test_a_worker_whose_program_seeks(lab, tmp_path, executor, target):
-    """In the middle of what its handlers have; another one goes on behind it."""
+def test_a_worker_whose_program_seeks_is_clean(lab, tmp_path, executor, target):
+    """Handlers have records when the program seeks; another worker goes on after that."""
     (tp,) = filled(lab, 1, *["slow"] * 30)
     how = {"executor": executor, "order": "unordered", "concurrency": 4}
     for end in (30, 40):
@@ -131,11 +132,11 @@ def test_a_worker_whose_program_seeks(lab, tmp_path, executor, target):
         lab.until(lambda end=end: committed(lab) == [end], 100.0)
         run.stop()
         lab.append(tp, 10)
-    assert judged(tmp_path) == CLEAN
+    assert verdict_in(tmp_path, uncompacted=PLAIN) == CLEAN
 
 
-def test_a_compacted_topic(lab, tmp_path):
-    """Read while it is compacted, by one member after the other."""
+def test_reading_a_compacted_topic_is_clean(lab, tmp_path):
+    """One member after the other reads while the topic is compacted."""
     (tp,) = lab.topic("t")
     for start in (0, 30):
         records = [
@@ -151,12 +152,12 @@ def test_a_compacted_topic(lab, tmp_path):
         reader.until(lambda one=reader, end=wanted[-1]: end in one.offsets(tp))
         reader.consumer.commit()
         reader.consumer.close()
-    assert len({one["from"] for one in of(tmp_path, "deliver")}) > 3
-    assert judged(tmp_path, uncompacted=frozenset()) == CLEAN
+    assert len({one["from"] for one in entries_in(tmp_path, "deliver")}) > 3
+    assert verdict_in(tmp_path) == CLEAN
 
 
 def test_a_journal_that_was_deleted_is_named(lab, tmp_path):
-    """A2, A4, A6: it may have what the others lack, so nothing is a violation."""
+    """The journal may have what the others lack, so nothing is a violation."""
     (tp,) = lab.topic("t", records=30)
     for name in "abc":
         folder = tmp_path / name
@@ -166,9 +167,9 @@ def test_a_journal_that_was_deleted_is_named(lab, tmp_path):
         reader.consumer.close()
         (path,) = folder.glob("*.journal")
         path.rename(tmp_path / f"{name}.journal")
-    assert judged(tmp_path) == CLEAN
+    assert verdict_in(tmp_path, uncompacted=PLAIN) == CLEAN
     (tmp_path / "b.journal").unlink()
-    found, unjudged = judged(tmp_path)
+    found, unjudged = verdict_in(tmp_path, uncompacted=PLAIN)
     assert (found, set(unjudged)) == ([], {"A2", "A4", "A6"})
     assert all("the journal of b-" in why for why in unjudged.values())
     assert lab.committed(tp) == 30

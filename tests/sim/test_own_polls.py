@@ -1,21 +1,18 @@
 """
-Iteration over an application's own ``poll()``, as tracing and counting wrappers have.
+Iteration over a program's own ``poll()``, as of tracing and counting wrappers.
 
-Such a method may know of ``timeout_ms`` and ``max_records`` alone, so that its poll moves
-positions past all that it takes. The step moves them back to what it yields next.
+Such a method may take ``timeout_ms`` and ``max_records`` alone, so that its poll moves
+positions past all records. The step moves them back to the record that it yields next.
 """
 
-import gc
-import weakref
 from functools import partial
 
 import pytest
 from kafka import KafkaConsumer
-from kafka.serializer import Deserializer
 
 from safeconsumer import SafeConsumer
 from tests.sim.lab import GROUP
-from tests.sim.meddling import both_steps
+from tests.sim.meddling import Making, both_steps
 from tests.sim.reading import Reader
 
 __all__ = ["both_steps"]  # a fixture
@@ -59,7 +56,7 @@ def other_than_read(reader):
 @own_polls
 @pytest.mark.parametrize("parked_max_bytes", [1, 1_000_000])
 def test_a_pause_before_the_first_record_loses_nothing(lab, kind, parked_max_bytes):
-    """What was taken and not yielded comes after the resume, kept or fetched again."""
+    """Its records come after the resume, out of the buffer or fetched again."""
     reader = stepping(lab, kind, parked_max_bytes=parked_max_bytes)
     held = other_than_read(reader)
     reader.consumer.pause(held)
@@ -70,7 +67,7 @@ def test_a_pause_before_the_first_record_loses_nothing(lab, kind, parked_max_byt
 
 @own_polls
 @pytest.mark.parametrize("to", [0, 4, 10])
-def test_a_seek_past_what_was_taken_is_obeyed(lab, kind, to):
+def test_a_seek_before_the_first_record_is_obeyed(lab, kind, to):
     reader = stepping(lab, kind)
     held = other_than_read(reader)
     reader.consumer.pause(held)
@@ -82,23 +79,13 @@ def test_a_seek_past_what_was_taken_is_obeyed(lab, kind, to):
 
 
 @own_polls
-def test_a_commit_names_only_what_was_yielded(lab, kind):
+def test_a_commit_has_the_yielded_records_only(lab, kind):
     reader = stepping(lab, kind, group_id=GROUP)
     unread = other_than_read(reader)
     reader.consumer.commit()
     committed = {tp: lab.committed(tp) for tp in reader.consumer.assignment()}
     assert committed.pop(unread) in {None, 0}
     assert [*committed.values()] == [1]
-
-
-@own_polls
-def test_a_poll_after_a_step_returns_the_rest(lab, kind):
-    reader = stepping(lab, kind)
-    reader.how = "poll"
-    reader.until(lambda: len(reader.log) == 20)
-    reader.is_silent()
-    for tp in reader.consumer.assignment():
-        assert reader.offsets(tp) == [*range(10)]
 
 
 class Hoarding(SafeConsumer):
@@ -115,7 +102,7 @@ class Hoarding(SafeConsumer):
 
 
 def test_records_that_an_own_poll_kept_come_once(lab):
-    """As in kafka-python: a step may return what an earlier one has taken, unfetched."""
+    """As in kafka-python; they are not fetched again."""
     (tp,) = lab.topic("t", 1, records=10)
     reader = Reader(lab, Hoarding, tps=[tp], how="iterate")
     reader.take(1)
@@ -125,11 +112,11 @@ def test_records_that_an_own_poll_kept_come_once(lab):
     reader.is_silent()
 
 
-# ------------------------------------------------------------ it polls again, or leaves out
+# ------------------------------------------------------------ several polls, records left out
 
 
 def merge(poll, _):
-    """Make bigger batches: poll three times, and return all of it at once."""
+    """Poll three times, and return all records at once."""
     found = {}
     for _ in range(3):
         for tp, batch in poll(3).items():
@@ -138,7 +125,7 @@ def merge(poll, _):
 
 
 def choose(poll, _):
-    """Leave records out, and poll again where nothing is left."""
+    """Leave records out, and poll again if none is left."""
     for _ in range(200):
         got = poll(3)
         kept = with_values(got, range(4, 20, 5))
@@ -148,7 +135,7 @@ def choose(poll, _):
 
 
 def leave_out(poll, most):
-    """Leave records out that nobody wants."""
+    """Leave records out."""
     return with_values(poll(most), range(10, 20))
 
 
@@ -167,7 +154,7 @@ METHODS = {merge: range(20), choose: range(4, 20, 5), leave_out: range(10, 20)}
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.__name__)
 @pytest.mark.parametrize("base", [SafeConsumer, KafkaConsumer], ids=["ours", "stock"])
 def test_each_record_that_an_own_poll_returns_is_yielded_once(lab, base, method):
-    """As by kafka-python, though a step polls several times, or gets nothing of a poll."""
+    """As by kafka-python, though a step polls several times, or yields nothing of a poll."""
 
     class Own(base):
         def poll(self, timeout_ms=0, max_records=None, **_):
@@ -181,8 +168,8 @@ def test_each_record_that_an_own_poll_returns_is_yielded_once(lab, base, method)
 
 @pytest.mark.parametrize("is_held", [False, True])
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_what_an_own_poll_had_taken_when_it_failed_comes_again(lab, error, *, is_held):
-    """Also what its earlier polls of that step have returned to it."""
+def test_records_of_an_own_poll_that_failed_come_again(lab, error, *, is_held):
+    """Those of the earlier polls in its step, too."""
     failures = [3, 7]
 
     class Failing(SafeConsumer):
@@ -213,8 +200,8 @@ def test_what_an_own_poll_had_taken_when_it_failed_comes_again(lab, error, *, is
     assert raised == len(failures)
 
 
-def test_what_was_yielded_stays_so_where_an_own_poll_fails_before_it_polls(lab):
-    """Its step has taken nothing: the position is behind the step before."""
+def test_an_own_poll_that_fails_before_it_polls_moves_no_position(lab):
+    """The step before has yielded its records."""
 
     class Failing(SafeConsumer):
         fails = False
@@ -250,7 +237,7 @@ def drop_what_is_decoded(own, _):
 
 @pytest.mark.parametrize("meanwhile", [hold_a_while, drop_what_is_decoded])
 def test_a_failed_own_poll_loses_nothing_of_a_buffer_that_was_emptied(lab, meanwhile):
-    """A step goes back to where its first poll began, whatever the buffer has by then."""
+    """The step goes back to the position at its first poll."""
 
     class Failing(SafeConsumer):
         fails = True
@@ -276,18 +263,8 @@ def test_a_failed_own_poll_loses_nothing_of_a_buffer_that_was_emptied(lab, meanw
     assert reader.offsets(tp) == [*range(20)]
 
 
-def test_what_an_own_poll_leaves_out_is_not_kept(lab):
-    """A step may poll for hours until its own poll() finds what it wants."""
-    alive = []
-
-    class Value:
-        def __init__(self, data):
-            self.data = data
-
-    class Making(Deserializer):
-        def deserialize(self, _topic, _headers, data):
-            alive.append(weakref.ref(value := Value(data)))
-            return value
+def test_records_that_an_own_poll_leaves_out_are_not_kept(lab):
+    """A step may poll for hours until it finds a record to yield."""
 
     class Choosing(SafeConsumer):
         def poll(self, timeout_ms=0, **_):
@@ -300,10 +277,9 @@ def test_what_an_own_poll_leaves_out_is_not_kept(lab):
                 if not found or any(kept.values()):
                     return kept
 
-    (tp,) = lab.topic("t", 1, records=200)
-    settings = {"value_deserializer": Making(), "decoder": "python"}
+    (tp,), making = lab.topic("t", 1, records=200), Making()
+    settings = {"value_deserializer": making, "decoder": "python"}
     reader = Reader(lab, Choosing, tps=[tp], how="iterate", **settings)
     reader.take(1)
-    gc.collect()
-    assert len(alive) > 190
-    assert sum(one() is not None for one in alive) <= 20
+    assert len(making.made) > 190
+    assert making.alive() <= 20

@@ -1,4 +1,4 @@
-"""Positions, seeks and commits of a paused partition."""
+"""Positions: where reading begins, answers that come late, and questions in measure."""
 
 import threading
 from contextlib import contextmanager
@@ -31,9 +31,9 @@ def test_a_partition_paused_before_its_first_position_gets_one(lab, reset, first
 
 
 @pytest.mark.parametrize("is_own", [True, False], ids=["its own", "another's"])
-@stock_fails("an answer that nobody took is kept under its partitions alone")
-def test_an_answer_about_commits_is_not_used_after_newer_ones(lab, kind, *, is_own):
-    """In the same ownership after a commit of its own, in the next one whoever committed."""
+@stock_fails("an answer that was not used is kept under its partitions alone")
+def test_a_late_answer_about_commits_is_not_used_after_newer_ones(lab, kind, *, is_own):
+    """In the same ownership after a commit of its own, in the next one after any commit."""
     p0, other = lab.topic("t", 2, records=10)
     reader = Reader(lab, kind, tps=[p0], group_id=GROUP)
     consumer = reader.consumer
@@ -55,7 +55,7 @@ def test_an_answer_about_commits_is_not_used_after_newer_ones(lab, kind, *, is_o
 
 
 @contextmanager
-def asked_what_is_committed(lab, reader, tp):
+def while_commits_are_asked_for(lab, reader, tp):
     """Poll on another thread until the block is over; the answer comes after it."""
     late = lab.cluster.fail("OffsetFetch", is_held=True)
     reader.consumer.assign([tp])
@@ -68,14 +68,14 @@ def asked_what_is_committed(lab, reader, tp):
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_an_answer_about_commits_counts_in_its_ownership_only(lab, *, committed):
+def test_an_answer_about_commits_is_used_in_its_ownership_only(lab, *, committed):
     """1. It is asked. 2. The partition goes, others commit. 3. It is back. 4. The answer."""
     p0, p1 = lab.topic("t", 2, records=10)
     reader = Reader(lab, SafeConsumer)
     other = Reader(lab, SafeConsumer, client_id="other")
     if committed:
         other.consumer.commit({p0: at(2)})
-    with asked_what_is_committed(lab, reader, p0):
+    with while_commits_are_asked_for(lab, reader, p0):
         reader.consumer.assign([p1])
         other.consumer.commit({p0: at(6)})
         reader.consumer.assign([p0])
@@ -83,24 +83,24 @@ def test_an_answer_about_commits_counts_in_its_ownership_only(lab, *, committed)
     assert reader.offsets(p0) == [6, 7, 8, 9]
 
 
-def test_a_seek_while_it_is_asked_what_is_committed_stays(lab):
+def test_a_seek_while_commits_are_asked_for_stays(lab):
     (p0,) = lab.topic("t", 1, records=10)
     reader = Reader(lab, SafeConsumer)
     reader.consumer.commit({p0: at(2)})
-    with asked_what_is_committed(lab, reader, p0):
+    with while_commits_are_asked_for(lab, reader, p0):
         reader.consumer.seek(p0, 7)
     reader.take(3 - len(reader.log))
     assert reader.offsets(p0) == [7, 8, 9]
 
 
-# ------------------------------------------------------------ one reset, one question
+# ------------------------------------------------------------ resets
 
 NOT_LEADER_OR_FOLLOWER = 6
 BACKOFF = 0.1  # seconds, kafka-python's retry_backoff_ms
 
 
 class Asked(Reader):
-    """Reads on another thread; the test says when its questions for offsets are answered."""
+    """Reads on another thread; the test answers its questions for offsets."""
 
     def __init__(self, lab, *tps, **settings):
         self.questions = []
@@ -117,7 +117,7 @@ class Asked(Reader):
         thread.join()
 
     def asks(self, act=int):
-        """Do something, and wait until a question came of it; keep back its answer."""
+        """Act, and wait until a question was sent; return its answer, kept back."""
         question = self.lab.cluster.fail("ListOffsets", is_held=True, count=1)
         act()
         self.lab.until(lambda: question.kept)
@@ -129,25 +129,8 @@ class Asked(Reader):
 
 
 @simulated(seeds=1, nightly=10)
-def test_an_answer_of_an_ended_ownership_sets_nothing(lab):
-    """1. It is asked. 2. The partition goes, and has more records. 3. It is asked anew."""
-    p0, p1 = lab.topic("t", 2, records=3)
-    reader = Asked(lab, p0, auto_offset_reset="latest")
-    consumer = reader.consumer
-    with reader.polling():
-        before = reader.asks()
-        consumer.assign([p1])
-        lab.append(p0, 5, first=3)
-        again = reader.asks(lambda: consumer.assign([p0]))
-        reader.answered(before)
-        reader.answered(again)
-        lab.append(p0, 2, first=8)
-        lab.until(lambda: reader.offsets(p0)[-1:] == [9])
-    assert reader.offsets(p0) == [8, 9]
-
-
-@simulated(seeds=1, nightly=10)
-def test_one_answer_for_what_stayed_and_what_did_not(lab):
+def test_an_answer_is_used_for_the_partition_that_stayed_only(lab):
+    """The other one left and returned since it was asked."""
     p0, p1 = lab.topic("t", 2, records=3)
     reader = Asked(lab, p0, p1, auto_offset_reset="latest")
     consumer = reader.consumer
@@ -165,8 +148,8 @@ def test_one_answer_for_what_stayed_and_what_did_not(lab):
 
 
 @simulated(seeds=1, nightly=10)
-def test_an_answer_from_before_a_seek_is_not_one_to_a_later_reset(lab):
-    """To the end, to 5, to the end again: where the end was at first is over."""
+def test_an_answer_from_before_a_seek_is_not_used_for_a_later_reset(lab):
+    """1. To the end. 2. To an offset. 3. To the end, which has moved."""
     (p0,) = lab.topic("t", 1, records=3)
     reader = Asked(lab, p0)
     consumer = reader.consumer
@@ -187,7 +170,7 @@ def test_an_answer_from_before_a_seek_is_not_one_to_a_later_reset(lab):
 
 
 @simulated(seeds=1, nightly=10)
-def test_to_ask_for_the_same_again_starves_nobody(lab):
+def test_seeks_to_the_end_again_and_again_do_not_starve_reading(lab):
     (p0,) = lab.topic("t", 1, records=3)
     reader = Reader(lab, SafeConsumer, tps=[p0], fetch_max_wait_ms=10)
     reader.take(3)
@@ -203,8 +186,8 @@ def test_to_ask_for_the_same_again_starves_nobody(lab):
 
 @pytest.mark.contract("P8")
 @stock_fails("the old question's mark stays, for the time of a request")
-def test_a_seek_while_it_is_about_to_ask_is_asked_for(lab, kind):
-    """P8: the IO thread has looked which way to ask; a seek comes before it notes that."""
+def test_a_seek_between_the_choice_of_a_question_and_its_mark_is_asked_for(lab, kind):
+    """P8: the IO thread chooses what to ask, a seek comes, and it marks the question."""
     (tp,) = lab.topic("t", 1, records=3)
     reader = Reader(lab, kind, tps=[tp])
     reader.until(lambda: len(reader.log) == 3)
@@ -228,8 +211,8 @@ def test_a_seek_while_it_is_about_to_ask_is_asked_for(lab, kind):
 
 
 @simulated(seeds=1, nightly=10)
-def test_a_failure_of_what_has_departed_delays_nobody(lab):
-    """Upstream raises ``KeyError`` for what is gone, and the others wait 30 s."""
+def test_a_failed_question_for_a_partition_that_left_does_not_delay_others(lab):
+    """Upstream raises ``KeyError``, and the others wait 30 s."""
     p0, p1 = lab.topic("t", 2, records=3)
     reader = Asked(lab, p0, p1)
     with reader.polling():
@@ -258,8 +241,8 @@ def test_a_leader_that_is_away_is_asked_when_it_is_back(lab):
 
 
 @pytest.mark.contract("P11")
-def test_where_to_begin_is_asked_in_measure(lab):
-    """P11: not at once where the answer is a refusal, and not again where it is awaited."""
+def test_a_refused_question_is_repeated_with_a_pause_and_a_pending_one_is_not(lab):
+    """P11: where reading begins."""
     (tp,) = lab.topic("t", 1, records=3)
     refused = lab.cluster.fail("ListOffsets", error=NOT_LEADER_OR_FOLLOWER)
     reader = Reader(lab, SafeConsumer, tps=[tp])

@@ -1,4 +1,4 @@
-"""A topic is deleted and made again: nothing of the new one is passed over."""
+"""A topic is deleted and recreated: no record of the new one is skipped (P21)."""
 
 from uuid import UUID, uuid4
 
@@ -7,22 +7,30 @@ from kafka import TopicPartition
 from kafka.errors import NoOffsetForPartitionError
 
 from safeconsumer import SafeConsumer
-from safeconsumer._kafka.pausing.subscription import id_text
+from safeconsumer._kafka.pausing.subscription import LedgerSubscription, id_text
+from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from safeconsumer.errors import NotOwnedError
 from safeconsumer.events import TopicRecreated
+from tests.harness.signals import TimeLimitError
+from tests.sim import reading
 from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
-from tests.sim.reading import Reader, at, both_protocols, both_ways
+from tests.sim.reading import COOPERATIVE, EAGER, Listener, Reader, at, both_protocols
 from tests.sim.test_interrupts import each_place, everywhere
 
 pytestmark = pytest.mark.contract("P21")
 
 OLD = 10  # records of the topic that is deleted
-AGE_MS = 300_000  # how old metadata may become, by default
+AUTOMATIC = {"enable_auto_commit": True, "auto_commit_interval_ms": 500}
+SHORT_AGE = {
+    "metadata_max_age_ms": 60_000
+}  # of metadata; by default they are 300 s old
+
+each_reset = pytest.mark.parametrize("reset", ["earliest", "latest"])
 
 
-def made_again(lab, records, partitions=1):
-    """Delete ``t`` and make it again, in one step; the values count from 100."""
+def recreate(lab, records, partitions=1):
+    """Delete ``t`` and create it again, in one step; the values count from 100."""
     lab.cluster.delete_topic("t")
     tps = lab.topic("t", partitions)
     for tp in tps:
@@ -30,31 +38,22 @@ def made_again(lab, records, partitions=1):
     return tps
 
 
-class Watching(Reader):
-    """Reads ``t`` and keeps its consumer's events."""
+class Watching(reading.Watching):
+    """Reads ``t``."""
 
-    def __init__(self, lab, *topics, **settings):
-        self.events = []
-        base = {"hooks": [self.events.append], "metadata_max_age_ms": AGE_MS}
-        super().__init__(lab, SafeConsumer, *topics, **{**base, **settings})
-
-    def told(self):
-        """Return what events said of topics made again: partition, position, begin."""
-        return [
-            (one.partition, one.position, one.begins)
-            for one in self.events
-            if isinstance(one, TopicRecreated)
-        ]
-
-    def values(self, since=0):
-        return [int(one.value) for one in self.log[since:]]
+    def recreations(self):
+        """Return the events of recreated topics: partition, position, where it begins."""
+        found = self.events_of(TopicRecreated)
+        return [(one.partition, one.position, one.begins) for one in found]
 
     def reads_new(self, records, since):
         """Read until everything of the new topic came, once and in order."""
-        new = [*range(100, 100 + records)]
         self.until(lambda: len(self.log) >= since + records)
         self.is_silent(seconds=2)
-        assert self.values(since) == new
+        assert self.values(since) == [*range(100, 100 + records)]
+
+    def new_values(self):
+        return [one for one in self.values() if one >= 100]
 
 
 def subscribed(lab, **settings):
@@ -78,9 +77,6 @@ def is_named(reader, tp):
 
 
 each_way = pytest.mark.parametrize("make", [subscribed, assigned])
-each_length = pytest.mark.parametrize(
-    "records", [25, 3, 0], ids=["longer", "shorter", "empty"]
-)
 
 
 def by_plain_pause(reader, tp):
@@ -93,34 +89,26 @@ def by_topic(reader, _tp):
     return lambda: reader.consumer.resume("t")
 
 
-def by_pattern(reader, _tp):
-    reader.consumer.pause("re:t.*")
-    return lambda: reader.consumer.resume("re:t.*")
-
-
-def whole(reader, _tp):
-    reader.consumer.pause_all()
-    return reader.consumer.resume_all
-
-
 def by_another_owner(reader, tp):
     reader.consumer.pause(tp, owner="ops")
     return lambda: reader.consumer.resume(tp, owner="ops")
 
 
-each_hold = pytest.mark.parametrize(
-    "hold", [by_plain_pause, by_topic, by_pattern, whole, by_another_owner]
+@pytest.mark.parametrize(
+    ("make", "hold", "records"),
+    [
+        (subscribed, by_plain_pause, 25),
+        (subscribed, by_topic, 25),
+        (assigned, by_plain_pause, 3),
+        (assigned, by_topic, 0),
+        (assigned, by_another_owner, 25),
+    ],
 )
-
-
-@each_hold
-@each_way
-@each_length
 @simulated(seeds=1, nightly=10)
-def test_what_was_made_again_under_a_hold_is_read_from_its_first_record(
+def test_a_topic_that_was_recreated_under_a_hold_is_read_from_its_first_record(
     lab, make, hold, records
 ):
-    """With metadata at their default age nobody has noticed it by the resume."""
+    """It is longer than the old one, shorter, or empty. Nothing shows it until the resume."""
     (tp,) = lab.topic("t", records=OLD)
     reader = make(lab, auto_offset_reset="latest")
     reader.owns([tp])
@@ -128,66 +116,71 @@ def test_what_was_made_again_under_a_hold_is_read_from_its_first_record(
     reader.take(OLD)
     resume = hold(reader, tp)
     reader.is_silent()
-    made_again(lab, records)
+    recreate(lab, records)
     reader.is_silent(seconds=60)
     since = len(reader.log)
     resume()
     reader.reads_new(records, since)
-    assert reader.told() == [(tp, OLD, "earliest")]
+    assert reader.recreations() == [(tp, OLD, "earliest")]
 
 
-@each_way
-@each_length
-@both_ways
+@pytest.mark.parametrize(
+    ("make", "records", "how"),
+    [
+        (subscribed, 25, "poll"),
+        (subscribed, 3, "iterate"),
+        (assigned, 0, "poll"),
+        (assigned, 25, "iterate"),
+    ],
+)
 @simulated(seeds=1, nightly=10)
-def test_what_was_made_again_and_noticed_while_flowing_is_read(lab, make, records, how):
+def test_a_topic_that_was_recreated_while_it_flows_is_read(lab, make, records, how):
     (tp,) = lab.topic("t", records=OLD)
     reader = make(lab, how=how)
     reader.take(OLD)
-    reader.is_silent(
-        seconds=2
-    )  # a fetch is at the broker, which answers that it is gone
-    made_again(lab, records)
+    # A fetch is at the broker, which answers that the topic is gone.
+    reader.is_silent(seconds=2)
+    recreate(lab, records)
     reader.reads_new(records, OLD)
-    assert reader.told() == [(tp, OLD, "earliest")]
+    assert reader.recreations() == [(tp, OLD, "earliest")]
 
 
 # ------------------------------------------------------------ how reading begins
 
 
-def held_and_made_again(lab, make=subscribed, records=25, **settings):
-    """Read the old topic, pause, and make it again; return the reader and its partition."""
+def held_and_recreated(lab, make=subscribed, records=25, **settings):
+    """Read the old topic, pause, and recreate it; return the reader and its partition."""
     (tp,) = lab.topic("t", records=OLD)
     reader = make(lab, **settings)
     reader.take(OLD)
     reader.consumer.pause(tp)
     reader.is_silent()
-    made_again(lab, records)
+    recreate(lab, records)
     reader.is_silent(seconds=30)
     return reader, tp
 
 
-def test_it_is_told_in_order_and_by_id(lab):
+def test_an_event_with_both_ids_comes_before_that_of_the_purge(lab):
     (tp,) = lab.topic("t", records=OLD)
     old = lab.cluster.topics.get("t").id
     reader = subscribed(lab, max_poll_records=5)
     reader.take(5)
     reader.consumer.pause(tp)
     reader.is_silent()
-    made_again(lab, 3)
+    recreate(lab, 3)
     new = lab.cluster.topics.get("t").id
     reader.consumer._cluster.request_update()
     reader.is_silent()
     names = [one.name for one in reader.events]
     assert names.index("topic_recreated") < names.index("fetches_purged")
-    (told,) = (one for one in reader.events if isinstance(one, TopicRecreated))
-    assert (told.old_id, told.new_id) == (id_text(old), id_text(new))
-    assert (told.partition, told.position) == (tp, 5)
+    (event,) = reader.events_of(TopicRecreated)
+    assert (event.old_id, event.new_id) == (id_text(old), id_text(new))
+    assert (event.partition, event.position) == (tp, 5)
 
 
 @pytest.mark.contract("P21", "P10")
 def test_parked_records_of_the_old_topic_come_at_once(lab):
-    """They were fetched before it was deleted; what follows them is of the new one."""
+    """They were fetched before it was deleted; the records of the new one follow."""
     (tp,) = lab.topic("t", records=OLD)
     reader = subscribed(lab)
     reader.poll()
@@ -195,7 +188,7 @@ def test_parked_records_of_the_old_topic_come_at_once(lab):
         reader.poll(limit=4 - len(reader.log))
     reader.consumer.pause(tp)
     reader.is_silent()
-    made_again(lab, 25)
+    recreate(lab, 25)
     reader.is_silent(seconds=20)
     reader.consumer.resume(tp)
     asked = lab.kinds().count("Metadata")
@@ -206,7 +199,7 @@ def test_parked_records_of_the_old_topic_come_at_once(lab):
 
 
 @pytest.mark.parametrize("reset", ["latest", "none"])
-def test_what_was_not_held_begins_by_the_policy(lab, reset):
+def test_a_partition_that_was_not_held_begins_by_the_policy(lab, reset):
     (tp,) = lab.topic("t", records=OLD)
     first = subscribed(lab)
     first.take(OLD)
@@ -215,7 +208,7 @@ def test_what_was_not_held_begins_by_the_policy(lab, reset):
     reader = subscribed(lab, auto_offset_reset=reset)
     reader.owns([tp])
     reader.is_silent()
-    made_again(lab, 25)
+    recreate(lab, 25)
     if reset == "none":
         with pytest.raises(NoOffsetForPartitionError):
             reader.is_silent()
@@ -225,10 +218,10 @@ def test_what_was_not_held_begins_by_the_policy(lab, reset):
         reader.is_silent()
         lab.append(tp, 5, first=0)
         reader.reads(tp, range(25, 30))
-    assert reader.told() == [(tp, OLD, reset)]
+    assert reader.recreations() == [(tp, OLD, reset)]
 
 
-def test_what_was_held_is_read_from_its_first_record_without_a_policy(lab):
+def test_a_held_partition_begins_at_its_first_record_without_a_policy(lab):
     (tp,) = lab.topic("t", records=OLD)
     reader = subscribed(lab, auto_offset_reset="none")
     reader.until(lambda: reader.consumer.assignment() == {tp}, each=0.001, limit=1)
@@ -236,35 +229,19 @@ def test_what_was_held_is_read_from_its_first_record_without_a_policy(lab):
     reader.take(OLD)
     reader.consumer.pause(tp)
     reader.is_silent()
-    made_again(lab, 25)
+    recreate(lab, 25)
     reader.consumer.resume(tp)
     reader.reads_new(25, OLD)
 
 
-@simulated(seeds=1, nightly=10)
-def test_it_is_made_again_several_times(lab):
-    (tp,) = lab.topic("t", records=OLD)
-    reader = subscribed(lab)
-    reader.take(OLD)
-    for number in range(4):
-        reader.consumer.pause(tp)
-        reader.is_silent()
-        made_again(lab, 50)
-        made_again(lab, 7 + number)
-        since = len(reader.log)
-        reader.consumer.resume(tp)
-        reader.reads_new(7 + number, since)
-    assert [begins for _, _, begins in reader.told()] == ["earliest"] * 4
-
-
-def test_an_answer_of_a_broker_that_is_behind_begins_nothing_anew(lab):
-    """It names the topic that was deleted; ids are never used twice."""
+def test_an_answer_with_the_deleted_id_restarts_nothing(lab):
+    """A broker may be behind the others; ids are never used twice."""
     (_tp,) = lab.topic("t", records=OLD)
     old = lab.cluster.topics.get("t").id
     reader = subscribed(lab)
     reader.take(OLD)
     reader.is_silent(seconds=2)
-    made_again(lab, 25)
+    recreate(lab, 25)
     reader.reads_new(25, OLD)
     topic = lab.cluster.topics.get("t")
     new, topic.id = topic.id, old
@@ -273,10 +250,10 @@ def test_an_answer_of_a_broker_that_is_behind_begins_nothing_anew(lab):
     topic.id = new
     reader.consumer._cluster.request_update()
     reader.is_silent(seconds=2)
-    assert len(reader.told()) == 1
+    assert len(reader.recreations()) == 1
 
 
-def test_brokers_without_ids_are_compared_with_nothing(lab):
+def test_without_ids_nothing_is_compared_or_asked(lab):
     (tp,) = lab.topic("t", records=OLD)
     reader = without_ids(lab, metadata_max_age_ms=1000)
     reader.take(OLD)
@@ -290,43 +267,50 @@ def test_brokers_without_ids_are_compared_with_nothing(lab):
     reader.reads(tp, range(OLD, OLD + 5))
     lab.cluster.topics.get("t").id = uuid4()
     reader.is_silent()
-    assert reader.told() == []
+    assert reader.recreations() == []
 
 
 # ------------------------------------------------------------ commits
 
 
-@each_way
-@pytest.mark.parametrize("commit", ["automatic", "called", "closing"])
-@both_protocols
-def test_no_commit_carries_the_old_position_over(lab, make, commit, assignor):
-    """Kafka forgets what was committed of the old topic; the next member reads all."""
-    is_auto = commit == "automatic"
+@pytest.mark.parametrize(
+    ("commit", "make", "assignor"),
+    [
+        ("automatic", subscribed, COOPERATIVE),
+        ("automatic", assigned, EAGER),
+        ("called", subscribed, EAGER),
+        ("called", assigned, EAGER),
+        ("closing", subscribed, EAGER),
+        ("closing", subscribed, COOPERATIVE),
+    ],
+)
+def test_no_commit_carries_the_old_position_over(lab, commit, make, assignor):
+    """Kafka forgets the commits of the old topic; the next member reads everything."""
     settings = {"enable_auto_commit": commit != "called", "assignor": assignor}
-    reader, tp = held_and_made_again(lab, make, **settings)
+    reader, tp = held_and_recreated(lab, make, **settings)
     if commit == "called":
         reader.consumer.commit()
-    reader.is_silent(seconds=20 if is_auto else 1)
+    reader.is_silent(seconds=20 if commit == "automatic" else 1)
     assert lab.committed(tp) in {None, 0}
     reader.consumer.close()
     second = subscribed(lab, assignor=assignor)
     second.reads_new(25, 0)
 
 
-def test_a_commit_of_others_goes_through_beside_it(lab):
+def test_offsets_of_other_topics_are_committed_beside_it(lab):
     lab.topic("u", 1, records=OLD)
     (tp,) = lab.topic("t", records=OLD)
     reader = Watching(lab, "t", "u")
     reader.take(2 * OLD)
     reader.consumer.pause(tp)
     reader.is_silent()
-    made_again(lab, 25)
+    recreate(lab, 25)
     reader.consumer.commit()
     assert (lab.committed(tp), lab.committed(TopicPartition("u", 0))) == (None, OLD)
 
 
-def test_a_position_that_has_not_moved_is_left_out_and_asks_nothing(lab):
-    reader, _tp = held_and_made_again(lab, enable_auto_commit=True)
+def test_a_committed_position_under_a_hold_is_left_out_and_asks_nothing(lab):
+    reader, _tp = held_and_recreated(lab, enable_auto_commit=True)
     lab.cluster.offsets.forget_topic("t")
     asked, commits = (lab.kinds().count(one) for one in ("Metadata", "OffsetCommit"))
     reader.is_silent(seconds=30)
@@ -337,9 +321,9 @@ def test_a_position_that_has_not_moved_is_left_out_and_asks_nothing(lab):
 @pytest.mark.parametrize("make", [without_ids, assigned])
 def test_an_offset_that_may_expire_is_committed_again(lab, make):
     """
-    Without ids, before Kafka 2.1: a day after the last commit.
+    Before Kafka 2.1, which has no ids, it expires a day after the last commit.
 
-    By hand: a week after it, for the group has no members.
+    In a group without members, as under ``assign``, it does so a week after it.
     """
     (tp,) = lab.topic("t", records=OLD)
     reader = make(lab, enable_auto_commit=True, auto_commit_interval_ms=500)
@@ -352,9 +336,9 @@ def test_an_offset_that_may_expire_is_committed_again(lab, make):
 
 
 @each_way
-def test_offsets_of_the_programs_own_records_are_refused(lab, make):
-    """It has records of the old topic in hand as it hears that there is a new one."""
-    reader, tp = held_and_made_again(lab, make)
+def test_a_commit_by_the_offsets_of_old_records_is_refused(lab, make):
+    """The program has records of the old topic in hand."""
+    reader, tp = held_and_recreated(lab, make)
     for _ in range(2):
         with pytest.raises(NotOwnedError, match="recreated"):
             reader.consumer.commit({tp: at(OLD)})
@@ -365,7 +349,7 @@ def test_offsets_of_the_programs_own_records_are_refused(lab, make):
     assert lab.committed(tp) == 20
 
 
-def test_an_answer_that_does_not_come_holds_a_commit_up_for_half_a_second(lab):
+def test_a_missing_answer_delays_a_commit_by_half_a_second(lab):
     (tp,) = lab.topic("t", records=OLD)
     reader = subscribed(lab)
     reader.take(OLD)
@@ -382,28 +366,8 @@ def test_an_answer_that_does_not_come_holds_a_commit_up_for_half_a_second(lab):
 # ------------------------------------------------------------ when ids are asked for
 
 
-def metadata_requests(lab, reader, rounds, wait):
-    """Return how many requests so many polls make, each with a pause before it."""
-    (tp,) = reader.consumer.assignment()
-    asked = lab.kinds().count("Metadata")
-    for _ in range(rounds):
-        reader.consumer.pause(tp)
-        reader.consumer.resume(tp)
-        reader.poll(wait)
-    return lab.kinds().count("Metadata") - asked
-
-
-@pytest.mark.parametrize("wait", [0.01, 0.2, 0.7])
-@pytest.mark.parametrize("is_idle", [True, False], ids=["idle", "busy"])
-def test_pauses_between_polls_ask_for_nothing(lab, wait, *, is_idle):
-    (tp,) = lab.topic("t", records=0 if is_idle else 2000)
-    reader = subscribed(lab, metadata_max_age_ms=10**9, max_poll_records=5)
-    reader.until(lambda: is_named(reader, tp))
-    assert metadata_requests(lab, reader, 100, wait) == 0
-
-
-def test_a_fetch_that_is_out_proves_that_the_topic_is_there(lab):
-    """It began before the pause and is answered after it, with nothing."""
+def test_a_fetch_in_flight_proves_that_the_topic_exists(lab):
+    """It began before the pause; its answer comes after it and has no records."""
     (tp,) = lab.topic("t", records=OLD)
     reader = subscribed(lab, fetch_max_wait_ms=20_000, metadata_max_age_ms=10**9)
     reader.take(OLD)
@@ -417,23 +381,9 @@ def test_a_fetch_that_is_out_proves_that_the_topic_is_there(lab):
     assert lab.kinds().count("Metadata") == asked
 
 
-def test_one_request_a_second_however_often_it_rests(lab):
-    (tp,) = lab.topic("t")
-    reader = subscribed(lab, fetch_max_wait_ms=50, metadata_max_age_ms=10**9)
-    reader.owns([tp])
-    asked, begin = lab.kinds().count("Metadata"), lab.now
-    while lab.now < begin + 60:
-        reader.consumer.pause(tp)
-        reader.poll(0.2)
-        reader.consumer.resume(tp)
-        reader.poll(0.1)
-    count = lab.kinds().count("Metadata") - asked
-    assert 30 <= count <= 61
-
-
 @pytest.mark.contract("P21", "P10")
-def test_an_idle_partition_beside_it_holds_nothing_up(lab):
-    """Its broker would keep the fetch of that for a minute, were it the only one."""
+def test_an_idle_partition_does_not_delay_one_that_waits_for_ids(lab):
+    """Alone, the fetch of the idle one would stay at the broker for a minute."""
     one, other = lab.topic("t", 2)
     waits = {"fetch_max_wait_ms": 60_000, "request_timeout_ms": 90_000}
     reader = subscribed(lab, **waits)
@@ -450,37 +400,19 @@ def test_an_idle_partition_beside_it_holds_nothing_up(lab):
     assert lab.now - begin < 1.0
 
 
-def test_a_partition_that_rests_whenever_its_broker_is_free_is_fetched(lab):
-    """Each of its polls ends before an answer comes."""
-    one, other = lab.topic("t", 2)
-    reader = subscribed(lab)
-    reader.owns([one, other])
-    lab.append(one, 5)
-    reader.consumer.pause(one)
-    reader.is_silent(seconds=2)
-    for _ in range(10):
-        reader.consumer.resume(one)
-        reader.poll(0)
-        reader.consumer.pause(one)
-        reader.poll(2)
-    reader.consumer.resume(one)
-    reader.poll(0)
-    assert len(reader.log) == 5
-
-
-# ------------------------------------------------------------ what comes in between
+# ------------------------------------------------------------ signals, rebalances
 
 
 @pytest.mark.contract("P21", "P18")
 @everywhere
-def test_a_handler_raises_at_every_place_of_the_poll_that_notices_it(lab):
+def test_a_handler_may_raise_at_every_place_of_the_poll_that_notices_it(lab):
     (tp,) = lab.topic("t")
     reader = subscribed(lab)
     reader.owns([tp])
     for it in each_place(lab, 100):
         reader.consumer.pause(tp)
         reader.is_silent(seconds=2)
-        made_again(lab, 5)
+        recreate(lab, 5)
         since = len(reader.log)
         reader.consumer.resume(tp)
         it.interrupt(lambda: reader.poll(1))
@@ -490,8 +422,7 @@ def test_a_handler_raises_at_every_place_of_the_poll_that_notices_it(lab):
 
 @pytest.mark.contract("P21", "P18")
 @everywhere
-def test_a_handler_raises_at_every_place_of_assign_and_the_id_is_known(lab):
-    """What is assigned then notices that its topic is made again."""
+def test_a_handler_may_raise_at_every_place_of_assign_and_the_id_is_known(lab):
     (tp,) = lab.topic("t", records=1)
     reader = assigned(lab)
     reader.take(1)
@@ -504,8 +435,8 @@ def test_a_handler_raises_at_every_place_of_assign_and_the_id_is_known(lab):
         assert state.topic_id == lab.cluster.topics.get("t").id, it.place
 
 
-def test_an_answer_to_a_question_from_before_it_was_gained_names_nothing(lab):
-    """The topic that it knows may be older than the commit from which reading begins."""
+def test_an_answer_asked_for_before_the_gain_confirms_no_id(lab):
+    """Its topic may be older than the commit from which reading begins."""
     (tp,) = lab.topic("t", records=1)
     reader = assigned(lab)
     subscription = reader.consumer._subscription
@@ -514,18 +445,18 @@ def test_an_answer_to_a_question_from_before_it_was_gained_names_nothing(lab):
     assert subscription.compare_ids({"t": topic_id}, state.named_at - 1)
     assert state.is_presumed
     reader.until(lambda: is_named(reader, tp))
-    assert (subscription.assignment[tp], reader.told()) == (state, [])
+    assert (subscription.assignment[tp], reader.recreations()) == (state, [])
 
 
 @both_protocols
-def test_a_rebalance_meets_it(lab, assignor):
-    """Another member joins while it is held, and each reads its part from the start."""
+def test_after_a_rebalance_each_member_reads_its_part_from_the_start(lab, assignor):
+    """Another member joins while all is held."""
     tps = lab.topic("t", 2, records=OLD)
     reader = subscribed(lab, assignor=assignor, heartbeat_interval_ms=200)
     reader.take(2 * OLD)
     reader.consumer.pause("t", owner="ops")
     reader.is_silent()
-    made_again(lab, 25, partitions=2)
+    recreate(lab, 25, partitions=2)
     other = lab.member(SafeConsumer, "t", name="b", assignor=assignor)
     reader.until(lambda: len(other.consumer.assignment()) == 1)
     (given,) = other.consumer.assignment()
@@ -537,3 +468,194 @@ def test_a_rebalance_meets_it(lab, assignor):
     reader.until(lambda: len(other.values(given)) >= 25)
     assert reader.values(since) == other.values(given) == [*range(100, 125)]
     other.stop()
+
+
+@pytest.mark.parametrize(
+    "reset", ["latest", pytest.param("earliest", marks=pytest.mark.nightly)]
+)
+@both_protocols
+def test_the_next_owner_goes_on_at_the_commit_of_the_new_topic(lab, assignor, reset):
+    """Its metadata are older than the topic; the member before it has read and committed."""
+    (tp,) = lab.topic("t", records=OLD)
+    settings = {"assignor": assignor, "auto_offset_reset": reset, **SHORT_AGE}
+    idle = Watching(lab, "t", client_id="z", **settings)
+    other = lab.member(SafeConsumer, "t", assignor=assignor, **AUTOMATIC)
+    idle.until(lambda: other.consumer.assignment() == {tp} and other.values(tp))
+    recreate(lab, 50)
+    lab.append(tp, 5, first=150)
+    other.consumer._cluster.request_update()
+    idle.until(lambda: lab.committed(tp) == 55)
+    other.stop()
+    lab.append(tp, 20, first=155)
+    new = {*range(155, 175)}
+    idle.until(lambda: {*idle.values()} == new, seconds=60)
+    idle.is_silent(seconds=2 * 60)
+    assert len(idle.log) <= 2 * len(new)  # once its metadata are new they come again
+
+
+def test_a_commit_of_old_offsets_in_a_listener_is_refused(lab):
+    """The partition is revoked, so no answer is compared with its id."""
+    tps = lab.topic("t", 2, records=OLD)
+    reader = Watching(lab, assignor=COOPERATIVE, heartbeat_interval_ms=200)
+    sent = []
+
+    def revoked(gone):
+        if gone:
+            sent.append(reader.consumer.commit_async({tp: at(OLD) for tp in gone}))
+
+    reader.consumer.subscribe(["t"], listener=Listener(revoked=revoked))
+    reader.take(2 * OLD)
+    reader.consumer.pause("t", owner="ops")
+    reader.is_silent(seconds=2)
+    recreate(lab, 25, 2)
+    other = lab.member(SafeConsumer, "t", name="b", assignor=COOPERATIVE)
+    reader.until(lambda: len(other.consumer.assignment()) == 1)
+    (given,) = other.consumer.assignment()
+    assert given in tps
+    reader.until(lambda: len(other.values(given)) == 25)
+    assert other.values(given) == [*range(100, 125)]
+    assert [type(one.exception) for one in sent] == [NotOwnedError]
+
+
+@each_reset
+def test_a_partition_that_was_fetched_in_doubt_counts_as_held(lab, reset):
+    """Ids were asked for less than a second ago, so it did not wait."""
+    t, u = (lab.topic(name, records=OLD)[0] for name in "tu")
+    settings = {"auto_offset_reset": reset, "group_id": GROUP, **SHORT_AGE}
+    reader = Watching(lab, tps=[t, u], **settings)
+    reader.consumer.seek_to_beginning(t, u)
+    reader.take(2 * OLD)
+    for tp in (t, u):
+        reader.consumer.pause(tp, owner="ops")
+    reader.is_silent(seconds=20)
+    reader.consumer.resume(u, owner="ops")
+    reader.poll(0.2)
+    recreate(lab, 25)
+    reader.poll(0.3)
+    reader.consumer.resume(t, owner="ops")
+    reader.until(lambda: {*reader.values(2 * OLD)} == {*range(100, 125)}, seconds=120)
+    assert {begins for *_, begins in reader.recreations()} == {"earliest"}
+
+
+@pytest.mark.parametrize("wait", [0.02, 1.0])
+@both_protocols
+def test_short_polls_commit_before_a_join_while_something_is_held(lab, assignor, wait):
+    """The commit asks for ids, which takes longer than such a poll."""
+    (t,), us = lab.topic("t", 1, records=OLD), lab.topic("u", 2, records=OLD)
+    settings = {"enable_auto_commit": True, "auto_commit_interval_ms": 10**8}
+    settings |= {"assignor": assignor, "heartbeat_interval_ms": 200}
+    reader = Reader(lab, SafeConsumer, "t", "u", **settings)
+    reader.until(lambda: len(reader.log) == 3 * OLD)
+    reader.consumer.pause(t, owner="ops")
+    reader.is_silent(seconds=3)
+    other = lab.member(SafeConsumer, "t", "u", name="b", assignor=assignor)
+    reader.until(other.consumer.assignment, each=wait)
+    for _ in range(50):
+        reader.poll(wait)
+    assert other.consumer.assignment() <= {t, *us}
+    assert other.records == []
+
+
+def test_behind_a_slow_handler_nothing_of_the_new_topic_is_skipped(lab):
+    """It has records in hand and no fetch in flight; no pause is needed."""
+    (tp,) = lab.topic("t", records=OLD)
+    reader = subscribed(lab, **AUTOMATIC, **SHORT_AGE)
+    reader.until(lambda: reader.log, limit=5)
+    lab.sleep(20)
+    recreate(lab, 25)
+    lab.sleep(20)
+    reader.until(lambda: reader.values()[-1:] == [124], seconds=60)
+    reader.is_silent(seconds=2 * 60)
+    assert reader.new_values() == [*range(100, 125)]
+    assert lab.committed(tp) == 25
+
+
+def test_a_recreated_topic_is_unread_until_a_record_was_read(lab):
+    """An automatic commit of the first position does not count."""
+    (tp,) = lab.topic("t", records=OLD)
+    reader = subscribed(lab, **AUTOMATIC)
+    reader.take(OLD)
+    reader.consumer.pause(tp)
+    reader.is_silent(seconds=2)
+    recreate(lab, 25)
+    reader.consumer._cluster.request_update()
+    reader.is_silent(seconds=30)
+    subscription = reader.consumer._subscription
+    assert (lab.committed(tp), subscription.recreated()) == (0, ["t"])
+    reader.consumer.resume(tp)
+    reader.reads_new(25, OLD)
+    assert subscription.recreated() == []
+    reader.consumer.seek(tp, 0)
+    reader.consumer.commit({tp: at(20)})  # it was read
+    assert lab.committed(tp) == 20
+
+
+@pytest.mark.contract("P18")
+def test_an_answer_about_metadata_finds_an_assignment_that_was_interrupted(
+    lab, monkeypatch
+):
+    """An exception would end the loop that refreshes metadata."""
+    a, b = lab.topic("t", 2, records=3)
+    reader = Reader(lab, SafeConsumer, tps=[a])
+    reader.take(3)
+
+    def adopt(*_):
+        raise TimeLimitError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LedgerSubscription, "_adopt", adopt)
+        with pytest.raises(TimeLimitError):
+            reader.consumer.assign([a, b])
+    states = reader.consumer._subscription.assignment
+    assert not isinstance(states[b], OwnedPartitionState)
+    reader.consumer._cluster.request_update()
+    lab.sleep(1)
+    (u,) = lab.topic("u", records=3)
+    reader.consumer.assign([a, b, u])
+    reader.until(lambda: len(reader.log) == 9)
+
+
+SEEKS = {
+    "to an offset": (lambda consumer, tp: consumer.seek(tp, 30), 30),
+    "to the beginning": (lambda consumer, tp: consumer.seek_to_beginning(tp), 0),
+    "all to the beginning": (lambda consumer, _: consumer.seek_to_beginning(), 0),
+}
+
+
+def assigned_again(lab, tp, **settings):
+    """Assign ``t`` to a reader whose metadata are older than it and its commit, of 40."""
+    reader = assigned(lab, **settings, **SHORT_AGE)
+    reader.poll(1)
+    lab.topic("u")
+    reader.consumer.assign([TopicPartition("u", 0)])
+    recreate(lab, 50)
+    reader.consumer.commit({tp: at(40)})
+    reader.consumer.assign([tp])
+    return reader
+
+
+@each_reset
+def test_reading_begins_at_the_commit_of_the_new_topic(lab, reset):
+    """It does so again once an answer has named the topic."""
+    (tp,) = lab.topic("t", records=OLD)
+    reader = assigned_again(lab, tp, auto_offset_reset=reset)
+    since = len(reader.log)
+    for _ in range(30):
+        reader.poll(1)
+    assert {*reader.values(since)} == {*range(140, 150)}
+    assert {begins for *_, begins in reader.recreations()} <= {"committed"}
+
+
+@pytest.mark.parametrize(
+    "reset", ["earliest", pytest.param("latest", marks=pytest.mark.nightly)]
+)
+@pytest.mark.parametrize("how", SEEKS)
+def test_a_position_that_the_program_sets_stays(lab, reset, how):
+    """It assigns and seeks; its metadata are older than the topic and its commit."""
+    (tp,) = lab.topic("t", records=OLD)
+    seek, begin = SEEKS[how]
+    reader = assigned_again(lab, tp, auto_offset_reset=reset)
+    seek(reader.consumer, tp)
+    reader.until(lambda: reader.values()[-1:] == [149])
+    reader.is_silent(seconds=2 * 60)
+    assert reader.new_values() == [*range(100 + begin, 150)]

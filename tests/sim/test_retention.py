@@ -5,15 +5,13 @@ from kafka import KafkaConsumer
 from kafka.errors import OffsetOutOfRangeError, TopicAuthorizationFailedError
 from kafka.structs import OffsetAndMetadata
 
-from safeconsumer import SafeConsumer
 from safeconsumer.events.consumer import (
     PositionOutOfRange,
     UnreadRecordsDeleted,
 )
 from safeconsumer.testing import _fetching
-from tests.sim.group.operating import CONTROL, Operator
 from tests.sim.lab import GROUP
-from tests.sim.reading import COOPERATIVE, Reader, both_ways
+from tests.sim.reading import Watching, at, both_ways
 from tests.sim.test_membership import ILLEGAL_GENERATION
 
 pytestmark = pytest.mark.contract("P16")
@@ -23,37 +21,34 @@ POSITION, START, END = 10, 60, 100
 LEFT = list(range(START, END))
 GONE = (POSITION, START, START - POSITION)
 
-MEMBER = {"is_member": True}
 
-
-class Late(Reader):
+class Late(Watching):
     """
     Reads ``t-0``, which has a hundred batches, from its tenth record on.
 
     Attributes:
         tp: the partition.
-        told: the events of its consumer.
     """
 
     def __init__(self, lab, *, is_member=False, **settings):
         (self.tp,) = lab.topic("t")
-        self.told = []
         self.fill(lab, END)
-        if is_member:
-            asking = KafkaConsumer(**lab.settings(group_id=GROUP))
-            asking.assign([self.tp])
-            asking.commit({self.tp: OffsetAndMetadata(POSITION, "", -1)})
-            asking.close(autocommit=False)
-        small = {"max_partition_fetch_bytes": 200, "hooks": [self.told.append]}
-        chosen = {"auto_offset_reset": "latest", **small, **settings}
-        if is_member:
-            super().__init__(lab, SafeConsumer, "t", **chosen)
-            if not settings.get("control"):
-                self.consumer.pause(self.tp)  # it reads nothing before the test begins
-                self.owns([self.tp])
-        else:
-            super().__init__(lab, SafeConsumer, tps=[self.tp], **chosen)
+        chosen = {
+            "auto_offset_reset": "latest",
+            "max_partition_fetch_bytes": 200,
+            **settings,
+        }
+        if not is_member:
+            super().__init__(lab, tps=[self.tp], **chosen)
             self.consumer.seek(self.tp, POSITION)
+            return
+        asking = KafkaConsumer(**lab.settings(group_id=GROUP))
+        asking.assign([self.tp])
+        asking.commit({self.tp: at(POSITION)})
+        asking.close(autocommit=False)
+        super().__init__(lab, "t", **chosen)
+        self.consumer.pause(self.tp)  # it reads nothing before the test begins
+        self.owns([self.tp])
 
     def fill(self, lab, count, first=0):
         """Append so many records, a batch each."""
@@ -61,33 +56,28 @@ class Late(Reader):
             lab.append(self.tp, first=number)
 
     def loses(self, before=START):
-        """Let retention delete what is below an offset."""
+        """Let retention delete the records below an offset."""
         self.lab.cluster.delete_before("t", 0, before)
 
     def goes_on_at(self, offset, end=END):
-        """Read to the end, and assert that what came begins there; once, in order."""
+        """Read to the end, and assert that the records from there on came once, in order."""
         self.until(lambda: len(self.log) >= end - offset)
         self.is_silent(seconds=1)
         assert self.offsets(self.tp) == list(range(offset, end))
 
-    def is_told(self, *, gone=(), resets=()):
-        """Assert what the events say: each position, the new one, and how many are gone."""
-        assert (self.of_gone(), self.of_resets()) == ([*gone], [*resets])
+    def reports(self, *, gone=(), resets=()):
+        """Assert the reported deletions (position, start, count) and resets."""
+        assert (self.reported_gone(), self.reported_resets()) == ([*gone], [*resets])
 
-    def of_gone(self):
-        """Return what was told of deleted records: old and new position, and how many."""
-        found = self._told_of(UnreadRecordsDeleted)
+    def reported_gone(self):
+        found = self.events_of(UnreadRecordsDeleted)
+        assert {one.partition for one in found} <= {self.tp}
         return [(one.position, one.start, one.gone) for one in found]
 
-    def of_resets(self):
-        """Return what was told of other resets: old and new position."""
-        found = self._told_of(PositionOutOfRange)
+    def reported_resets(self):
+        found = self.events_of(PositionOutOfRange)
         assert all(one.skipped == max(0, one.offset - one.position) for one in found)
         return [(one.position, one.offset) for one in found]
-
-    def _told_of(self, kind):
-        found = [one for one in self.told if isinstance(one, kind)]
-        return [one for one in found if one.partition == self.tp]
 
     def held_past_retention(self):
         """Pause, let retention pass, and resume."""
@@ -119,29 +109,18 @@ class Late(Reader):
 @pytest.mark.parametrize(
     ("reset", "how", "level"),
     [
-        pytest.param(*one, id="-".join(one))
-        for one in (
-            ("earliest", "poll", "read_committed"),
-            ("latest", "iterate", "read_committed"),
-            ("earliest", "iterate", "read_uncommitted"),
-            ("latest", "poll", "read_uncommitted"),
-        )
+        ("earliest", "poll", "read_committed"),
+        ("latest", "iterate", "read_uncommitted"),
     ],
 )
 def test_a_held_partition_goes_on_at_the_first_record_that_is_left(
     lab, reset, how, level
 ):
-    """P16: whatever the policy says; one event has both positions and what is gone."""
+    """P16: under each policy; one event has both positions and the number of offsets."""
     reader = Late(lab, auto_offset_reset=reset, how=how, isolation_level=level)
     reader.held_past_retention()
     reader.goes_on_at(START)
-    reader.is_told(gone=[GONE])
-
-
-def _without_a_poll(reader):
-    reader.consumer.pause(reader.tp)
-    reader.loses()
-    reader.consumer.resume(reader.tp)
+    reader.reports(gone=[GONE])
 
 
 def _of_a_seek(reader):
@@ -149,27 +128,6 @@ def _of_a_seek(reader):
     reader.loses()
     reader.consumer.seek(reader.tp, POSITION)
     reader.consumer.resume(reader.tp)
-
-
-def _before_a_seek(reader):
-    reader.consumer.pause(reader.tp)
-    reader.loses()
-    reader.consumer.resume(reader.tp)
-    reader.consumer.seek(reader.tp, POSITION)
-
-
-def _away_while_another_is_read(reader):
-    (other,) = reader.lab.topic("u", 1)
-    reader.consumer.pause(reader.tp)
-    reader.consumer.assign([other])
-    reader.is_silent(seconds=2)
-    reader.loses()
-    reader.consumer.assign([reader.tp, other])
-    reader.consumer.seek(reader.tp, POSITION)
-
-
-def _while_its_gate_is_closed(reader):
-    reader.loses()  # while it reads the control topics
 
 
 def _through_a_lost_membership(reader):
@@ -202,14 +160,9 @@ def _raised_at_first(reader):
 
 
 HOLDS = [
-    (_without_a_poll, {}),
     (_of_a_seek, {}),
-    (_before_a_seek, {}),
-    (_away_while_another_is_read, {}),
-    (_while_its_gate_is_closed, {**MEMBER, "control": CONTROL}),
-    (_through_a_lost_membership, MEMBER),
-    (_through_a_lost_membership, {**MEMBER, "assignor": COOPERATIVE}),
-    (_resumed_while_it_is_away, MEMBER),
+    (_through_a_lost_membership, {"is_member": True}),
+    (_resumed_while_it_is_away, {"is_member": True}),
     (_refused_at_first, {}),
     (_raised_at_first, {}),
 ]
@@ -218,18 +171,17 @@ HOLDS = [
 @pytest.mark.contract("P16", "P6")
 @pytest.mark.parametrize(("act", "settings"), HOLDS)
 def test_any_hold_since_the_last_valid_position_counts(lab, act, settings):
-    """P16: however it was placed and ended; also if nobody looked meanwhile."""
-    Operator(lab)
+    """P16: also one between two polls; unit/holds/test_valid_positions.py has the rules."""
     reader = Late(lab, **settings)
     act(reader)
     reader.goes_on_at(START)
-    reader.is_told(gone=[GONE])
+    reader.reports(gone=[GONE])
 
 
 @pytest.mark.contract("P16", "P8")
 @both_ways
-def test_what_is_parked_comes_though_it_was_deleted(lab, how):
-    """P16, P8: parked records are delivered; what follows them and is gone is told."""
+def test_parked_records_come_though_they_were_deleted(lab, how):
+    """P16, P8: the event counts the records behind them that are gone."""
     reader = Late(lab, how=how, max_partition_fetch_bytes=500)
     late = lab.cluster.fail("Fetch", is_held=True)
     reader.until(lambda: late.kept)
@@ -245,56 +197,23 @@ def test_what_is_parked_comes_though_it_was_deleted(lab, how):
     assert parked
     assert found[-len(LEFT) :] == LEFT
     begun = parked[-1] + 1  # nothing of it was parked
-    assert reader.of_gone() == [(begun, START, START - begun)]
-
-
-def test_others_read_on(lab):
-    """P16: of several topics only what was passed is reset, and told."""
-    reader = Late(lab)
-    others = lab.topic("u", 2, records=5)
-    reader.consumer.assign([reader.tp, *others])
-    for tp in others:
-        reader.consumer.seek(tp, 0)
-    reader.consumer.pause(reader.tp)
-    reader.until(lambda: len(reader.log) == 10)
-    reader.loses()
-    reader.consumer.resume(reader.tp)
-    for tp in others:
-        lab.append(tp, 2, first=5)
-    reader.until(lambda: len(reader.log) >= 14 + len(LEFT))
-    assert [reader.offsets(tp) for tp in others] == [list(range(7))] * 2
-    assert reader.offsets(reader.tp) == LEFT
-    assert [type(one) for one in reader.told if hasattr(one, "gone")] == [
-        UnreadRecordsDeleted
-    ]
-    assert reader.of_gone() == [GONE]
+    assert reader.reported_gone() == [(begun, START, START - begun)]
 
 
 @pytest.mark.parametrize("reset", ["earliest", "latest"])
-def test_nothing_is_left(lab, reset):
+def test_where_all_records_were_deleted_the_next_one_comes(lab, reset):
     reader = Late(lab, auto_offset_reset=reset)
     reader.consumer.pause(reader.tp)
     reader.loses(END)
     reader.consumer.resume(reader.tp)
-    reader.until(reader.of_gone)
+    reader.until(reader.reported_gone)
     reader.fill(lab, 5, first=END)
     reader.goes_on_at(END, END + 5)
-    reader.is_told(gone=[(POSITION, END, END - POSITION)])
+    reader.reports(gone=[(POSITION, END, END - POSITION)])
 
 
-def test_where_it_goes_on_is_what_is_committed(lab):
-    """P16: the new position is the partition's, so that lag and commits are right."""
-    reader = Late(lab, is_member=True)
-    reader.held_past_retention()
-    reader.until(lambda: len(reader.log) > 5)
-    position = reader.consumer.position(reader.tp)
-    assert position == START + len(reader.log)
-    reader.consumer.commit()
-    assert lab.committed(reader.tp) == position
-
-
-def test_without_a_policy_it_raises(lab):
-    """P16: ``none`` raises as in kafka-python, until the program seeks."""
+def test_without_a_policy_the_poll_raises_until_a_seek(lab):
+    """P16: as in kafka-python."""
     reader = Late(lab, auto_offset_reset="none")
     reader.consumer.pause(reader.tp)
     reader.loses()
@@ -304,7 +223,7 @@ def test_without_a_policy_it_raises(lab):
             reader.is_silent()
         assert raised.value.args[0] == {reader.tp: POSITION}
     assert reader.consumer.position(reader.tp) == POSITION
-    reader.is_told()
+    reader.reports()
     reader.consumer.seek_to_beginning(reader.tp)
     reader.goes_on_at(START)
 
@@ -312,8 +231,8 @@ def test_without_a_policy_it_raises(lab):
 # ------------------------------------------------------------ while it is asked for
 
 
-def test_taken_away_while_its_start_is_asked_for(lab):
-    """P16: the answer is not used; the next ownership asks for itself, and tells it once."""
+def test_an_answer_for_an_ended_ownership_is_not_used(lab):
+    """P16: the next ownership asks itself, and there is one event."""
     reader = Late(lab, is_member=True)
     asked = reader.asks()
     reader.joins_again()
@@ -321,12 +240,12 @@ def test_taken_away_while_its_start_is_asked_for(lab):
     asked.end()
     reader.until(lambda: len(reader.log) >= len(LEFT))
     assert reader.offsets(reader.tp) == LEFT
-    reader.is_told(gone=[GONE])
+    reader.reports(gone=[GONE])
 
 
 @pytest.mark.parametrize("to", [80, END], ids=["to an offset", "to the end"])
-def test_a_seek_while_it_is_asked_for_is_no_reset_of_ours(lab, to):
-    """P16: reading goes on where the program has sought, and nothing is told."""
+def test_after_a_seek_the_answer_is_not_used(lab, to):
+    """P16: reading goes on where the program has sought, without an event."""
     reader = Late(lab)
     asked = reader.asks()
     if to == END:
@@ -337,33 +256,33 @@ def test_a_seek_while_it_is_asked_for_is_no_reset_of_ours(lab, to):
     assert reader.consumer.position(reader.tp) == to
     reader.fill(lab, 2, first=END)
     reader.goes_on_at(to, END + 2)
-    reader.is_told()
+    reader.reports()
 
 
-def test_paused_again_while_it_is_asked_for(lab):
-    """P16: the position is right when it is resumed; nothing comes before."""
+def test_a_pause_while_the_start_is_asked_for_holds(lab):
+    """P16: the position is right when it is resumed."""
     reader = Late(lab)
     asked = reader.asks()
     reader.consumer.pause(reader.tp)
     asked.end()
     reader.is_silent()
     assert reader.consumer.position(reader.tp) == START
-    assert reader.of_gone() == [GONE]
+    assert reader.reported_gone() == [GONE]
     reader.loses(70)
     reader.consumer.resume(reader.tp)
     reader.goes_on_at(70)
-    reader.is_told(gone=[GONE, (START, 70, 10)])
+    reader.reports(gone=[GONE, (START, 70, 10)])
 
 
 # ------------------------------------------------------------ not held
 
 
-def test_never_held_to_the_earliest(lab):
-    """P16: as kafka-python does; what is gone is told all the same."""
+def test_a_partition_that_was_never_held_goes_to_the_earliest_with_an_event(lab):
+    """P16: as in kafka-python."""
     reader = Late(lab, auto_offset_reset="earliest")
     reader.loses()
     reader.goes_on_at(START)
-    reader.is_told(gone=[GONE])
+    reader.reports(gone=[GONE])
 
 
 def _nothing(reader):
@@ -411,32 +330,32 @@ NO_HOLDS = (
 
 @pytest.mark.parametrize("act", NO_HOLDS)
 def test_without_a_hold_since_the_last_valid_position_the_policy_decides(lab, act):
-    """P16: as kafka-python does, which passes over what is left; and told."""
+    """P16: as in kafka-python, which skips the records that are left; with an event."""
     reader = Late(lab)
     position = act(reader)
-    reader.until(reader.of_resets)
+    reader.until(reader.reported_resets)
     since = len(reader.log)
     reader.fill(lab, 2, first=END)
     reader.until(lambda: len(reader.log) >= since + 2)
     assert reader.offsets(reader.tp, since) == [END, END + 1]
-    reader.is_told(resets=[(position, END)])
+    reader.reports(resets=[(position, END)])
 
 
 @pytest.mark.parametrize("reset", ["earliest", "latest"])
 @pytest.mark.parametrize("is_held", [True, False])
-def test_beyond_the_end(lab, reset, *, is_held):
-    """P16: the policy decides, held or not; one event has both positions."""
+def test_a_position_beyond_the_end_goes_where_the_policy_says(lab, reset, *, is_held):
+    """P16: held or not; one event has both positions."""
     reader = Late(lab, auto_offset_reset=reset)
     reader.consumer.seek(reader.tp, 1000)
     if is_held:
         reader.consumer.pause(reader.tp)
         reader.is_silent(seconds=1)
         reader.consumer.resume(reader.tp)
-    reader.until(reader.of_resets)
+    reader.until(reader.reported_resets)
     reader.fill(lab, 2, first=END)
     begins = {"earliest": 0, "latest": END}[reset]
     reader.goes_on_at(begins, END + 2)
-    reader.is_told(resets=[(1000, begins)])
+    reader.reports(resets=[(1000, begins)])
 
 
 @pytest.mark.parametrize(
@@ -450,32 +369,32 @@ def test_beyond_the_end(lab, reset, *, is_held):
 )
 def test_an_answer_that_read_nothing_proves_no_position(lab, monkeypatch, instead):
     """
-    A leader that names a replica to read from, or another log, looks at no offset.
+    A leader that names a replica to read from, or another log, checks no offset.
 
-    Nor does one that throttles: it names no partition, also none that is out of range.
+    One that throttles names no partition, also none that is out of range.
     """
     reader = Late(lab)
-    at = OffsetAndMetadata(POSITION, "", 0)
-    reader.consumer._subscription.seek(reader.tp, at)
+    position = OffsetAndMetadata(POSITION, "", 0)
+    reader.consumer._subscription.seek(reader.tp, position)
     reader.consumer.pause(reader.tp)
     reader.poll(2)
     reader.loses()
     reply, left = _fetching.Fetches._reply, [1]
 
-    def elsewhere(self, exchange, session, told):
-        if told and left:
+    def elsewhere(self, exchange, session, topics):
+        if topics and left:
             left.pop()
             if instead is None:
                 number = 0 if session is None else session.number
                 exchange.reply(session_id=number, throttle_time_ms=100, responses=[])
                 return
-            told = {
-                key: {**one, "error_code": 0, **instead} for key, one in told.items()
+            topics = {
+                key: {**one, "error_code": 0, **instead} for key, one in topics.items()
             }
-        reply(self, exchange, session, told)
+        reply(self, exchange, session, topics)
 
     monkeypatch.setattr(_fetching.Fetches, "_reply", elsewhere)
     reader.consumer.resume(reader.tp)
     reader.goes_on_at(START)
     assert left == []
-    assert reader.of_gone() == [GONE]
+    assert reader.reported_gone() == [GONE]

@@ -1,13 +1,13 @@
-"""An unclean election cuts a log below a position; reading goes on where the logs part."""
+"""An unclean election cuts a log below a position; reading goes on where it was cut."""
 
 import pytest
 from kafka.errors import LogTruncationError
 from kafka.structs import OffsetAndMetadata
 
-from safeconsumer import SafeConsumer
+from safeconsumer.events.consumer import LogTruncated, PositionOutOfRange
 from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
-from tests.sim.reading import Reader, both_protocols, both_ways
+from tests.sim.reading import Watching, both_protocols, both_ways
 
 pytestmark = pytest.mark.contract("P20")
 
@@ -21,32 +21,29 @@ def cut(lab, tp, offset=CUT, count=10):
     lab.append(tp, count, first=100)
 
 
-def values(reader, since=0):
-    return [int(one.value) for one in reader.log[since:]]
-
-
 NEW = list(range(100, 110))  # the values that the new leader appends, from CUT on
 
 
-class Watching(Reader):
-    """Reads ``t``, whose partition has ten records, and keeps its consumer's events."""
+class Member(Watching):
+    """Reads ``t``, whose partition has ten records."""
 
     def __init__(self, lab, **settings):
-        self.events = []
-        super().__init__(lab, SafeConsumer, "t", hooks=[self.events.append], **settings)
+        super().__init__(lab, "t", **settings)
+
+    def reads_new(self, since=0, before=()):
+        """Read until the last new record, and assert what came."""
+        self.until(lambda: 109 in self.values(since))
+        assert self.values(since) == [*before, *NEW]
 
     def moves(self):
-        """Return what events said of logs that were cut: old position and new."""
-        return [
-            (one.partition, one.position, one.offset)
-            for one in self.events
-            if one.name == "log_truncated"
-        ]
+        """Return the events of logs that were cut: partition, old position and new."""
+        found = self.events_of(LogTruncated)
+        return [(one.partition, one.position, one.offset) for one in found]
 
 
 def reads_and_commits(lab, **settings):
     """Let a member of the group read the ten records, commit and leave."""
-    first = Watching(lab, **{**settings, "auto_offset_reset": "earliest"})
+    first = Member(lab, **{**settings, "auto_offset_reset": "earliest"})
     first.take(END)
     first.consumer.commit()
     first.consumer.close()
@@ -63,20 +60,18 @@ def test_a_log_that_was_cut_during_a_restart_is_read_from_the_cut(lab, reset, as
     (tp,) = lab.topic("t", records=END)
     reads_and_commits(lab, assignor=assignor)
     cut(lab, tp)
-    second = Watching(lab, assignor=assignor, auto_offset_reset=reset)
-    second.until(lambda: 109 in values(second))
-    assert values(second) == NEW
+    second = Member(lab, assignor=assignor, auto_offset_reset=reset)
+    second.reads_new()
 
 
 def test_an_end_that_was_cut_before_a_record_came_is_read_from_the_cut(lab):
-    """A broker has said where the log ends, and in which epoch."""
+    """The position has the epoch that the broker answered with the end."""
     (tp,) = lab.topic("t", records=END)
-    reader = Watching(lab, auto_offset_reset="latest", metadata_max_age_ms=1000)
+    reader = Member(lab, auto_offset_reset="latest", metadata_max_age_ms=1000)
     reader.owns([tp])
     assert reader.consumer.position(tp) == END
     cut(lab, tp)
-    reader.until(lambda: 109 in values(reader))
-    assert values(reader) == NEW
+    reader.reads_new()
 
 
 # ------------------------------------------------------------ while it is read
@@ -85,9 +80,9 @@ def test_an_end_that_was_cut_before_a_record_came_is_read_from_the_cut(lab):
 @pytest.mark.contract("P20", "P16")
 @both_resets
 @pytest.mark.parametrize("is_held", [True, False], ids=["held", "flowing"])
-def test_a_live_member_goes_back_to_the_cut_and_says_so(lab, reset, *, is_held):
+def test_a_live_member_goes_back_to_the_cut_with_an_event(lab, reset, *, is_held):
     (tp,) = lab.topic("t")
-    reader = Watching(lab, auto_offset_reset=reset, metadata_max_age_ms=1000)
+    reader = Member(lab, auto_offset_reset=reset, metadata_max_age_ms=1000)
     reader.owns([tp])
     reader.until(lambda: reader.consumer.position(tp) == 0)
     lab.append(tp, END)
@@ -99,8 +94,7 @@ def test_a_live_member_goes_back_to_the_cut_and_says_so(lab, reset, *, is_held):
         reader.is_silent()
         assert reader.consumer.position(tp) == CUT
         reader.consumer.resume(tp)
-    reader.until(lambda: 109 in values(reader))
-    assert values(reader, END) == NEW
+    reader.reads_new(END)
     assert reader.moves() == [(tp, END, CUT)]
 
 
@@ -108,12 +102,11 @@ def test_a_live_member_goes_back_to_the_cut_and_says_so(lab, reset, *, is_held):
 def test_a_member_that_came_to_the_end_goes_back_to_the_cut(lab, assignor):
     (tp,) = lab.topic("t", records=END)
     reads_and_commits(lab, assignor=assignor)
-    second = Watching(lab, assignor=assignor, metadata_max_age_ms=1000)
+    second = Member(lab, assignor=assignor, metadata_max_age_ms=1000)
     second.owns([tp])
     second.is_silent()
     cut(lab, tp)
-    second.until(lambda: 109 in values(second))
-    assert values(second) == NEW
+    second.reads_new()
     assert second.moves() == [(tp, END, CUT)]
 
 
@@ -126,16 +119,15 @@ def test_a_member_that_came_to_the_end_goes_back_to_the_cut(lab, assignor):
 def test_parked_records_of_the_old_log_come_if_their_position_is_valid(
     lab, offset, parked
 ):
-    """They were fetched before it was cut; what follows them is of the new log."""
+    """The records behind them are those of the new log."""
     (tp,) = lab.topic("t", records=END)
-    reader = Watching(lab, metadata_max_age_ms=1000)
+    reader = Member(lab, metadata_max_age_ms=1000)
     reader.take(3)
     reader.consumer.pause(tp)
     cut(lab, tp, offset)
     reader.is_silent()
     reader.consumer.resume(tp)
-    reader.until(lambda: 109 in values(reader))
-    assert values(reader, 3) == [*parked, *NEW]
+    reader.reads_new(3, parked)
     assert reader.moves() == [(tp, END if parked else 3, offset)]
 
 
@@ -144,13 +136,12 @@ def test_parked_records_of_the_old_log_come_if_their_position_is_valid(
 def test_another_broker_that_lacks_records_takes_over(lab, how):
     """The old leader refuses, and the metadata names the new one with its epoch."""
     (tp,) = lab.topic("t", records=END)
-    reader = Watching(lab, how=how)
+    reader = Member(lab, how=how)
     reader.take(END)
     node = lab.cluster.log("t", 0).leader
     lab.cluster.truncate("t", 0, CUT, node=3 - node)
     lab.append(tp, 10, first=100)
-    reader.until(lambda: 109 in values(reader))
-    assert values(reader, END) == NEW
+    reader.reads_new(END)
     assert reader.moves() == [(tp, END, CUT)]
 
 
@@ -159,38 +150,37 @@ def test_without_a_policy_the_truncation_is_raised_until_a_seek(lab):
     (tp,) = lab.topic("t", records=END)
     reads_and_commits(lab)
     cut(lab, tp)
-    second = Watching(lab, auto_offset_reset="none")
+    second = Member(lab, auto_offset_reset="none")
     for _ in range(2):
         with pytest.raises(LogTruncationError) as raised:
             second.until(lambda: second.log)
         assert raised.value.divergent_offsets[tp].offset == CUT
     assert (second.log, second.moves()) == ([], [])
     second.consumer.seek(tp, CUT)
-    second.until(lambda: 109 in values(second))
-    assert values(second) == NEW
+    second.reads_new()
 
 
 @pytest.mark.contract("P20", "P16")
 def test_a_seek_to_a_number_beyond_the_end_has_no_epoch(lab):
-    """The policy decides; the records below the end are not of another log."""
+    """The policy decides; nothing shows that the log was cut."""
     (tp,) = lab.topic("t", records=END)
-    reader = Watching(lab)
+    reader = Member(lab)
     reader.take(END)
     reader.consumer.seek(tp, 1000)
     reader.reads(tp, range(END))
-    (told,) = [one for one in reader.events if one.name == "position_out_of_range"]
-    assert (told.position, told.offset, reader.moves()) == (1000, 0, [])
+    (event,) = reader.events_of(PositionOutOfRange)
+    assert (event.position, event.offset, reader.moves()) == (1000, 0, [])
 
 
 def test_a_clean_election_moves_nothing(lab):
-    """Whatever epochs have begun since the commit, and wrote nothing or something."""
+    """Several epochs have begun since the commit, some without a record."""
     (tp,) = lab.topic("t", records=END)
     reads_and_commits(lab)
     for count in (0, 0, 3, 0, 2):
         lab.cluster.lead("t", 0, 1)
         for number in range(count):
             lab.append(tp, first=number)
-    second = Watching(lab)
+    second = Member(lab)
     second.reads(tp, range(END, END + 5))
     lab.cluster.lead("t", 0, 1)
     lab.append(tp, 5)
@@ -205,7 +195,7 @@ def test_a_broker_without_the_request_is_read_on(lab):
     """Some brokers that speak Kafka's protocol lack OffsetForLeaderEpoch."""
     (tp,) = lab.topic("t", records=END)
     del lab.cluster._handlers["OffsetForLeaderEpoch"]
-    reader = Watching(lab, metadata_max_age_ms=1000)
+    reader = Member(lab, metadata_max_age_ms=1000)
     reader.take(END)
     lab.cluster.lead("t", 0, 1)
     lab.append(tp, 5, first=END)
@@ -213,16 +203,16 @@ def test_a_broker_without_the_request_is_read_on(lab):
 
 
 def test_a_position_has_the_epoch_that_was_committed(lab):
-    """Who has read nothing commits the epoch that somebody else has committed."""
+    """A member that has read nothing commits the epoch that another has committed."""
     (tp,) = lab.topic("t", records=END)
     for _ in range(3):
         lab.cluster.lead("t", 0, 1)
     lab.append(tp, END)
-    first = Watching(lab)
+    first = Member(lab)
     first.take(2 * END)
     first.consumer.commit()
     first.consumer.close()
-    second = Watching(lab)
+    second = Member(lab)
     second.owns([tp])
     second.is_silent(seconds=1)
     second.consumer.commit()
@@ -230,12 +220,12 @@ def test_a_position_has_the_epoch_that_was_committed(lab):
     assert (committed.offset, committed.leader_epoch) == (2 * END, 3)
 
 
-def test_a_record_that_is_put_back_leaves_its_epoch(lab):
-    """A signal handler raised in a step of an iteration that something wraps."""
+def test_the_position_before_a_record_that_is_put_back_has_its_epoch(lab):
+    """A signal handler raised in a wrapped step of an iteration."""
     (tp,) = lab.topic("t", records=END)
     lab.cluster.lead("t", 0, 1)
     lab.append(tp, END)
-    reader = Watching(lab, how="iterate")
+    reader = Member(lab, how="iterate")
     reader.take(END + 3)
     reader.consumer._safe_iteration.put_back(reader.log[-1])
     position = reader.consumer._subscription.assignment[tp].position
@@ -244,11 +234,11 @@ def test_a_record_that_is_put_back_leaves_its_epoch(lab):
 
 @simulated(seeds=1)
 def test_a_worker_that_goes_back_keeps_the_epoch(lab):
-    """It goes back to a record that a poll has returned; a seek forward has no epoch."""
+    """A seek forward has no epoch."""
     (tp,) = lab.topic("t", records=END)
     lab.cluster.lead("t", 0, 1)
     lab.append(tp, END)
-    reader = Watching(lab)
+    reader = Member(lab)
     reader.take(END + 3)
     state = reader.consumer._subscription.assignment[tp]
     reader.consumer._safe_go_back(tp, END + 1)

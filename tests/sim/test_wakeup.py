@@ -1,4 +1,4 @@
-"""``wakeup()`` ends a poll that waits, whatever it waits for, and no other call."""
+"""``wakeup()`` ends a poll that waits, and no other call (P19)."""
 
 import threading
 
@@ -20,8 +20,8 @@ def polling(reader, seconds=AN_HOUR):
     return thread
 
 
-def ends(lab, waiting, reader):
-    """Wake it, and assert that it ends at once."""
+def wakes(lab, waiting, reader):
+    """Wake a poll, and assert that it ends at once."""
     assert waiting.is_alive()
     began = lab.now
     reader.consumer.wakeup()
@@ -32,14 +32,14 @@ def ends(lab, waiting, reader):
 @both_ways
 @in_flight
 @simulated(seeds=1, nightly=10)
-def test_it_ends_a_poll_that_waits_for_records(lab, how, *, in_flight):
-    """P19: from another thread, and the next poll waits again and loses nothing."""
+def test_a_wakeup_ends_a_poll_that_waits_for_records(lab, how, *, in_flight):
+    """P19: on another thread; the next poll waits again and loses nothing."""
     reader = parked(lab, in_flight=in_flight, how=how)
     (p0, *_) = lab.partitions("t")
     for _ in range(3):
         waiting = polling(reader)
         lab.sleep(lab.rng.random() * 5)
-        ends(lab, waiting, reader)
+        wakes(lab, waiting, reader)
         assert reader.offsets(p0) == [0]
     reader.consumer.resume(p0)
     reader.reads(p0, range(1, 10))
@@ -47,8 +47,8 @@ def test_it_ends_a_poll_that_waits_for_records(lab, how, *, in_flight):
 
 @in_flight
 @simulated(seeds=1, nightly=50)
-def test_it_is_missed_at_no_moment_of_a_poll(lab, *, in_flight):
-    """P19: turns of the two are drawn; a poll that had ended leaves it to the next one."""
+def test_a_wakeup_at_any_moment_of_a_poll_is_not_missed(lab, *, in_flight):
+    """P19: the moments are drawn; if the poll has ended, the next one is woken."""
     reader = parked(lab, in_flight=in_flight)
     for _ in range(9):
         waiting = polling(reader)
@@ -60,7 +60,7 @@ def test_it_is_missed_at_no_moment_of_a_poll(lab, *, in_flight):
 
 
 @both_ways
-def test_with_nobody_waiting_it_ends_the_next_poll(lab, how):
+def test_a_wakeup_between_polls_ends_the_next_one(lab, how):
     (tp,) = lab.topic("t", records=3)
     reader = Reader(lab, SafeConsumer, tps=[tp], how=how)
     reader.take(1)
@@ -75,8 +75,10 @@ def test_with_nobody_waiting_it_ends_the_next_poll(lab, how):
 
 
 @pytest.mark.parametrize("is_traced", [False, True])
-def test_where_its_time_is_over_an_iteration_stops_once(lab, monkeypatch, *, is_traced):
-    """P19: woken in its last moment, it has stopped for that; the next one waits."""
+def test_a_wakeup_as_the_time_of_an_iteration_ends_stops_it_once(
+    lab, monkeypatch, *, is_traced
+):
+    """P19: the next iteration waits."""
     if is_traced:
         trace(monkeypatch)
     (tp,) = lab.topic("t", records=1)
@@ -101,8 +103,8 @@ def test_where_its_time_is_over_an_iteration_stops_once(lab, monkeypatch, *, is_
 
 
 @both_ways
-def test_in_a_signal_handler_that_interrupts_the_poll(lab, how):
-    """P19: it takes no lock, wherever the poll is; here as it looks what is quiet."""
+def test_a_wakeup_in_a_signal_handler_ends_the_poll(lab, how):
+    """P19: it takes no lock; here it comes while the poll uses the ledger."""
     reader = parked(lab, in_flight=True, how=how)
     ledger = reader.consumer._safe_ledger
     begin_call = ledger.begin_call
@@ -124,33 +126,33 @@ def test_in_a_signal_handler_that_interrupts_the_poll(lab, how):
     "api", ["JoinGroup", "SyncGroup", "OffsetFetch", "FindCoordinator"]
 )
 @simulated(seeds=1, nightly=5)
-def test_it_ends_a_poll_that_waits_for_its_group(lab, api, assignor):
-    """P19: what it waited for goes on, and later polls use it: nothing is asked twice."""
+def test_a_wakeup_ends_a_poll_that_waits_for_its_group(lab, api, assignor):
+    """P19: the request goes on, and later polls use its answer: nothing is asked twice."""
     tps = lab.topic("t", 2, records=3)
-    told = []
-    listener = Listener(told.append)
+    assigned = []
+    listener = Listener(assigned.append)
     reader = Reader(lab, SafeConsumer, assignor=assignor)
     reader.consumer.subscribe(["t"], listener=listener)
     late = lab.cluster.fail(api, is_held=True)
     waiting = polling(reader)
     lab.until(lambda: late.kept)
     lab.sleep(1)
-    ends(lab, waiting, reader)
+    wakes(lab, waiting, reader)
     for _ in range(3):
         waiting = polling(reader)
         lab.sleep(0.5)
-        ends(lab, waiting, reader)
+        wakes(lab, waiting, reader)
     late.end()
     lab.sleep(1)
     if api != "OffsetFetch":
-        assert told == []  # a join is applied by a poll, and by nobody else
+        assert assigned == []  # only a poll applies a join
     for tp in tps:
         reader.until(lambda tp=tp: reader.offsets(tp) == [0, 1, 2])
     assert lab.kinds().count("JoinGroup") < 4
-    assert [one for one in told if one] == [set(tps)]
+    assert [one for one in assigned if one] == [set(tps)]
 
 
-def test_it_waits_for_a_listener(lab):
+def test_a_wakeup_does_not_interrupt_a_listener(lab):
     tps = lab.topic("t", 2, records=3)
     done = []
 
@@ -179,7 +181,7 @@ def _position(consumer, tp):
     ("api", "call"),
     [("OffsetCommit", _commit), ("OffsetFetch", _position), ("ListOffsets", _position)],
 )
-def test_it_ends_no_other_call(lab, api, call):
+def test_a_wakeup_ends_no_other_call(lab, api, call):
     (tp,) = lab.topic("t", records=3)
     consumer = SafeConsumer(**lab.settings(group_id="g"))
     consumer.assign([tp])
@@ -203,7 +205,7 @@ def test_it_ends_no_other_call(lab, api, call):
 @both_protocols
 @simulated(seeds=1, nightly=10)
 def test_a_program_that_is_woken_before_each_poll_joins_and_reads(lab, assignor):
-    """What the polls waited for goes on, and another member is not held up."""
+    """The requests of the polls go on, and another member is not delayed."""
     tps = lab.topic("t", 2, records=10)
     reader = Reader(lab, SafeConsumer, "t", assignor=assignor)
 
@@ -233,7 +235,7 @@ def test_a_program_that_is_woken_before_each_poll_joins_and_reads(lab, assignor)
 @pytest.mark.parametrize("is_woken", [True, False])
 @both_protocols
 def test_the_commit_before_a_join_is_waited_for(lab, assignor, is_woken):
-    """The broker refuses it at first: it loads its groups. Nobody reads anything twice."""
+    """The broker refuses it at first: it loads its groups. No record is read twice."""
     lab.topic("t", 2, records=30)
     by_itself = {"enable_auto_commit": True, "auto_commit_interval_ms": 10**8}
     reader = Reader(lab, SafeConsumer, "t", assignor=assignor, **by_itself)

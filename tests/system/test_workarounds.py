@@ -23,7 +23,7 @@ from tests.harness.kafka.broken import KINDS
 from tests.harness.processes import ran_python
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader
-from tests.unit.kafka.test_unclosed import WAYS, of_our_connections, told
+from tests.unit.kafka.test_unclosed import WAYS, of_our_connections, resource_warnings
 
 pytestmark = pytest.mark.nightly
 
@@ -91,7 +91,7 @@ def test_a_password_is_in_the_log(logged):
 @pytest.mark.parametrize("way", WAYS)
 def test_a_socket_is_left_to_the_collector(way):
     """A handshake that fails or is cut short, and a connection closed with unsent bytes."""
-    with socket.create_server(("127.0.0.1", 0)) as server, told() as found:
+    with socket.create_server(("127.0.0.1", 0)) as server, resource_warnings() as found:
         way(KafkaNetClient, server)
         gc.collect()
     assert [one.category for one in found] == [ResourceWarning]

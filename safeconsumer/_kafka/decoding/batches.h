@@ -1,4 +1,4 @@
-/* What records.c, checksum.c and steps.c have from each other. */
+/* Declarations that records.c, checksum.c and steps.c share. */
 
 #ifndef SAFECONSUMER_BATCHES_H
 #define SAFECONSUMER_BATCHES_H
@@ -16,7 +16,7 @@
 #include <stdint.h>
 #include <string.h>
 
-/* Nobody but these files needs what they share. */
+/* The names are for these files only. */
 #if defined(__GNUC__)
 #pragma GCC visibility push(hidden)
 #endif
@@ -39,13 +39,13 @@ enum {
     FIELDS
 };
 
-/* Bytes: other threads may run while more than these are looked at. */
-#define WORTH_LETTING_GO (64 * 1024)
+/* Bytes; above this other threads may run while they are read. */
+#define RELEASE_LOCK_ABOVE (64 * 1024)
 
 /*
- * Objects are for one thread. If others use them all the same, what stands between these
- * two is done by one thread at a time, but for those places where it runs Python code or
- * waits: as it is with the global interpreter lock, also where there is none.
+ * Objects are for one thread. If several use them all the same, one thread at a time runs
+ * the code between these two, except where that runs Python code or waits: as with the
+ * global interpreter lock, also in a Python without it.
  */
 #ifdef Py_GIL_DISABLED
 #define BEGIN_ALONE(object) Py_BEGIN_CRITICAL_SECTION(object)
@@ -55,7 +55,7 @@ enum {
 #define END_ALONE() }
 #endif
 
-/* What a step of an iteration asks for, by name, and the text that positions have. */
+/* The names that a step of an iteration looks up, and the metadata of positions. */
 enum {
     QUEUE,
     SETTLED,
@@ -65,7 +65,7 @@ enum {
     REVOKED,
     VALIDATED,
     MOVES,
-    SETTLE,
+    RESTORE_MOVE,
     ITS_OFFSET,
     ITS_EPOCH,
     NO_METADATA,
@@ -73,8 +73,8 @@ enum {
 };
 
 /*
- * What a module has; each interpreter has its own. It is made with the module, but for the
- * class of the records that were read first: their fields stand in their places.
+ * The state of a module; each interpreter has its own. The class of records is that of the
+ * first reader: the places of its fields are known.
  */
 typedef struct {
     PyObject *names[NAMES];

@@ -4,7 +4,7 @@
 
 #include <pthread.h>
 
-/* Instructions for CRC-32C: on x86-64 asked for when it runs, on ARM when it is built. */
+/* Instructions for CRC-32C: looked for at run time on x86-64, at build time on ARM. */
 #if defined(__x86_64__) && defined(__GNUC__)
 #define CRC_OF_X86
 #elif defined(__aarch64__) && defined(__ARM_FEATURE_CRC32)
@@ -16,8 +16,8 @@
 #define POLYNOMIAL 0x82f63b78u
 
 /*
- * tables[n][b]: what the byte b, with n bytes of zeros behind it, makes of a sum of 0. The
- * same for all interpreters of the process.
+ * tables[n][b]: the sum of the byte b and n bytes of zeros behind it. All interpreters of the
+ * process share them.
  */
 static uint32_t tables[8][256];
 
@@ -39,7 +39,7 @@ make_tables(void)
     }
 }
 
-/* Makes them the first time; no module is there before they are. */
+/* Makes the tables once, before any module is ready. */
 void
 fill_tables(void)
 {
@@ -113,7 +113,7 @@ uint32_t
 crc_of(const uint8_t *at, const uint8_t *end, int by_tables)
 {
     uint32_t sum = 0xffffffffu;
-    PyThreadState *state = end - at > WORTH_LETTING_GO ? PyEval_SaveThread() : NULL;
+    PyThreadState *state = end - at > RELEASE_LOCK_ABOVE ? PyEval_SaveThread() : NULL;
 #if defined(CRC_OF_X86) || defined(CRC_OF_ARM)
     if (!by_tables && has_instruction()) {
         sum = crc_by_instruction(sum, at, end);
@@ -132,8 +132,8 @@ crc_of(const uint8_t *at, const uint8_t *end, int by_tables)
 
 const char crc32c_doc[] = 
 "crc32c(data, at, by_tables=False)\n--\n\n"
-"Return the CRC-32C of all bytes from `at` on; by tables as where the processor has no\n"
-"instruction for it.";
+"Return the CRC-32C of all bytes from `at` on; by tables, also where the processor has\n"
+"an instruction for it.";
 
 PyObject *
 crc32c(PyObject *Py_UNUSED(module), PyObject *args)

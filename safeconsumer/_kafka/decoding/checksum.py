@@ -1,8 +1,8 @@
 """
-Adds up checksums of record batches for the test broker, by compiled code where it is.
+Adds up checksums of record batches for the test broker, by compiled code if possible.
 
-kafka-python adds them up in Python, at the price of ten times the rest of a record,
-unless the package ``crc32c`` is installed, which is under the LGPL.
+kafka-python adds them up in Python, which takes ten times as long as the rest of a record,
+unless the package ``crc32c`` is installed, which has the LGPL.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ except ImportError:  # there was no compiler
 
 # Behind the checksum, https://kafka.apache.org/documentation/#recordbatch.
 SUMMED = DefaultRecordBatch.ATTRIBUTES_OFFSET
-# A library of before this was in it is refused later, by whoever chooses a decoder.
+# An older library has no such function; the choice of a decoder refuses it later.
 _compiled = getattr(_batches, "crc32c", None)
 
 

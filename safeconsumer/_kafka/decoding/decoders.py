@@ -1,4 +1,4 @@
-"""Chooses the decoder of record batches, and says which one it is."""
+"""Chooses the decoder of record batches, and logs the choice."""
 
 import logging
 from functools import cache
@@ -9,8 +9,8 @@ from pathlib import Path
 from attrs import frozen
 
 from safeconsumer._interrupts import is_from_handler
+from safeconsumer._kafka.decoding.python_records import PythonRecords
 from safeconsumer._kafka.decoding.records import CompiledRecords
-from safeconsumer._kafka.decoding.sought import PythonRecords
 from safeconsumer._kafka.pausing.steps import Steps
 from safeconsumer.errors.base import DecoderSettingError, MissingExtraError
 

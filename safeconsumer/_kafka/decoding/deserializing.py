@@ -1,9 +1,9 @@
 """
-Calls an application's deserializers, of both forms that kafka-python knows.
+Calls a program's deserializers, in both forms that kafka-python accepts.
 
-kafka-python warns of those that it will not take for ever. Its warnings go by the place
-that they point at: Python hides a DeprecationWarning outside of ``__main__``, and people
-filter by module. So they point where they do with kafka-python's own consumer.
+kafka-python warns about deprecated forms. Python's filters depend on the place of a
+warning: a DeprecationWarning outside of ``__main__`` is hidden, and people filter by module.
+So the place here is the same as with kafka-python's own consumer.
 """
 
 import warnings
@@ -16,12 +16,12 @@ from kafka.serializer import Deserializer, DeserializeWrapper
 KEYS = ("key_deserializer", "value_deserializer")
 
 
-def wrapped(settings: Mapping[str, Any]) -> dict[str, Any]:
+def wrapped_functions(settings: Mapping[str, Any]) -> dict[str, Any]:
     """
-    Return what kafka-python makes of functions that are given as deserializers.
+    Return kafka-python's wrappers of functions that are given as deserializers.
 
-    It warns of each at the line that calls the constructor of the consumer; here that
-    is the caller of the caller.
+    Each causes a warning at the line that calls the consumer's constructor, which is the
+    caller of the caller here.
     """
     found = {}
     for key in KEYS:
@@ -35,10 +35,10 @@ def wrapped(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def deserialized(reader: Any, topic: str, headers: list[Any], data: Any) -> Any:  # noqa: ANN401 - whatever it reads
     """
-    Return what a deserializer makes of a key or a value; None as one leaves it as it is.
+    Return the deserialized key or value; without a deserializer it stays bytes.
 
     Raises:
-        Exception: what the deserializer raised.
+        Exception: the deserializer's.
     """
     if reader is None:
         return data
@@ -52,21 +52,20 @@ def deserialized(reader: Any, topic: str, headers: list[Any], data: Any) -> Any:
 
 def deserialized_again(reader: Any, topic: str, data: Any, first: TypeError) -> Any:  # noqa: ANN401 - as above
     """
-    Return what a deserializer makes of data that may want no headers.
+    Deserialize by a deserializer that may take no headers.
 
-    As kafka-python, a deserializer that takes no headers is called without them. It
-    tells by a ``TypeError``, which may as well be about the data: kafka-python raises
-    that of the second call then, "missing 1 required positional argument".
+    As in kafka-python, it is called without headers after a ``TypeError``. That error may be
+    about the data, too: then kafka-python raises the error of the second call, "missing 1
+    required positional argument".
 
     Args:
         reader: the deserializer.
         topic: the record's.
         data: the key or the value.
-        first: what the deserializer raised when it was given headers as well.
+        first: the error of the call with headers.
 
     Raises:
-        Exception: what the deserializer raised. Of two ``TypeError`` it is the one that
-            came from further inside.
+        Exception: the deserializer's; of two ``TypeError`` the one from further inside.
     """
     try:
         value = reader.deserialize(topic, data)

@@ -1,4 +1,4 @@
-"""Puts answers together from a socket's bytes, each in memory of its own."""
+"""Assembles answers from a socket's bytes, each in its own memory."""
 
 import logging
 import struct
@@ -17,11 +17,10 @@ _SCRATCH = 64 * 1024
 
 class FrameParser(KafkaProtocol):
     """
-    Upstream's parser, which says where bytes belong before they are received.
+    Upstream's parser, which offers the memory into which bytes are received.
 
-    Differences from upstream 3.0.12: bytes that are already where :meth:`room` said are
-    not copied again, and an answer is decoded in place. Between answers nothing is kept
-    but 64 KiB.
+    Differences from upstream 3.0.12: bytes that were received into :meth:`room` are not
+    copied again, and an answer is decoded in place. Between answers 64 KiB are kept.
 
     It is adopted by ``__class__`` before anything is received (then call
     :meth:`prepare`). As upstream's parser it takes any number of bytes at any time.
@@ -80,14 +79,14 @@ class FrameParser(KafkaProtocol):
 
 
 class Frame(KafkaBytes):
-    """One answer. What follows its header is decoded in place, at once."""
+    """One answer, which is decoded in place behind its header."""
 
     def read(self, nbytes: int | None = None) -> bytes | memoryview:
         """
         Return the next bytes, or all that are left.
 
-        Behind a header these are views, not copies. A caller who reads the whole keeps
-        it, so it gets a copy: an authentication's token, and the log of an answer that
+        Behind a header these are views, not copies. A read of the whole gets a copy, which
+        the caller keeps: a token of an authentication, or an answer that is logged as it
         cannot be decoded.
         """
         start = self.tell()

@@ -1,4 +1,4 @@
-"""Receives with few system calls and copies, straight into the parser's memory."""
+"""Receives into the parser's memory, with few system calls and copies."""
 
 import logging
 import ssl
@@ -20,7 +20,7 @@ log = logging.getLogger(KafkaTCPTransport.__module__)
 
 class ReceivingTransport(ClosingTransport):
     """
-    Receives into the room its parser offers; upstream receives 4 KiB at a time.
+    Receives into its parser's room; upstream receives 4 KiB at a time.
 
     Difference from upstream 3.0.12: data that came before the end of a connection is
     handed on before the connection is closed; upstream loses it if it sees both at
@@ -48,7 +48,7 @@ class ReceivingTransport(ClosingTransport):
             self.abort(error=error)
 
     def _has_more(self) -> bool:
-        # For data that no selector reports.
+        # Whether there is data that no selector reports.
         return False
 
     def _receive_into(self, room: memoryview) -> tuple[int, Exception | None]:

@@ -1,11 +1,10 @@
 /*
- * Reads Kafka's batches of format 2: headers and checksums, and the records, which are
- * checked as a whole and made, as a named tuple's type, out of as many batches as are
- * wanted.
+ * Reads Kafka's batches of format 2: headers, checksums and records. The records of a batch
+ * are checked as a whole, and made one by one, as instances of a named tuple's type.
  *
- * Nothing is read that lies outside of the buffer, whatever its bytes say. A batch that is
- * not as a broker or a producer writes it is left: the caller has another decoder, which
- * knows the right error. Format: https://kafka.apache.org/documentation/#recordbatch.
+ * No byte outside of the buffer is read, whatever the buffer contains. A batch that no
+ * broker or producer would write is left to the caller's other decoder, which raises the
+ * right error. Format: https://kafka.apache.org/documentation/#recordbatch.
  *
  * Only Python's stable interface is used, so that one build serves every version from
  * 3.11 on; free-threaded Pythons, which have none, get a build each.
@@ -13,7 +12,7 @@
 
 #include "batches.h"
 
-/* The SHA-256 of the sources, in hex, by which a stale library is told from this one. */
+/* The SHA-256 of the sources, in hex, which shows that a library is stale. */
 #ifndef SOURCE
 #define SOURCE ""
 #endif
@@ -23,7 +22,7 @@ typedef struct {
     int64_t timestamp_delta;
     int64_t offset_delta;
     const uint8_t *key;
-    int64_t key_size; /* -1: there is none, here and below */
+    int64_t key_size; /* -1: no key; likewise below */
     const uint8_t *value;
     int64_t value_size;
     const uint8_t *headers;
@@ -31,8 +30,8 @@ typedef struct {
 } Record;
 
 /*
- * Reads a signed number of 1 to 9 bytes. Returns where it ends, or NULL if it is cut off
- * or longer: then it is beyond 62 bits, and could leave 64 bits in a sum.
+ * Reads a signed number of 1 to 9 bytes. Returns its end, or NULL if it is cut off or
+ * longer: then it has more than 62 bits, and a sum could exceed 64 bits.
  */
 static const uint8_t *
 read_number(const uint8_t *at, const uint8_t *end, int64_t *number)
@@ -49,7 +48,7 @@ read_number(const uint8_t *at, const uint8_t *end, int64_t *number)
     return NULL;
 }
 
-/* Reads a number of bytes and skips as many; -1 are none. NULL if there are fewer. */
+/* Reads a size and skips so many bytes; -1 means no value. NULL if there are fewer. */
 static const uint8_t *
 read_bytes(const uint8_t *at, const uint8_t *end, const uint8_t **bytes, int64_t *size)
 {
@@ -62,8 +61,8 @@ read_bytes(const uint8_t *at, const uint8_t *end, const uint8_t **bytes, int64_t
 }
 
 /*
- * Says whether Python's strict decoder would take it. Table 3-7 of the Unicode standard:
- * how many bytes follow the first one, and between which bounds the first of them is.
+ * Returns whether Python's strict decoder accepts the bytes. By table 3-7 of the Unicode
+ * standard: how many bytes follow the first one, and the bounds of the second.
  */
 static int
 is_utf8(const uint8_t *at, const uint8_t *end)
@@ -102,7 +101,7 @@ is_utf8(const uint8_t *at, const uint8_t *end)
     return 1;
 }
 
-/* Returns where the record ends, or NULL if it is not what a producer writes. */
+/* Returns the end of the record, or NULL if no producer would write it. */
 static const uint8_t *
 read_record(const uint8_t *at, const uint8_t *end, Record *record)
 {
@@ -111,7 +110,7 @@ read_record(const uint8_t *at, const uint8_t *end, Record *record)
         return NULL;
     }
     end = at + record->size;
-    if (*at++ & 0x80) { /* attributes; there are none yet */
+    if (*at++ & 0x80) { /* attributes; Kafka defines none yet */
         return NULL;
     }
     at = read_number(at, end, &record->timestamp_delta);
@@ -161,9 +160,9 @@ bytes_or_none(const uint8_t *bytes, int64_t size)
 }
 
 /*
- * Takes something from the collector, or NULL, and returns it. Bytes, numbers and texts
- * lead back to nothing, and a record has nothing else unless its list of headers is
- * changed: to look through thousands of them, again and again, would find nothing.
+ * Stops the garbage collector's tracking of an object, which may be NULL, and returns it.
+ * Bytes, numbers and texts refer to no other object, and a record has nothing else unless
+ * its list of headers is changed: the collector need not visit thousands of records.
  */
 static PyObject *
 untracked(PyObject *made)
@@ -181,7 +180,7 @@ not_as_written(void)
     return NULL;
 }
 
-/* Returns a header, of which two reads have given the parts; NULL with an exception. */
+/* Returns a header made of its parts; NULL with an exception. */
 static PyObject *
 make_header(const uint8_t *key, int64_t key_size, const uint8_t *value,
             int64_t value_size)
@@ -197,8 +196,8 @@ make_header(const uint8_t *key, int64_t key_size, const uint8_t *value,
 
 /*
  * Returns a list of (key, value), and adds up their bytes; NULL with an exception. The
- * collector may run Python code each time that something is made, which can see the list:
- * so it is never longer than what is in it.
+ * garbage collector may run Python code at each allocation, and that code can see the list:
+ * so the list never has empty places.
  */
 static PyObject *
 make_headers(const Record *record, const uint8_t *end, int64_t *size)
@@ -211,7 +210,7 @@ make_headers(const Record *record, const uint8_t *end, int64_t *size)
         int64_t key_size = 0, value_size = -1;
         at = read_bytes(at, end, &key, &key_size);
         at = at ? read_bytes(at, end, &value, &value_size) : NULL;
-        /* read_record has seen both, unless the buffer changes meanwhile */
+        /* read_record has checked both, unless the buffer has changed since */
         PyObject *pair = at && key_size >= 0
                              ? make_header(key, key_size, value, value_size)
                              : not_as_written();
@@ -239,14 +238,14 @@ open_buffer(PyObject *data, Py_ssize_t at, Py_buffer *view)
     return 1;
 }
 
-/* Takes the reference; 0 with an exception, which a value that is NULL has set. */
+/* Steals the reference; 0 with an exception, also if the value is NULL. */
 int
 put(PyObject *fields, int place, PyObject *value)
 {
     return value != NULL && PyTuple_SetItem(fields, place, value) == 0;
 }
 
-/* Takes another reference; 0 with an exception. */
+/* Adds a reference; 0 with an exception. */
 int
 put_same(PyObject *fields, int place, PyObject *value)
 {
@@ -254,7 +253,7 @@ put_same(PyObject *fields, int place, PyObject *value)
     return put(fields, place, value);
 }
 
-/* Returns a reference to an item; NULL with an exception, if another thread was there. */
+/* Returns a new reference to an item; NULL with an exception, as after another thread. */
 PyObject *
 item_of(PyObject *list, Py_ssize_t place)
 {
@@ -268,9 +267,9 @@ item_of(PyObject *list, Py_ssize_t place)
 }
 
 /*
- * Returns the only argument of a named tuple's type, a tuple that is filled anew for each
- * one, or NULL with an exception. The collector does not know of either: to change a
- * tuple, nobody else may have it.
+ * Returns the arguments for a named tuple's type: a tuple with one tuple, which is filled
+ * again for each instance; NULL with an exception. The garbage collector tracks neither: a
+ * tuple may only be changed while no other code can have it.
  */
 PyObject *
 tuple_in_tuple(Py_ssize_t size)
@@ -287,8 +286,8 @@ tuple_in_tuple(Py_ssize_t size)
 }
 
 /*
- * Says whether it is a class that Python code has derived from tuple: those are made by
- * tuple's constructor. Types of C, such as those of struct sequences, have their own.
+ * Returns whether Python code has derived the class from tuple: then tuple's constructor
+ * makes its instances. Types in C, such as struct sequences, have their own.
  */
 int
 is_plain_tuple(PyTypeObject *kind)
@@ -308,7 +307,7 @@ remember_class(Module *own, PyTypeObject *kind)
     }
 }
 
-/* Where the fields of a batch stand, https://kafka.apache.org/documentation/#recordbatch. */
+/* The places of a batch's fields, https://kafka.apache.org/documentation/#recordbatch. */
 enum {
     AT_LENGTH = 8,
     AT_EPOCH = 12,
@@ -325,7 +324,7 @@ enum {
 
 enum { CODEC = 0x07, APPEND_TIME = 0x08, TRANSACTIONAL = 0x10, CONTROL = 0x20 };
 
-/* Sums of an offset or a time beyond this and a record's could leave 64 bits. */
+/* The sum of an offset or time beyond this and a record's could exceed 64 bits. */
 #define FAR ((int64_t)1 << 62)
 
 /* Reads a signed number of that many bytes. */
@@ -340,8 +339,8 @@ big_endian(const uint8_t *at, int size)
 }
 
 /*
- * Returns where the batch ends, or NULL if it is cut off, of another format, damaged, or
- * has numbers that no broker writes.
+ * Returns the end of the batch, or NULL if it is cut off, of another format, damaged, or has
+ * numbers that no broker writes.
  */
 static const uint8_t *
 end_of_batch(const uint8_t *at, const uint8_t *end, int is_summed)
@@ -362,7 +361,7 @@ end_of_batch(const uint8_t *at, const uint8_t *end, int is_summed)
                : end;
 }
 
-/* Reads which marker a control batch has; 0 if it has none that is as brokers write it. */
+/* Reads the kind of a control batch's marker; 0 unless a broker would write it so. */
 static int
 read_marker(const uint8_t *at, const uint8_t *end, int64_t *kind)
 {
@@ -375,7 +374,7 @@ read_marker(const uint8_t *at, const uint8_t *end, int64_t *kind)
     return 1;
 }
 
-/* What is to be known of a batch. */
+/* The header of a batch. */
 typedef struct {
     const uint8_t *end;
     int64_t offset;
@@ -383,13 +382,13 @@ typedef struct {
     int64_t epoch;
     int64_t first_time;
     int64_t max_time;
-    int64_t producer; /* negative: it has none */
+    int64_t producer; /* negative: no producer id */
     int64_t count;
     int flags;
     int is_abort_marker;
 } Batch;
 
-/* Reads the header of a batch; 0 unless there is a whole batch as a broker writes it. */
+/* Reads the header of a batch; 0 unless the batch is whole and as a broker writes it. */
 static int
 read_batch(const uint8_t *at, const uint8_t *end, int is_summed, Batch *batch)
 {
@@ -413,12 +412,12 @@ read_batch(const uint8_t *at, const uint8_t *end, int is_summed, Batch *batch)
     return 1;
 }
 
-/* Says whether there are so many sound records, and nothing else. */
+/* Returns whether the bytes are exactly so many valid records. */
 static int
-are_sound(const uint8_t *at, const uint8_t *end, int64_t count)
+are_valid(const uint8_t *at, const uint8_t *end, int64_t count)
 {
-    /* No Python is needed for this, and a batch may have a gigabyte. */
-    PyThreadState *state = end - at > WORTH_LETTING_GO ? PyEval_SaveThread() : NULL;
+    /* This needs no Python, and a batch may have a gigabyte. */
+    PyThreadState *state = end - at > RELEASE_LOCK_ABOVE ? PyEval_SaveThread() : NULL;
     Record record;
     for (; count > 0 && at != NULL; count--) {
         at = read_record(at, end, &record);
@@ -429,7 +428,7 @@ are_sound(const uint8_t *at, const uint8_t *end, int64_t count)
     return at == end;
 }
 
-/* What a reader is made with, and it does not change. */
+/* The objects that a reader is made with. */
 enum {
     DATA,
     KIND,
@@ -441,23 +440,23 @@ enum {
     VALUES,
     AGAIN,
     HEADER_BYTES,
-    METHOD, /* a deserializer's, by name */
+    METHOD, /* the name of a deserializer's method */
     READER_PARTS
 };
 
-/* Reads the records of an answer. What it has read counts from record to record. */
+/* Reads the records of an answer. The counts change with each record. */
 typedef struct {
     PyObject_HEAD
     PyObject *parts[READER_PARTS];
     PyObject *unpacked;   /* the open batch's records, if they were compressed, or NULL */
-    Py_ssize_t batch;     /* where the next batch begins in the answer */
-    Py_ssize_t at;        /* where the open batch's next record begins */
-    Py_ssize_t left;      /* how many records the open batch has left */
+    Py_ssize_t batch;     /* the begin of the next batch in the answer */
+    Py_ssize_t at;        /* the begin of the open batch's next record */
+    Py_ssize_t left;      /* the number of records left in the open batch */
     long long base;       /* the open batch's offset, and its times */
     long long first_time;
     long long max_time;
     long long epoch;
-    long long behind;     /* the first offset behind the last batch; -1: there was none */
+    long long behind;     /* the first offset behind the last batch; -1: no batch yet */
     long long least;      /* the first offset that is wanted */
     long long next_offset;
     long long records_read;
@@ -470,26 +469,26 @@ typedef struct {
     char is_taking;
 } Reader;
 
-/* What is held while records are taken. */
+/* The references and buffers of a take. */
 typedef struct {
     PyObject *data;
     Py_buffer answer;
     Py_buffer unpacked;   /* its object is NULL if the open batch was not compressed */
-    const uint8_t *begin; /* the bytes in which the open batch's records stand */
+    const uint8_t *begin; /* the bytes with the open batch's records */
     const uint8_t *end;
     PyObject *arguments;
 } Taking;
 
-/* Looks at the bytes of the open batch; 0 with an exception. */
+/* Gets the bytes of the open batch; 0 with an exception. */
 static int
-look_at_batch(Reader *reader, Taking *taking)
+view_batch(Reader *reader, Taking *taking)
 {
     Py_buffer *view = &taking->answer;
     Py_ssize_t end = reader->batch;
     PyObject *unpacked = reader->unpacked;
     if (unpacked != NULL) {
         view = &taking->unpacked;
-        Py_INCREF(unpacked); /* what is asked for its buffer may close the reader */
+        Py_INCREF(unpacked); /* its buffer protocol may close the reader */
         int is_open = PyObject_GetBuffer(unpacked, view, PyBUF_SIMPLE) == 0;
         Py_DECREF(unpacked);
         if (!is_open) {
@@ -506,7 +505,7 @@ look_at_batch(Reader *reader, Taking *taking)
     return 1;
 }
 
-/* Puts what all records of the open batch have into the tuple; 0 with an exception. */
+/* Puts the fields that all records of the open batch share; 0 with an exception. */
 static int
 put_of_batch(Reader *reader, Taking *taking)
 {
@@ -525,7 +524,7 @@ end_taking(Taking *taking)
     Py_CLEAR(taking->data);
 }
 
-/* Gets what is needed to take records; 0 with an exception. */
+/* Gets the references and buffers of a take; 0 with an exception. */
 static int
 begin_taking(Reader *reader, Taking *taking)
 {
@@ -540,10 +539,10 @@ begin_taking(Reader *reader, Taking *taking)
         && put_same(fields, PARTITION, reader->parts[OF_PARTITION])
         && put_same(fields, CHECKSUM, Py_None)
         && (!reader->left
-            || (look_at_batch(reader, taking) && put_of_batch(reader, taking)));
+            || (view_batch(reader, taking) && put_of_batch(reader, taking)));
 }
 
-/* Forgets the open batch, and its records where they were uncompressed. */
+/* Forgets the open batch, and its uncompressed records. */
 static void
 leave_batch(Reader *reader, Taking *taking)
 {
@@ -568,7 +567,7 @@ uncompress(Reader *reader, Taking *taking, const uint8_t *at, const Batch *batch
     return 1;
 }
 
-/* Opens a batch; 0 if its records are not sound, -1 with an exception. */
+/* Opens a batch; 0 if its records are not valid, -1 with an exception. */
 static int
 open_batch(Reader *reader, Taking *taking, const uint8_t *at, const Batch *batch)
 {
@@ -586,10 +585,10 @@ open_batch(Reader *reader, Taking *taking, const uint8_t *at, const Batch *batch
     reader->first_time = batch->first_time;
     reader->max_time = batch->max_time;
     reader->is_append_time = (batch->flags & APPEND_TIME) != 0;
-    if (!look_at_batch(reader, taking) || !put_of_batch(reader, taking)) {
+    if (!view_batch(reader, taking) || !put_of_batch(reader, taking)) {
         return -1;
     }
-    if (!are_sound(taking->begin + reader->at, taking->end, batch->count)) {
+    if (!are_valid(taking->begin + reader->at, taking->end, batch->count)) {
         leave_batch(reader, taking);
         reader->batch = at - begin;
         return 0;
@@ -598,7 +597,7 @@ open_batch(Reader *reader, Taking *taking, const uint8_t *at, const Batch *batch
     return 1;
 }
 
-/* Says whether no record of a batch is for the application; -1 with an exception. */
+/* Returns whether the application gets no record of a batch; -1 with an exception. */
 static int
 is_left_out(Reader *reader, const Batch *batch)
 {
@@ -637,7 +636,7 @@ next_batch(Reader *reader, Taking *taking)
     return is_out < 0 ? -1 : open_batch(reader, taking, at, &batch);
 }
 
-/* Takes the reference to an error that was raised; NULL if there is none. */
+/* Returns a new reference to the raised error, and clears it; NULL if there is none. */
 static PyObject *
 raised(void)
 {
@@ -653,8 +652,8 @@ raised(void)
 }
 
 /*
- * Takes the reference to a key or a value, and returns what its deserializer makes of it;
- * NULL with an exception. One that wants no headers shows it by a TypeError.
+ * Steals the reference to a key or a value, and returns the deserialized value; NULL with
+ * an exception. A deserializer without headers raises a TypeError.
  */
 static PyObject *
 deserialized(Reader *reader, int by, PyObject *headers, PyObject *data)
@@ -682,8 +681,8 @@ deserializes(Reader *reader)
 }
 
 /*
- * Returns how many bytes headers have, -1 if there are none; NULL with an exception. A
- * deserializer may have changed the list: then Python measures what is in it.
+ * Returns the bytes of headers, -1 without headers; NULL with an exception. If a
+ * deserializer has changed the list, Python measures it.
  */
 static PyObject *
 measured(Reader *reader, PyObject *headers, PyObject *before, int64_t size)
@@ -716,12 +715,12 @@ put_content(Reader *reader, PyObject *fields, const Record *record, PyObject *he
                             bytes_or_none(record->value, record->value_size)));
 }
 
-/* Puts all that deserializers are called for into the tuple; 0 with an exception. */
+/* Puts key, value and size of the headers, by deserializers; 0 with an exception. */
 static int
 put_deserialized(Reader *reader, PyObject *fields, const Record *record,
                  PyObject *headers, int64_t size)
 {
-    PyObject *before = NULL; /* it keeps the headers, so that no other is in their place */
+    PyObject *before = NULL; /* it keeps the headers: no other object gets their address */
     if (record->header_count) {
         before = PyList_GetSlice(headers, 0, PyList_Size(headers));
         if (before == NULL) {
@@ -752,7 +751,7 @@ put_all(Reader *reader, PyObject *fields, const Record *record, const uint8_t *e
     return is_put;
 }
 
-/* Returns the record whose bytes end there; NULL with an exception. */
+/* Returns a record; NULL with an exception. */
 static PyObject *
 make_record(Reader *reader, PyObject *arguments, const Record *record, const uint8_t *end)
 {
@@ -824,10 +823,10 @@ take_all(Reader *reader, Taking *taking, PyObject *taken, Py_ssize_t most)
 PyDoc_STRVAR(take_doc, "take($self, taken, most, /)\n--\n\n"
 "Append up to `most` records to a list.\n\n"
 "Returns:\n"
-"    Whether the batch at `batch`, and what is behind it, is for another decoder.\n\n"
+"    Whether the batch at `batch`, and all behind it, is for another decoder.\n\n"
 "Raises:\n"
-"    Exception: what a deserializer raised. The records before it are in the list, and\n"
-"        nothing has counted the one that it was called for.\n"
+"    Exception: a deserializer's. The records before it are in the list; its own was not\n"
+"        counted.\n"
 "    ValueError: records are being taken already, by another thread or by the caller\n"
 "        of this deserializer; or the data was changed meanwhile.");
 
@@ -869,7 +868,7 @@ reader_take(PyObject *self, PyObject *args)
 }
 
 PyDoc_STRVAR(close_doc, "close($self, /)\n--\n\n"
-"Let go of the answer. No record is taken any more, also not by a `take` under way.");
+"Free the answer. No record is taken any more, not even by a `take` under way.");
 
 static PyObject *
 reader_close(PyObject *self, PyObject *Py_UNUSED(args))
@@ -977,7 +976,7 @@ static PyMethodDef reader_methods[] = {
 PyDoc_STRVAR(reader_doc,
 "Reader(data, kind, topic, partition, least, is_summed, is_aborted, uncompress,\n"
 "       keys, values, again, header_bytes)\n--\n\n"
-"Reads the records of an answer, out of as many batches as it has.\n\n"
+"Reads the records of all batches in an answer.\n\n"
 "It is for one thread; others may close it, and get an error if they take records.\n\n"
 "Args:\n"
 "    kind: a class derived from tuple whose fields are those of kafka-python's record.\n"
@@ -1042,7 +1041,7 @@ static int
 module_traverse(PyObject *module, visitproc visit, void *arg)
 {
     Module *own = PyModule_GetState(module);
-    if (own != NULL) { /* NULL: it is not filled yet */
+    if (own != NULL) { /* NULL before the module is filled */
         Py_VISIT((PyObject *)atomic_load(&own->record_class));
     }
     return 0;
@@ -1058,7 +1057,7 @@ module_clear(PyObject *module)
     return 0;
 }
 
-/* The names go last, not with what is cleared: no circle leads through a text. */
+/* The names are freed last: a text cannot be part of a cycle. */
 static void
 module_free(void *module)
 {
@@ -1069,12 +1068,12 @@ module_free(void *module)
     }
 }
 
-/* Python's header has these only for an interface of 3.12 or 3.13; numbers stay. */
+/* Python's header has these only from 3.12 or 3.13 on; their numbers do not change. */
 enum { OF_INTERPRETERS = 3, OF_LOCK = 4 };
 #define HAVE_EACH_THEIR_LOCK ((void *)2)
 #define NEED_NO_LOCK ((void *)1)
 
-/* An older Python refuses what it does not know: it begins further down. */
+/* An older Python refuses slots that it does not know: its definition begins further down. */
 static PyModuleDef_Slot slots[] = {
     {OF_LOCK, NEED_NO_LOCK},                 /* from 3.13 on */
     {OF_INTERPRETERS, HAVE_EACH_THEIR_LOCK}, /* from 3.12 on */

@@ -17,7 +17,7 @@ from kafka.protocol.consumer import IsolationLevel
 
 from safeconsumer._interrupts import is_from_handler
 from safeconsumer._kafka.decoding.deserializing import deserialized_again
-from safeconsumer._kafka.decoding.sought import PythonRecords
+from safeconsumer._kafka.decoding.python_records import PythonRecords
 from safeconsumer._kafka.decoding.uncompressing import Buffer, uncompressed
 
 try:

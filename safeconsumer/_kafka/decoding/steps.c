@@ -1,8 +1,8 @@
-/* Yields records in an iteration, and looks for holds before each. */
+/* Yields records in an iteration, and checks for holds before each. */
 
 #include "batches.h"
 
-/* Adds as machines do: a sum that leaves 64 bits, which no caller wants, turns over. */
+/* Adds with wrap-around; no caller has a sum beyond 64 bits. */
 static PyObject *
 sum(long long one, int64_t other)
 {
@@ -15,7 +15,7 @@ add_names(Module *own)
 {
     static const char *const texts[NAMES] = {
         "queue", "settled", "quiet", "_position", "paused", "_pending_revocation",
-        "_awaiting_validation", "moves", "settle", "offset", "leader_epoch", "",
+        "_awaiting_validation", "moves", "restore_move", "offset", "leader_epoch", "",
     };
     for (int i = 0; i < NAMES; i++) {
         own->names[i] = PyUnicode_InternFromString(texts[i]);
@@ -30,9 +30,8 @@ add_names(Module *own)
 enum { NEXT_OFFSET, METADATA, EPOCH, POSITION_FIELDS };
 
 /*
- * Whose records are yielded. CHECKED is what was quiet when it was looked at last, and
- * ARGUMENTS what positions are made of, as records are. MODULE keeps the module's state
- * for as long as the other parts are there.
+ * The objects of the steps. CHECKED is the quiet set of the last check, ARGUMENTS the
+ * arguments of new positions, as for records. MODULE keeps the module's state alive.
  */
 enum {
     LEDGER,
@@ -85,7 +84,7 @@ steps_dealloc(PyObject *self)
     Py_DECREF(type);
 }
 
-/* Takes the reference to the new one. */
+/* Steals the reference to the new object. */
 static void
 set_part(Steps *steps, int part, PyObject *new)
 {
@@ -133,7 +132,7 @@ steps_new(PyTypeObject *type, PyObject *args, PyObject *Py_UNUSED(kwargs))
     return (PyObject *)steps;
 }
 
-/* Says whether an attribute of the state is this very object; -1 with an exception. */
+/* Returns whether an attribute of the state is this object; -1 with an exception. */
 static int
 has(Steps *steps, int name, PyObject *wanted)
 {
@@ -144,11 +143,11 @@ has(Steps *steps, int name, PyObject *wanted)
 }
 
 /*
- * Returns what is quiet at this moment, or NULL with an exception. What was settled is
- * read after the queue, as a change leaves the queue after it has unsettled that.
+ * Returns the quiet set of this moment, or NULL with an exception. The settled set is read
+ * after the queue: a change clears it before it leaves the queue.
  */
 static PyObject *
-look(Steps *steps)
+quiet_now(Steps *steps)
 {
     PyObject *ledger = steps->parts[LEDGER], *const *names = steps->own->names;
     Py_ssize_t waiting = PyObject_Size(steps->parts[WAITING]);
@@ -160,11 +159,11 @@ look(Steps *steps)
     return settled;
 }
 
-/* Says whether no hold covers the partition at this moment; -1 with an exception. */
+/* Returns whether no hold covers the partition now; -1 with an exception. */
 static int
 flows(Steps *steps)
 {
-    PyObject *quiet = look(steps);
+    PyObject *quiet = quiet_now(steps);
     int is_quiet = quiet == NULL                      ? -1
                    : quiet == steps->parts[CHECKED] ? 0
                    : PySequence_Contains(quiet, steps->parts[TP]);
@@ -177,7 +176,7 @@ flows(Steps *steps)
     return is_quiet < 0 ? -1 : !is_quiet;
 }
 
-/* Says whether the ownership and the position are still those; -1 with an exception. */
+/* Returns whether ownership and position are the same as before; -1 with an exception. */
 static int
 is_fetchable(Steps *steps)
 {
@@ -193,7 +192,7 @@ is_fetchable(Steps *steps)
     return is_so;
 }
 
-/* Returns a record's field, of any class: an application's own poll() may have made it. */
+/* Returns a field of a record, which a program's own poll() may have made. */
 static PyObject *
 field(Steps *steps, PyObject *record, int place, int name)
 {
@@ -208,8 +207,8 @@ field(Steps *steps, PyObject *record, int place, int name)
 }
 
 /*
- * Returns a reference to what positions are made of; NULL with an exception. Where threads
- * run at once, only the one that has made a tuple may fill it: then it is a new one.
+ * Returns a new reference to the arguments of a position; NULL with an exception. Without
+ * the global interpreter lock they are new: only the thread that made a tuple may fill it.
  */
 static PyObject *
 arguments_of(Steps *steps)
@@ -261,7 +260,7 @@ step(Steps *steps, PyObject *record)
     set_part(steps, PLACE, position);
     int is_still = has(steps, MOVES, steps->parts[MOVED]);
     if (is_still == 0) { /* a seek came in between */
-        Py_XDECREF(PyObject_CallMethodObjArgs(state, steps->own->names[SETTLE], NULL));
+        Py_XDECREF(PyObject_CallMethodObjArgs(state, steps->own->names[RESTORE_MOVE], NULL));
     }
     return is_still > 0;
 }

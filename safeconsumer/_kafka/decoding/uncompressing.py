@@ -15,10 +15,10 @@ _assert_has_codec = DefaultRecordBase()._assert_has_codec
 
 def uncompressed(section: memoryview, codec: int) -> Buffer:
     """
-    Return a batch's records, which are compressed in Kafka's way with this number.
+    Return the uncompressed records of a batch, by the number of its codec.
 
     Raises:
-        Exception: it cannot be done; kafka-python's own way raises the right error.
+        Exception: they cannot be uncompressed; kafka-python's decoder raises the right error.
     """
     if not codec:
         return section
@@ -49,8 +49,8 @@ def _lz4(section: memoryview) -> Buffer:
     return bytes(codecs.lz4_decode(section))
 
 
-# Bytes of a decompressor. One has 3 MB for what producers write by default, and 9 MB
-# for the highest usual level.
+# Bytes of a decompressor. It has 3 MB after batches of default producers, and 9 MB after the
+# highest usual level.
 _MOST_KEPT = 16 * 1024 * 1024
 
 

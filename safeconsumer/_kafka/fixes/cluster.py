@@ -1,4 +1,4 @@
-"""Has upstream's cluster metadata ask again where an answer left something out."""
+"""Extends upstream's cluster metadata: it asks again if an answer lacks something."""
 
 import math
 import time
@@ -16,7 +16,7 @@ from kafka.protocol.metadata import MetadataResponse
 from kafka.structs import TopicPartition
 
 _UNKNOWN = UnknownTopicOrPartitionError.errno
-# What a program has to hear of, and what upstream acts on.
+# Errors that a program must get, and on which upstream acts.
 _FINAL = {TopicAuthorizationFailedError.errno, InvalidTopicError.errno}
 
 
@@ -25,14 +25,13 @@ class PauseSafeCluster(ClusterMetadata):
     Asks again when an answer belongs to an older question, or lacks a topic or a leader.
 
     Upstream 3.0.12 takes any answer for the one it waits for. If a topic is subscribed
-    while a request is under way, as a new consumer's first one always may be, the topic
-    stays unknown until ``metadata_max_age_ms`` (5 minutes): nothing is assigned, and
-    the member does not join.
+    while a request is under way, as the first one of a new consumer may be, the topic
+    stays unknown until ``metadata_max_age_ms`` (5 minutes): nothing is assigned, and the
+    member does not join.
 
-    Upstream also forgets a topic of which one answer has an error, or nothing, as from a
-    broker that starts: it leaves the assignment and returns, and its pauses end. Here
-    it is gone once two answers in a row do not know it. Any other error says nothing
-    about it.
+    Upstream also forgets a topic if one answer has an error for it, or lacks it, as from a
+    broker that starts: it leaves the assignment and returns, and its pauses end. Here a
+    topic is gone once two answers in a row do not know it; other errors do not count.
 
     Thread rules: on the IO thread, but for ``leader_for_partition``.
     """
@@ -64,7 +63,7 @@ class PauseSafeCluster(ClusterMetadata):
         return super().metadata_request()
 
     def update_metadata(self, metadata: Any) -> None:  # noqa: ANN401 - upstream's
-        """Take an answer; ask again if it lacks a topic, or more are wanted by now."""
+        """Take an answer; ask again if it lacks a topic, or if more topics are wanted."""
         ids = _ids(metadata)
         is_kept = bool(metadata.brokers) and self._keep_known(metadata)
         is_older = False
@@ -84,28 +83,28 @@ class PauseSafeCluster(ClusterMetadata):
     def _keep_known(self, answer: Any) -> bool:  # noqa: ANN401 - upstream's
         # Only topics with an id, which brokers have since Kafka 2.8: without one a topic
         # that was deleted and made again could not be told from the one before it.
-        told: dict[str, Any] = {topic.name: topic for topic in answer.topics}
+        answered: dict[str, Any] = {topic.name: topic for topic in answer.topics}
         doubted, self._doubted = self._doubted, frozenset()
         kept = []
         for name in self._known_and_asked_for():
-            topic = told.get(name)
+            topic = answered.get(name)
             error = _UNKNOWN if topic is None else topic.error_code
             if topic is not None and not error:
-                continue  # under another id it was made again: its partitions stay
+                continue  # also a recreated topic, with another id: its partitions stay
             if error != _UNKNOWN:
                 kept += [] if error in _FINAL else [name]
             elif name not in doubted:
                 self._doubted |= {name}
                 kept.append(name)
         others = [topic for topic in answer.topics if topic.name not in kept]
-        answer.topics = [*others, *(self._told_of(name, answer) for name in kept)]
+        answer.topics = [*others, *(self._as_known(name, answer) for name in kept)]
         return bool(kept)
 
     def _known_and_asked_for(self) -> frozenset[str]:
         known = frozenset(self._topics).intersection(self._partitions, self._topic_ids)
         return known if self._asked is None else known & self._asked
 
-    def _told_of(self, name: str, answer: Any) -> Any:  # noqa: ANN401 - upstream's
+    def _as_known(self, name: str, answer: Any) -> Any:  # noqa: ANN401 - upstream's
         return MetadataResponse.MetadataResponseTopic(
             version=answer.API_VERSION,
             name=name,
@@ -117,7 +116,7 @@ class PauseSafeCluster(ClusterMetadata):
     def update_partition_leader(
         self, partition: TopicPartition, leader_id: int, leader_epoch: int
     ) -> bool:
-        """Take a leader that another answer than one about metadata has named."""
+        """Take a leader out of another answer than one about metadata."""
         is_new: bool = super().update_partition_leader(
             partition, leader_id, leader_epoch
         )
@@ -125,12 +124,12 @@ class PauseSafeCluster(ClusterMetadata):
         return is_new
 
     def is_answered(self, topics: Iterable[str]) -> bool:
-        """Tell whether the last answer was about these topics: what it lacks is not there."""
+        """Tell whether the last answer was about these topics: missing ones do not exist."""
         return self._answered is None or self._answered.issuperset(topics)
 
     def set_topics(self, topics: Iterable[str]) -> Any:  # noqa: ANN401 - upstream's future
         """
-        Set what is wanted; ask as well if it was set before, and nothing asked.
+        Set the wanted topics; ask also if they were set before and not asked for.
 
         Upstream stores the topics before it asks. A signal handler may raise between
         the two, and the same call again finds them stored.

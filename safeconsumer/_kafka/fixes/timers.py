@@ -1,4 +1,4 @@
-"""Tells how much of a poll's time is left, to the microsecond."""
+"""Timers that return the time left of a poll to the microsecond."""
 
 import math
 import time
@@ -9,8 +9,8 @@ class ExactTimer:
     """
     One of upstream's timers, which does not round down to whole milliseconds.
 
-    Upstream's says 0 in its last millisecond, and that it has not expired: each poll
-    looks again and again until that has passed (kafka-python 3.0.12).
+    Upstream's returns 0 in its last millisecond and has not expired: each poll tries again
+    and again until that has passed (kafka-python 3.0.12).
     """
 
     def __init__(self, timer: Any) -> None:  # noqa: ANN401 - upstream's

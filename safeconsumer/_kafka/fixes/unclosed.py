@@ -1,5 +1,5 @@
 """
-Closes sockets that kafka-python lets go of.
+Closes sockets that kafka-python leaves open.
 
 kafka-python 3.0.12 leaves three kinds of them open until the garbage collector comes,
 which may be long after a client that tries again and again has used up what a process
@@ -36,11 +36,11 @@ class ClosingTransport(KafkaTCPTransport):
         try:
             await super()._write_to_sock()
         except GeneratorExit:
-            self.let_go()
+            self.close_socket()
             raise
 
-    def let_go(self) -> None:
-        """Close the socket and nothing else; doing it twice changes nothing more."""
+    def close_socket(self) -> None:
+        """Close the socket alone; a second call changes nothing."""
         if self._sock is not None:
             self._sock.close()
 
@@ -49,7 +49,7 @@ class ClosingSSLTransport(ClosingTransport, KafkaSSLTransport):
     """Closes its socket also if its loop ends before everything is sent, over TLS."""
 
 
-async def connected(
+async def connect_socket(
     net: Any,  # noqa: ANN401 - upstream's, as are the others
     node: Any,  # noqa: ANN401
     config: dict[str, Any],
@@ -60,11 +60,11 @@ async def connected(
     unconnected = []
     make = factory.socket
 
-    def noted(*kind: Any) -> Any:  # noqa: ANN401 - upstream's
+    def collecting(*kind: Any) -> Any:  # noqa: ANN401 - upstream's
         unconnected.append(make(*kind))
         return unconnected[-1]
 
-    factory.socket = noted
+    factory.socket = collecting
     failure = KafkaConnectionError("DNS Resolution failure")  # upstream's words
     options = config["socket_options"]
     try:
@@ -89,16 +89,16 @@ async def connected(
             sock.close()
 
 
-_AWAY = (KafkaConnectionError, NodeNotReadyError, RequestTimedOutError)
+_UNREACHABLE = (KafkaConnectionError, NodeNotReadyError, RequestTimedOutError)
 
 
 class ClosingManager(KafkaConnectionManager):
     """
-    Makes connections whose sockets are closed, whether they are made or not.
+    Makes connections whose sockets are closed, also if connecting fails.
 
-    What any broker may answer is asked of a second one, if the first does not, and no
-    address uses up all the time there is for bootstrapping: kafka-python 3.0.12 chooses
-    a dead broker, until it is fenced, as often as any other, and fails.
+    A request that any broker can answer goes to a second one if the first is away, and no
+    address uses up all the time of bootstrapping: kafka-python 3.0.12 chooses a dead
+    broker, until it is fenced, as often as any other, and fails.
 
     Thread rules: on the IO thread.
     """
@@ -163,7 +163,7 @@ class ClosingManager(KafkaConnectionManager):
         first = self.least_loaded_node()
         try:
             return await super().send(request, first, timeout_ms)
-        except _AWAY:
+        except _UNREACHABLE:
             second = self._other_than(first)
             if second is None:
                 raise
@@ -181,17 +181,17 @@ class ClosingManager(KafkaConnectionManager):
             for broker in self.cluster.brokers()
             if broker.node_id != node and broker.node_id not in self._unreached
         ]
-        # One that is connected answers more likely than another.
+        # A connected broker is more likely to answer.
         found.sort(key=lambda one: one not in self._conns)
         return found[0] if found else None
 
     async def _build_transport(self, node: Any, timeout_at: float | None = None) -> Any:  # noqa: ANN401 - upstream's
-        sock = await connected(self._net, node, self.config, timeout_at)
+        sock = await connect_socket(self._net, node, self.config, timeout_at)
         transport = self._transport(sock, node.host)
         try:
             await transport.handshake()
         except BaseException as error:
-            transport.let_go()
+            transport.close_socket()
             if not isinstance(error, Exception):  # its loop has ended
                 raise
             message = f"Handshake failed: {error}"  # upstream's words

@@ -8,9 +8,9 @@ from typing import Any
 from safeconsumer._kafka.network import (
     NetworkSelector,
     call_soon,
-    ended_by,
     longest_wait,
-    waited_too_long,
+    loop_error,
+    wait_timeout_error,
 )
 from safeconsumer._waits import InterruptibleEvent
 
@@ -19,11 +19,11 @@ log = logging.getLogger(NetworkSelector.__module__)
 
 class InterruptibleSelector(NetworkSelector):
     """
-    A loop whose callers wait for a coroutine in a way that signal handlers may interrupt.
+    A loop whose callers wait in a way that signal handlers may interrupt.
 
-    kafka-python 3.0.12 waits for a ``threading.Event``. If a handler raises in there, the
-    lock of that stays taken, the IO thread waits for it for ever, and so does every later
-    call; or ``RuntimeError`` comes out. See :class:`InterruptibleEvent`.
+    kafka-python 3.0.12 waits for a ``threading.Event``. If a handler raises in there, its
+    lock stays taken, and the IO thread and every later call wait for ever; or a
+    ``RuntimeError`` comes out. See :class:`InterruptibleEvent`.
 
     It is adopted by ``__class__``.
     """
@@ -51,7 +51,7 @@ class InterruptibleSelector(NetworkSelector):
 
         _wait(self, begin, ended, state, longest_wait(self, **limit))
         if not ended.is_set():
-            raise waited_too_long(self, coro, **limit)
+            raise wait_timeout_error(self, coro, **limit)
         return state["value"]
 
     async def _run(
@@ -81,7 +81,7 @@ def wait_on(net: Any, ended: InterruptibleEvent, seconds: float | None) -> None:
     """
 
     def begin() -> None:
-        error = ended_by(net)
+        error = loop_error(net)
         if isinstance(error, BaseException):  # before it could know this wait
             raise error
 
@@ -99,8 +99,8 @@ def _wait(
     state: dict[str, Any],
     seconds: float | None = None,
 ) -> None:
-    # The end of the loop sets the event, and its error in the state. No context manager
-    # of ours: an interrupt in its entry would leave the wait known to the loop.
+    # The end of the loop sets the event, and puts its error into the state. No context
+    # manager of ours: after an interrupt in its entry the loop would keep the wait.
     try:
         with net._pending_waiters_lock:  # in C, as is with
             net._pending_waiters[ended] = state

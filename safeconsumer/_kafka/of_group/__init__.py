@@ -1,1 +1,1 @@
-"""Adapts kafka-python for who asks about a group: the command line, the console, reports."""
+"""Adapts kafka-python for group control: members, the command line, the console."""

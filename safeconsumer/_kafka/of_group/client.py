@@ -1,4 +1,4 @@
-"""Answers what group control asks of the consumer that is its member."""
+"""Shows a consumer, as a member of its group, to group control."""
 
 import weakref
 from collections.abc import Callable, Collection, Iterable
@@ -32,18 +32,18 @@ class ConsumerClient:
         return found
 
     def busy(self) -> Collection[TopicPartition]:
-        """Return the partitions of which the program, or a worker, has records in hand."""
+        """Return the partitions of which the program, or a worker, uses records."""
         found: Collection[TopicPartition] = self._subscription.busy()
         return found
 
     def busy_elsewhere(self) -> Iterable[TopicPartition]:
-        """Return what the program's ``busy`` says of its threads; it may raise anything."""
+        """Return the result of the program's ``busy``, which may raise anything."""
         consumer = self._consumer()
         ask = None if consumer is None else consumer.busy
         return () if ask is None else ask()
 
     def recreated(self) -> list[str]:
-        """Return the topics that were recreated, of which nothing was read yet."""
+        """Return the recreated topics of which no record was read yet."""
         found: list[str] = self._subscription.recreated()
         return found
 
@@ -64,7 +64,7 @@ class ConsumerClient:
         return True
 
     def _in_use(self) -> frozenset[TopicPartition]:
-        # What the program itself says counts as in a report: if it fails, all is in use.
+        # As in a report: if the program's ``busy`` fails, all is in use.
         try:
             named = [(str(topic), int(one)) for topic, one in self.busy_elsewhere()]
         except Exception:  # noqa: BLE001 - the report logs it

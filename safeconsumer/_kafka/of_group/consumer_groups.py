@@ -1,5 +1,5 @@
 """
-Asks about groups of the protocol in which the broker assigns (KIP-848).
+Describes groups of KIP-848, whose broker assigns partitions.
 
 kafka-python 3.0.12 has no such request. The schemas beside this module are Kafka's own,
 ``ConsumerGroupDescribeRequest.json`` and its response, without their prose.
@@ -26,10 +26,10 @@ def describe_consumer_groups(
     coordinator: int,
 ) -> dict[str, dict[str, Any]]:
     """
-    Return what their coordinator says of groups, as the admin client's ``describe_groups``.
+    Return descriptions of groups, as the admin client's ``describe_groups`` does.
 
-    Each member has its ``member_epoch`` as well. Names that are no group's of this
-    protocol are left out.
+    Each member has its ``member_epoch`` as well. Names without a group of this protocol are
+    left out.
 
     Raises:
         UnsupportedVersionError: the broker does not know the request.
@@ -69,7 +69,7 @@ def _member(one: Any) -> dict[str, Any]:  # noqa: ANN401 - as above
 
 
 def _error_text(one: Any) -> str | None:  # noqa: ANN401 - as above
-    # As text, since upstream's answers about other groups have it so.
+    # As text, as in upstream's answers about other groups.
     if not one.error_code:
         return None
     return str(kafka_errors.for_code(one.error_code)(one.error_message or ""))

@@ -1,4 +1,4 @@
-"""Reads control topics, and asks the broker where they end."""
+"""Reads control topics, and asks brokers for their ends."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -25,26 +25,26 @@ called on an IO thread.
 """
 
 
-class HeardFetcher(PauseSafeFetcher):
+class LastFetchTimes(PauseSafeFetcher):
     """
     Remembers when each partition's fetch was last answered without an error.
 
-    ``poll`` hides failed fetches, and leaves a topic that was deleted out of its
-    fetches without an error: from outside both look like a topic where nothing happens.
+    ``poll`` hides failed fetches, and leaves a deleted topic out of its fetches without an
+    error: both look like a topic without new records.
     """
 
-    def prepare_hearing(self) -> None:
+    def prepare_times(self) -> None:
         """Make the attributes that this class needs beyond its parent's."""
-        self.heard_at: dict[TopicPartition, float] = {}
+        self.answered_at: dict[TopicPartition, float] = {}
         self._began_at = time.monotonic()
 
     def silence(self) -> float:
-        """Return the seconds since the last good answer of the partition waiting longest."""
-        heard = [
-            self.heard_at.get(tp, self._began_at)
+        """Return the longest time without an answer of any partition, in seconds."""
+        answered = [
+            self.answered_at.get(tp, self._began_at)
             for tp in self._subscriptions.assigned_partitions()
         ]
-        return time.monotonic() - min(heard, default=self._began_at)
+        return time.monotonic() - min(answered, default=self._began_at)
 
     def _handle_fetch_response(
         self,
@@ -60,7 +60,7 @@ class HeardFetcher(PauseSafeFetcher):
             for partition in topic.partitions
         ]
         if not getattr(response, "error_code", 0) and not any(errors):
-            self.heard_at.update(dict.fromkeys(fetch_offsets, time.monotonic()))
+            self.answered_at.update(dict.fromkeys(fetch_offsets, time.monotonic()))
 
 
 class ControlReader:
@@ -76,8 +76,8 @@ class ControlReader:
     def __init__(self, consumer: Any) -> None:  # noqa: ANN401 - SafeConsumer is above us
         self._consumer = consumer
         self._fetcher = consumer._fetcher
-        self._fetcher.__class__ = HeardFetcher
-        self._fetcher.prepare_hearing()
+        self._fetcher.__class__ = LastFetchTimes
+        self._fetcher.prepare_times()
 
     def wake(self) -> None:
         """End the wait of a ``poll`` under way. Any thread may call it."""
@@ -113,10 +113,10 @@ class ControlReader:
 
 class EndOffsets:
     """
-    Asks where partitions end, and which topics' they are, over its own connections.
+    Asks for the ends and topic ids of partitions, over its own connections.
 
-    A broker answers the requests of one connection in order: behind an idle fetch of
-    the reader a question would wait until ``fetch_max_wait_ms`` is over.
+    A broker answers the requests of one connection in order: behind an idle fetch of the
+    reader a question would wait for ``fetch_max_wait_ms``.
 
     Args:
         consumer: a consumer without a group that never polls.
@@ -129,7 +129,7 @@ class EndOffsets:
         self, partitions: Sequence[TopicPartition], timeout_ms: float, answer: Answer
     ) -> None:
         """
-        Ask; ``answer`` is called later. It does not block; any thread may call it.
+        Ask; ``answer`` is called later. It does not block. Any thread.
 
         Raises:
             RuntimeError: the consumer is closed.
@@ -147,11 +147,11 @@ class EndOffsets:
         found = await consumer._fetcher._fetch_offsets_by_times_async(
             dict.fromkeys(partitions, _LATEST), timeout_ms
         )
-        # The ids are asked for after the offsets, and of the broker that answered them:
-        # an id is never used again, so one that is known is that of these offsets' topic.
+        # The ids are asked for after the offsets, of the same brokers. An id is never used
+        # again, so a known id belongs to the topic of these offsets.
         cluster, manager = consumer._cluster, consumer._client._manager
         for leader in {cluster.leader_for_partition(tp) for tp in partitions}:
-            # One in progress began before the offsets came, and is joined.
+            # A request in progress is from before the offsets came: one more follows.
             for _ in range(1 + cluster.metadata_refresh_in_progress):
                 asked = manager.call_soon(cluster.refresh_metadata, leader)
                 await await_for(manager, asked, timeout_ms)

@@ -1,10 +1,9 @@
 """
-Asks which brokers coordinate groups, and these for what groups have committed.
+Asks for the coordinators of groups, and these for committed offsets.
 
 Brokers answer about many groups at once, with an error for each. kafka-python 3.0.12
-raises the first of them, and the answers about all other groups are lost: to ask again
-about each half would be twice as many questions as there are groups, of a coordinator
-that is not ready.
+raises the first error, and loses the answers about all other groups. Asking again about
+each half would take twice as many requests as groups, to a coordinator that is not ready.
 """
 
 from collections.abc import Iterable, Sequence
@@ -23,9 +22,7 @@ def coordinators(
     groups: Sequence[str],
 ) -> tuple[dict[str, int], dict[str, Exception]]:
     """
-    Return which broker coordinates each group, as the client learned it.
-
-    Of a group that has none, or is refused, the error is returned instead.
+    Return the coordinator of each group, and the errors of those without one.
 
     Raises:
         KafkaError: no broker answers.
@@ -54,9 +51,9 @@ def committed_offsets(
     groups: Sequence[str],
 ) -> tuple[dict[str, Any], dict[str, Exception]]:
     """
-    Return all that each group has committed, as the admin client's ``list_group_offsets``.
+    Return the offsets of each group, and the errors of those that are refused.
 
-    Of a group that the coordinator refuses the error is returned instead.
+    The offsets are as the admin client's ``list_group_offsets`` returns them.
 
     Args:
         admin: the client.
@@ -81,10 +78,10 @@ def committed_offsets(
 
 def forget(admin: Any, groups: Iterable[str]) -> None:  # noqa: ANN401 - as above
     """
-    Let the client look again which brokers coordinate groups.
+    Let the client look for the coordinators of groups again.
 
-    kafka-python 3.0.12 remembers the first answer: a broker that coordinates no
-    more would be asked until the client is closed.
+    kafka-python 3.0.12 remembers the first answer: a former coordinator would be asked
+    until the client is closed.
     """
     known = admin._manager.cluster._coordinators
     for group in groups:
@@ -113,7 +110,7 @@ async def _committed(
     node: int,
     groups: Sequence[str],
 ) -> list[tuple[str, Any]]:
-    # A broker that cannot be asked about several has a request for each.
+    # An older broker gets a request for each group.
     found: list[tuple[str, Any]] = []
     for name, request in admin._list_group_offsets_requests(dict.fromkeys(groups)):
         answer = await admin._manager.send(request, node_id=node)

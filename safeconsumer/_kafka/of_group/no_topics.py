@@ -1,4 +1,4 @@
-"""Provides the network client of readers and writers that are not an application's."""
+"""The network client of this package's own readers and writers."""
 
 from safeconsumer._kafka.fixes.unclosed import ClosingClient
 
@@ -14,8 +14,8 @@ class NoTopicsClient(ClosingClient):
     asking for a topic that was deleted creates it again, with the broker's defaults.
     Remove this when ``tests/broker/group/test_real.py`` passes without it.
 
-    Somebody waits for it: a broker that takes a connection and answers nothing is
-    waited for 3 s, not 10, before another is asked.
+    A person may wait for it: a broker that takes a connection and does not answer has 3 s,
+    not 10, before another is asked.
     """
 
     def __init__(self, **configs: object) -> None:

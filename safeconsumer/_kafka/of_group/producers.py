@@ -26,13 +26,13 @@ class PatientClient(NoTopicsClient):
     """
     A producer's network client, which does not spin while its broker is silent.
 
-    While a broker may get no further request, because as many as may be are without an
-    answer or it is being connected to, kafka-python 3.0.12 says 0 ms, and the producer
-    asks again at once, all the time. Backoffs it says in seconds.
+    While a broker may get no further request, as it has too many unanswered ones or is being
+    connected to, kafka-python 3.0.12 returns 0 ms, and the producer asks again at once, all
+    the time. It returns backoffs in seconds.
     """
 
     def connection_delay(self, node_id: object) -> float:
-        """Return for how many milliseconds to wait; whatever happens meanwhile ends it."""
+        """Return the milliseconds to wait; any event ends the wait."""
         seconds: float = super().connection_delay(node_id)
         return max(1000 * seconds, _LEAST_DELAY_MS)
 
@@ -77,11 +77,9 @@ class AskingOnceProducer(UntracedProducer):
 
 def end(producer: Any, seconds: float) -> None:  # noqa: ANN401 - kafka-python is untyped
     """
-    Close a producer.
+    Close a producer; records without an answer in time are given up silently.
 
-    Records without an answer in so many seconds are given up silently.
-
-    Giving up may take half a second more.
+    Giving up may take half a second more than ``seconds``.
 
     kafka-python 3.0.12 waits for unanswered records before it closes anything. If that
     takes too long it raises, its thread goes on, and it does both once more when it is

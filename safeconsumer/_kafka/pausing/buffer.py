@@ -1,22 +1,22 @@
 """
-Keeps what was fetched of a partition and is not delivered yet.
+Keeps the records that were fetched of a partition and are not delivered yet.
 
-Each ownership's state has one :class:`Buffer`, so that it goes with the ownership. What
-is in it, in order: records that were taken out of the open batch, the rest of that batch,
-answers behind it. The cursor stands before the record that comes next:
+Each ownership's state has one :class:`Buffer`, which ends with the ownership. It has, in
+order: records that were taken out of the open batch, the rest of that batch, answers
+behind it. The cursor stands before the record that comes next:
 
 =====================================  ==============================================
 a drain                                moves the cursor, and in a poll the position
 a step of an iteration                 moves the position behind each record
-a final check, a failed poll, a pause  put back: they move, or leave, the position back
-the return of a poll, and the next     set the cursor to the position, and forget what
-one                                    is before it: that is delivered
-a seek                                 leaves nothing that was taken, and the batch only
-                                       if it goes on there
+a final check, a failed poll, a pause  put records back: the position moves back, or stays
+the return of a poll, and the next     set the cursor to the position, and forget the
+one                                    records before it: they are delivered
+a seek                                 drops the taken records, and the batch unless it
+                                       continues there
 =====================================  ==============================================
 
-:class:`Buffers` has those that are not empty: some wait for their turn in a drain, those
-of quiet partitions are parked.
+:class:`Buffers` has the buffers that are not empty: they wait for their turn in a drain;
+those of quiet partitions are parked.
 """
 
 import struct
@@ -49,18 +49,18 @@ The partition, how many records were thrown away (None: unknown), and how many b
 
 class Buffer:
     """
-    What was fetched in one ownership of a partition, and the cursor in it.
+    The records that were fetched in one ownership of a partition, and the cursor.
 
     Thread rules: the polling thread.
 
     Attributes:
         taken: the records that were taken out of batches and are not forgotten.
-        at: the cursor: how many of them come before it.
-        batch: upstream's object that reads the open batch; None: there is none.
+        at: the cursor: the number of taken records before it.
+        batch: upstream's object that reads the open batch; None: no batch is open.
         data: the bytes of its answer.
-        answers: those that come behind it.
-        size: how many bytes it had when it was parked.
-        moves: how often seeks had moved the position when it was opened.
+        answers: the answers behind it.
+        size: the bytes that the buffer had when it was parked.
+        moves: how often seeks had moved the position when the batch was opened.
     """
 
     def __init__(self) -> None:
@@ -71,7 +71,7 @@ class Buffer:
         self.answers: deque[CompletedFetch] = deque()
         self.size = 0
         self.moves = 0
-        # The positions before and behind what was taken, and the leader epoch there.
+        # The positions before and behind the taken records, and the leader epoch there.
         self._start = self._end = 0
         self._epoch = -1
 
@@ -86,7 +86,7 @@ class Buffer:
         return not self.answers and not self.is_open
 
     def open(self, batch: Any, data: bytes | memoryview, moves: int) -> None:  # noqa: ANN401 - upstream's
-        """Read on from a batch; what was taken before stays if the batch follows on it."""
+        """Read on from a batch; records taken before stay if the batch continues them."""
         begin = batch.next_fetch_offset
         if moves != self.moves or begin != self._end:
             self._begin_at(begin, moves)
@@ -109,13 +109,13 @@ class Buffer:
             self.at = bisect_left(self.taken, offset, key=_offset)
 
     def forget(self, offset: int, moves: int) -> None:
-        """Follow the position, and forget what is before it: it is delivered."""
+        """Follow the position, and forget the records before it: they are delivered."""
         self.follow(offset, moves)
         rest = self.taken[self.at :]
         self._start, self.at, self.taken = offset, 0, rest  # in this order
 
     def _begin_at(self, offset: int, moves: int) -> None:
-        self._end = -1  # first: if a signal handler cuts this short, it is done again
+        self._end = -1  # first: after an interrupt all of this is done again
         self.taken, self.at, self._epoch = [], 0, -1
         if self.batch is not None and self.batch.next_fetch_offset != offset:
             self.close_batch()
@@ -126,11 +126,11 @@ class Buffer:
         """
         Return up to so many records behind the cursor, and move it past them.
 
-        It calls deserializers. A batch that does not go on where the last record ended,
-        as a signal handler cut that short, is thrown away.
+        It calls deserializers. A batch that does not continue the last record, as a signal
+        handler has interrupted the take before, is thrown away.
 
         Raises:
-            Exception: what the batch raises; what a signal handler raised, at once.
+            Exception: the batch's error; an exception of a signal handler, at once.
         """
         if self.at < len(self.taken):
             records = self.taken[self.at : self.at + most]
@@ -148,10 +148,12 @@ class Buffer:
         error = batch._next_inline_exception
         if error is not None and is_from_handler(error):
             raise error  # now, and not by the next call
-        # What was taken counts. Where an error came behind it, a decoder may have
-        # counted a record that it did not give, or not counted one that it gave.
+        # The records decide. Before an error a decoder may have counted a record that it
+        # did not return, or not counted one that it returned.
         end = batch.next_fetch_offset if error is None else records[-1].offset + 1
-        self._end = -1  # until the rest is done: what is cut short is fetched again
+        self._end = (
+            -1
+        )  # until the rest is done: after an interrupt the records are fetched again
         self.taken = [*self.taken, *records] if self.taken else records
         self._epoch = batch.leader_epoch
         self._end = end
@@ -189,7 +191,7 @@ class Buffer:
         self.close_batch()
 
     def purged(self, tp: TopicPartition) -> list[Purged]:
-        """Throw everything away, and return what it was."""
+        """Throw everything away; return what was thrown away."""
         found: list[Purged] = []
         if self.is_open:
             found.append((tp, self._records_left(), self._open_bytes()))
@@ -200,9 +202,9 @@ class Buffer:
 
     def count_bytes(self) -> int:
         """
-        Return how many bytes there are.
+        Return the number of bytes.
 
-        A whole answer counts as it came from the broker, as long as one record of it is
+        A whole answer counts with its bytes from the broker as long as one record of it is
         to be read; records that were put back count beside it, with keys and values.
         """
         return self._open_bytes() + sum(map(_size_of_answer, self.answers))
@@ -224,16 +226,16 @@ class Buffers:
     """
     The buffers that are not empty: those that wait for a drain, and the parked ones.
 
-    No fetch is sent for a partition that is here.
+    No fetch is sent for their partitions.
 
     Args:
         max_bytes: the most bytes to keep parked.
 
     Attributes:
-        waiting: by their partitions, in the order of their turns.
+        waiting: the buffers that wait, by partition, in the order of their turns.
         parked: those of quiet partitions, the oldest first.
 
-    Thread rules: the polling thread changes them, any may look at one.
+    Thread rules: the polling thread changes them; any thread may read.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -244,7 +246,7 @@ class Buffers:
     def __contains__(self, tp: TopicPartition) -> bool:
         return tp in self.waiting or tp in self.parked
 
-    def arrived(
+    def add_answer(
         self, tp: TopicPartition, buffer: Buffer, answer: CompletedFetch
     ) -> None:
         """Add an answer to a buffer; a parked one becomes the newest."""
@@ -255,7 +257,7 @@ class Buffers:
             self.waiting[tp] = buffer
 
     def put_back(self, buffers: dict[TopicPartition, Buffer]) -> None:
-        """Give buffers the first turns of all, in their order."""
+        """Give buffers the first turns, in their order."""
         waiting = self.waiting.items()
         rest = {tp: one for tp, one in waiting if tp not in buffers}
         self.waiting = {**buffers, **rest}
@@ -280,7 +282,7 @@ class Buffers:
     def items(self) -> list[tuple[TopicPartition, Buffer]]:
         return [*self.waiting.items(), *self.parked.items()]
 
-    def leave(self, tp: TopicPartition, buffer: Buffer) -> None:
+    def remove(self, tp: TopicPartition, buffer: Buffer) -> None:
         """Take a buffer out."""
         for buffers in (self.waiting, self.parked):
             if buffers.get(tp) is buffer:
@@ -294,7 +296,7 @@ class Buffers:
         Throw away the oldest parked data until no more is kept than allowed.
 
         Returns:
-            How many bytes of which partitions were thrown away.
+            The bytes that were thrown away, by partition.
         """
         dropped: dict[TopicPartition, int] = {}
         left = self.bytes_parked()
@@ -306,12 +308,12 @@ class Buffers:
             dropped[tp] = buffer.size
             left -= buffer.size
             buffer.purged(tp)
-            self.leave(tp, buffer)
+            self.remove(tp, buffer)
         return dropped
 
 
 def drop_answer(answer: CompletedFetch) -> Purged:
-    """Throw an answer away, and return what it was."""
+    """Throw an answer away; return what was thrown away."""
     tp, data = answer.topic_partition, answer.partition_data.records or b""
     if answer.metric_aggregator:
         answer.metric_aggregator.record(tp, 0, 0)
@@ -320,13 +322,13 @@ def drop_answer(answer: CompletedFetch) -> Purged:
 
 def _count_records(data: bytes | memoryview) -> int | None:
     """
-    Count the records in the batches of one answer by their headers alone.
+    Count the records in the batches of one answer, by their headers.
 
-    Only what is thrown away is counted: this takes as long as making a record.
+    It is called for answers that are thrown away only: it takes as long as one record.
 
     Returns:
-        The number, control records and records below the fetch offset included; None if
-        a batch of an old format (before Kafka 0.11) has no count.
+        The number, with control records and records below the fetch offset; None if a
+        batch of an old format (before Kafka 0.11) has no count.
     """
     total, at = 0, 0
     while at + _BATCH_HEAD <= len(data):

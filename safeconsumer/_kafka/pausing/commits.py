@@ -1,4 +1,4 @@
-"""Keeps of each commit in which ownerships it was asked for."""
+"""Offsets to commit, with the ownerships in which the commit was asked for."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,15 +14,15 @@ States = Mapping[TopicPartition, OwnedPartitionState]
 Offsets = dict[TopicPartition, OffsetAndMetadata]
 
 _NOT_OWNED = (
-    "it is not this member's, and its owner may be further. Under subscribe() "
-    "commit what is assigned, or in on_partitions_revoked() what that is told "
-    "of; what is not committed by then comes again at its next owner"
+    "this member does not own it, and its owner may be further. Under subscribe() "
+    "commit assigned partitions, or in on_partitions_revoked() those that it gets; "
+    "records that are not committed by then come again at the next owner"
 )
 _NOT_JOINED = "this member has not joined its group yet, or again: poll() does"
 _LOST = (
     "the membership was lost, because too much time passed between two polls "
     "(max_poll_interval_ms) or no heartbeat came through, and others may own it "
-    "by now; the next poll() joins again, and what was not committed comes again"
+    "by now; the next poll() joins again, and uncommitted records come again"
 )
 _RECREATED = (
     "the topic was deleted and recreated, and the offset is of the one that was "
@@ -35,35 +35,35 @@ _RESET = (
 )
 
 
-def _told_to_nobody(*, is_done: bool) -> None:
+def _ignore_result(*, is_done: bool) -> None:
     pass
 
 
 class OwnedOffsets(Offsets):
     """
-    Offsets to commit, and the ownerships in which that was asked for.
+    Offsets to commit, and the ownerships in which the commit was asked for.
 
-    A plain dict to upstream, which carries it from the call to the request. Between the
-    two it may look for the coordinator, or try again for ``request_timeout_ms``, and a
-    partition may leave, be read on by others, and come back.
+    For upstream it is a plain dict, which goes from the call to the request. In between
+    upstream may look for the coordinator, or try again for ``request_timeout_ms``, and a
+    partition may leave, be read by others, and come back.
 
     Attributes:
         states: upstream's state object of each ownership.
-        is_given_up: whether who asked for it was interrupted, so that it is sent no more.
+        is_given_up: whether the call that asked for it was interrupted: it is not sent then.
         is_of_worker: whether the worker or pump that has the consumer asked for it.
-        is_implicit: whether the consumer has collected it, for a commit without offsets;
-            then it leaves out what it may not commit any more of recreated topics.
+        is_implicit: whether the consumer has collected the offsets, for a commit without
+            any; then those of deleted topics are left out.
         is_journaled: whether a journal has it.
-        note: names that journal, for the metadata of the commit; "" without one.
-        answered: tells the journal, if there is one, the result.
+        note: the text by which the metadata of the commit name that journal; "" without one.
+        answered: reports the result to the journal, if there is one.
 
     Args:
-        offsets: what to commit.
+        offsets: the offsets.
         assigned: the assigned partitions.
-        generation: an object of this generation; until the next one begins, nobody else
-            gets what is revoked.
-        revoked: what the listener that is running was called with, or a worker has
-            finished.
+        generation: upstream's object of this generation; until the next one begins, no
+            other member gets a revoked partition.
+        revoked: the partitions that the listener under way was called with, or whose
+            records a worker has finished.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class OwnedOffsets(Offsets):
         revoked: States,
     ) -> None:
         super().__init__(offsets)
-        # The IO thread may take some away.
+        # The IO thread may remove some.
         found = {tp: assigned.get(tp) or revoked.get(tp) for tp in self}
         self.states: States = {tp: one for tp, one in found.items() if one is not None}
         self._revoked = frozenset(revoked)
@@ -82,46 +82,45 @@ class OwnedOffsets(Offsets):
         self.is_given_up = self.is_journaled = self.is_of_worker = False
         self.is_implicit = False
         self.note = ""
-        self.answered: Callable[..., None] = _told_to_nobody
+        self.answered: Callable[..., None] = _ignore_result
 
-    def bare(self) -> Offsets:
-        """Return the offsets that the note goes with: those without other metadata."""
+    def without_metadata(self) -> Offsets:
+        """Return the offsets that get the note: those without metadata of the program."""
         if not self.note:
             return {}
         return {tp: one for tp, one in self.items() if not one.metadata}
 
-    def noted_size(self) -> tuple[int, int]:
-        """Return the bytes of the longest note, and of all metadata, in :meth:`noted`."""
-        note, bare = len(self.note.encode()), len(self.bare())
+    def metadata_sizes(self) -> tuple[int, int]:
+        """Return the bytes of the longest note, and of all metadata, in :meth:`with_note`."""
+        note, count = len(self.note.encode()), len(self.without_metadata())
         others = sum(len(one.metadata.encode()) for one in self.values())
-        return note if bare else 0, note * bare + others
+        return note if count else 0, note * count + others
 
     @contextmanager
-    def noted(self) -> Iterator[None]:
-        """Carry the note in the block where the program gives no metadata of its own."""
-        bare = self.bare()
+    def with_note(self) -> Iterator[None]:
+        """Put the note into the block's metadata where the program gives none."""
+        bare = self.without_metadata()
         for tp, one in bare.items():
             self[tp] = OffsetAndMetadata(one.offset, self.note, one.leader_epoch)
         try:
             yield
         finally:
-            # Some may have been deleted in the block, by refuse_deleted.
+            # refuse_deleted may have removed some in the block.
             self.update({tp: one for tp, one in bare.items() if tp in self})
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
-        """Copy it as a plain dict: callbacks get it."""
+        """Copy it as a plain dict, for callbacks."""
         return dict, (dict(self),)
 
     def refuse_deleted(
         self, assigned: States, newest_id: Callable[[str], UUID | None]
     ) -> NotOwnedError | None:
         """
-        Return the error if an offset in it is of a topic that was deleted since.
+        Return the error if an offset is of a topic that was deleted since.
 
-        That is so if the topic was recreated after the commit was asked for. And it is
-        if nobody has read the new topic up to there: a program commits by itself, from
-        its own records of the old one. One that the consumer has collected loses those
-        offsets, and is no error.
+        That is so if the topic was recreated after the commit was asked for, or if the
+        new topic was not read up to the offset: a program may commit by its records of
+        the old one. A commit that the consumer has collected just loses such offsets.
 
         Args:
             assigned: the assigned partitions now.
@@ -143,17 +142,17 @@ class OwnedOffsets(Offsets):
             for tp in foreign:
                 del self[tp]
             return None
-        return NotOwnedError(_refused(foreign, _RECREATED)) if foreign else None
+        return NotOwnedError(_refusal_text(foreign, _RECREATED)) if foreign else None
 
     def refuse_undoing(
         self, assigned: States, delivered: Callable[[OwnedPartitionState], Any]
     ) -> NotOwnedError | None:
         """
-        Return the error if it would undo an operator's reset.
+        Return the error if the commit would undo an operator's reset.
 
-        In an ownership that a reset began nothing is committed but what lies between its
-        target and what was delivered since, until the program seeks: anything else is
-        from before, out of a thread of the program's own, say.
+        In an ownership that a reset began, an offset must lie between the target and the
+        delivered position, until the program seeks: any other is from before the reset,
+        perhaps out of a thread of the program.
 
         Args:
             assigned: the assigned partitions now.
@@ -169,15 +168,16 @@ class OwnedOffsets(Offsets):
             most = least if position is None else position.offset
             if now is not state or not least <= self[tp].offset <= most:
                 undoing.append(tp)
-        return NotOwnedError(_refused(undoing, _RESET)) if undoing else None
+        return NotOwnedError(_refusal_text(undoing, _RESET)) if undoing else None
 
     def refusal(self, assigned: States, generation: Any) -> NotOwnedError | None:  # noqa: ANN401 - upstream's
         """
-        Return the error if something in it is not owned any more, or never was.
+        Return the error if a partition is not owned any more, or never was.
 
         Args:
             assigned: the assigned partitions now.
-            generation: the one of now; if it is lost, nothing is owned.
+            generation: upstream's object of the generation now; if it is lost, nothing is
+                owned.
         """
         is_lost = generation.is_lost()
         owned = {tp for tp, state in self.states.items() if assigned.get(tp) is state}
@@ -188,9 +188,9 @@ class OwnedOffsets(Offsets):
         why = _NOT_OWNED
         if is_lost:
             why = _LOST if assigned else _NOT_JOINED
-        return NotOwnedError(_refused(foreign, why))
+        return NotOwnedError(_refusal_text(foreign, why))
 
 
-def _refused(partitions: Iterable[TopicPartition], why: str) -> str:
+def _refusal_text(partitions: Iterable[TopicPartition], why: str) -> str:
     names = ", ".join(f"{tp.topic}:{tp.partition}" for tp in sorted(partitions))
     return f"commit of {names} refused, and nothing sent: {why}"

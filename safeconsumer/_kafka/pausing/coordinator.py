@@ -38,7 +38,7 @@ from kafka.util import Timer
 
 from safeconsumer import events
 from safeconsumer._interrupts import is_from_handler
-from safeconsumer._kafka.network import new_future, run, waking
+from safeconsumer._kafka.network import new_future, run, wakeable_net
 from safeconsumer._kafka.pausing.commits import Offsets, OwnedOffsets, States
 from safeconsumer._kafka.pausing.ids import PATIENCE
 from safeconsumer._kafka.pausing.notes import Notes
@@ -100,14 +100,14 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     """
     Joins, commits and heartbeats of one member, with what pausing needs around them.
 
-    Each method does what upstream's does, and its text says what is different here
-    from 3.0.12; ``design/joins.md`` has all of that.
+    Each method extends upstream's; its docstring describes the difference from 3.0.12.
+    ``design/joins.md`` has all differences.
 
     Thread rules: ``poll`` and ``need_rejoin`` on the polling thread; the coroutines
     on the IO thread, where the user's rebalance listener runs too.
 
     Attributes:
-        handover: passes pauses on in joins, and takes them over; None: nothing does.
+        handover: passes pauses on in joins, and takes them over; None: pauses stay.
         before_join: called on the polling thread where a join would begin.
         losses: how often the generation was lost.
     """
@@ -119,11 +119,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self.prepare()
 
     def prepare(self, wakeup: Wakeup | None = None) -> None:
-        """Make what upstream's class has not; ``wakeup`` ends the waits of :meth:`poll`."""
+        """Make the attributes of this class; ``wakeup`` ends the waits of :meth:`poll`."""
         self._is_leaving = False  # on a connection of its own
         self._waking = WakingManager(self._manager, wakeup or Wakeup(self._net))
         self._manager: Any = self._waking
-        self._net: Any = waking(self._net, self._waking)
+        self._net: Any = wakeable_net(self._net, self._waking)
         self.ledger: PauseLedger = self._subscription.ledger
         self.handover: HandOver | None = None
         self.before_join: Callable[[], None] | None = None
@@ -134,16 +134,18 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self._fenced: FencedInstanceIdError | None = None
         self._notes = Notes(self._net)
         self._raised_by_callback: RetriableError | None = None
-        self._held: States = {}  # before it was given up, and was not told of
-        self._owned: States = {}  # before a join was prepared, or completed
+        self._held: States = {}  # since a join was prepared; not reported yet
+        self._owned: States = {}  # when a join was last prepared, or completed
         self._revoking: States = {}
         self._drained: States = {}
-        self._asked_in: Owned | None = None  # what upstream keeps questions of
+        self._owned_when_asked: Owned | None = None  # of upstream's pending questions
         self._is_committed_elsewhere = False
         self._sought_at = -math.inf  # when the coordinator was last asked for
-        self._refused_at = -math.inf  # when it last refused a join, or a question
+        self._refused_at = -math.inf  # when it last refused a join or a question
         self._joining: Future | None = None  # the call of a poll that joins
-        self._losing: Future | None = None  # the listener's, in a join
+        self._losing: Future | None = (
+            None  # the call of a listener about a loss, in a join
+        )
         self._asking = Future().success(None)  # of a commit that waits for ids
 
     # ------------------------------------------------------------ polling
@@ -152,10 +154,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         Join, and set positions; return False while that must be repeated first.
 
-        Also if a connection broke or a broker did not answer: a member that subscribed
-        to a pattern asks for metadata before it joins, and upstream raises if that
-        fails, into programs that did nothing wrong and can only poll again. A refused
-        login still raises.
+        It returns False also if a connection broke or a broker did not answer. A member
+        that subscribed to a pattern asks for metadata before it joins; if that fails,
+        upstream raises into programs that can only poll again. A refused login raises.
 
         Raises:
             Exception: an exception of a callback of ``commit_async``.
@@ -166,8 +167,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             raise FencedInstanceIdError(*self._fenced.args) from self._fenced
         try:
             if self._joining is not None:
-                # Of a poll that a signal handler ended: upstream takes the join for done
-                # as its listener begins, and would deliver what that is about to seek.
+                # A signal handler ended the poll of this join. For upstream the join is
+                # done when its listener begins, and it would deliver records of partitions
+                # that the listener is about to seek.
                 timer = Timer(timeout_ms)
                 if not self._run(self._is_joined, timeout_ms):
                     return False
@@ -183,7 +185,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         finally:
             self._raised_by_callback = None
             self.ledger.deliver()
-        # A join that was dropped counts as done for upstream.
+        # For upstream a join that was dropped is done.
         waits = self.rejoining and self._subscription.partitions_auto_assigned()
         return ready and not waits
 
@@ -201,8 +203,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         Set missing positions.
 
-        Upstream asks again whenever a wait is over, until the time is. So a ``poll``
-        that is woken leaves that to a task of its own, which sets the positions later.
+        Upstream asks again after each wait, until the time is over. So a task of its own
+        asks, and goes on if the ``poll`` is woken.
         """
         is_done: bool = self._run(self._refresh_committed_offsets, timeout_ms)
         return is_done
@@ -216,12 +218,12 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             return False
 
     def _run(self, call: Callable[..., Any], timeout_ms: float | None) -> Any:  # noqa: ANN401 - what it returns
-        # As upstream's, whose name the method has that calls this; a poll can be woken.
-        return run(self._net, self._waking.of_poll(call), timeout_ms)
+        # As the method of upstream's that has the caller's name; but a poll can be woken.
+        return run(self._net, self._waking.wakeable(call), timeout_ms)
 
     async def _send_group_coordinator_request(self) -> Any:  # noqa: ANN401 - upstream's
-        # A coordinator that is down is named until the others have noticed. Upstream
-        # asks for it, cannot connect, and asks again at once: 240 times a second.
+        # Brokers name a coordinator that is down until they notice it. Upstream asks for
+        # it, cannot connect, and asks again at once: 240 times a second.
         await self._back_off(self._sought_at)
         self._sought_at = time.monotonic()
         return await super()._send_group_coordinator_request()
@@ -235,15 +237,14 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             raise
 
     async def _back_off(self, since: float) -> None:
-        # Upstream waits after a refusal, but no longer than its poll: with a poll that
-        # does not wait it asks again at once.
+        # Upstream waits after a refusal, but no longer than its poll lasts.
         backoff: float = self.config["retry_backoff_ms"] / 1000
         due = since + backoff - time.monotonic()
         if due > 0:
             await self._net.sleep(due)
 
     def _maybe_auto_commit_offsets_sync(self, timeout_ms: float | None = None) -> None:
-        # Upstream's logs every failure. What a signal handler raises is none.
+        # Upstream logs every exception, a signal handler's too.
         if not self.config["enable_auto_commit"]:
             return
         consumed = self._subscription.all_consumed_offsets()
@@ -279,8 +280,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         Tell whether a join is needed, or under way and not applied yet.
 
-        Upstream checks only what could *start* a join, and forgets one that outlasts
-        its ``poll``: it keeps the old assignment, with heartbeats off.
+        Upstream checks only the reasons to *start* a join, and forgets a join that
+        outlasts its ``poll``: it keeps the old assignment, with heartbeats off.
         """
         if super().need_rejoin():
             return True
@@ -292,10 +293,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     def ensure_active_group(self, timeout_ms: float | None = None) -> bool:
         """
-        Join; ask ``before_join`` where a join would begin, in the middle of a poll, too.
+        Join; call ``before_join`` before a join begins, in the middle of a poll, too.
 
-        Its exception ends the ``poll``, which has taken nothing then, and counts as one
-        for ``max_poll_interval_ms``.
+        If that raises, the ``poll`` ends without records; for ``max_poll_interval_ms`` it
+        counts.
         """
         if self.before_join is not None and not self.rejoining:
             with self._lock:
@@ -308,8 +309,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         Join, once the same call of an earlier ``poll`` is over.
 
-        What a signal handler raises ends a poll, and not its coroutine. Two of them would
-        apply one join twice, and call the listener twice.
+        An exception of a signal handler ends a poll, but not its coroutine. Two coroutines
+        would apply one join twice, and call the listener twice.
         """
         if self._joining is not None:
             timer = Timer(timeout_ms)
@@ -320,7 +321,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         try:
             active: bool = await super().ensure_active_group_async(timeout_ms)
         except BaseException as error:
-            mine.failure(error)  # whoever waits for it hears of it
+            mine.failure(error)
             raise
         finally:
             self._joining = None
@@ -337,17 +338,17 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         return True
 
     def reset_generation(self, *args: object, **kwargs: object) -> None:
-        """Count it: who sees another count has lost its partitions in between."""
+        """Count the loss: while the count stays, no partition was lost."""
         self.losses += 1
         super().reset_generation(*args, **kwargs)
 
     def coordinator_dead(self, error: object) -> None:
-        """Look for the coordinator again, and see what metadata that one accepts."""
+        """Look for the coordinator again; the next one may accept other metadata."""
         super().coordinator_dead(error)
         self._notes.forget()
 
     def membership(self) -> tuple[str, int]:
-        """Return Kafka's member id and generation; empty and -1 of no member; any thread."""
+        """Return member id and generation; empty and -1 outside a group. Any thread."""
         generation = self._generation
         if generation.generation_id < 0:
             return "", -1
@@ -356,7 +357,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     # ------------------------------------------------------------ joining (IO thread)
 
     def stable(self) -> bool:
-        """Tell the heartbeat loop whether to go on: also for a join not yet applied."""
+        """Tell the heartbeat loop whether to go on; it does for a join not yet applied."""
         joined = self._joined
         return bool(super().stable()) or (
             joined is not None and joined.generation is self._generation
@@ -388,10 +389,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     def group_protocols(self) -> list[tuple[str, ConsumerProtocolSubscription]]:
         """
-        Return what a join offers. It claims to own nothing but what is owned now.
+        Return the protocols of a join, which claim only partitions that are owned now.
 
-        Upstream's cooperative assignor claims what was assigned before a lost membership:
-        a leader gives it back as its present owner hears that it should give it up.
+        Upstream's cooperative assignor claims partitions from before a lost membership. A
+        leader would give them back while their present owner still reads them.
         """
         owned = self._subscription.assigned_partitions()
         offered: list[tuple[str, ConsumerProtocolSubscription]] = (
@@ -408,8 +409,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         return offered
 
     async def _lose_stale_assignment(self) -> None:
-        # Membership lost *inside* a join: upstream prepares a join only once, so it
-        # would carry positions over a time in which others may have owned them.
+        # The membership was lost *inside* a join. Upstream prepares a join only once, so
+        # positions would outlive a time in which others may have owned the partitions.
         owned = self._subscription.assigned_partitions()
         if not owned or not self._generation.is_lost():
             return
@@ -426,7 +427,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     @contextmanager
     def _giving_up(self, cause: Cause) -> Iterator[None]:
-        # What is assigned here is not what a completed join has assigned.
+        # The assignment changes in the block, and not by a completed join.
         subscription: LedgerSubscription = self._subscription
         subscription.cause = cause
         try:
@@ -468,17 +469,17 @@ class PauseSafeCoordinator(ConsumerCoordinator):
                 connection.close()
 
     async def _on_close_prepare_async(self) -> None:
-        with self._giving_up(Cause.PASSING):  # the consumer's holds end next
+        with self._giving_up(Cause.PASSING):  # then the holds of the consumer end
             await super()._on_close_prepare_async()
 
-    def _lose_what_others_had(self, generation: int) -> None:
-        # A generation in between was missed, its SyncGroup refused or cut off, say:
-        # 1. before it, this member gave up all it owned, as an eager one does;
-        # 2. in it, others may have owned that, and committed;
-        # 3. upstream, which keeps the positions of what comes back, would go on where
-        #    this member once was, and commit that over their offsets.
-        # A cooperative member claims what it owns when it joins: nobody else gets it.
-        # A follower that joins again may be answered with the generation it knows.
+    def _lose_assignment_of_missed_generation(self, generation: int) -> None:
+        # This member missed a generation, as its SyncGroup was refused or cut off:
+        # 1. before it, an eager member gave up all its partitions;
+        # 2. in it, others may have owned them, and committed;
+        # 3. upstream keeps the positions of partitions that come back: this member would
+        #    go on at its old positions, and commit them over the others' offsets.
+        # A cooperative member claims its partitions when it joins, so no other gets them.
+        # A follower that joins again may be answered with the generation that it knows.
         owned = frozenset(self._subscription.assigned_partitions())
         applied = generation if self._applied is None else self._applied
         missed = generation not in {applied, applied + 1}
@@ -492,8 +493,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         joined = self._joined
         task = self._join_task
         if joined is not None and task is not None and task.is_done:
-            # Upstream would treat a finished task as none and join once more: a member
-            # that polls briefly and rarely would repeat this forever.
+            # For upstream a finished task is no task, and it would join once more: a member
+            # that polls briefly and rarely would never be done.
             if not self.rejoin_needed and joined.is_current(
                 self._generation,
                 self.heartbeat.last_receive,
@@ -520,16 +521,16 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             if self._waking.is_asked:  # the commit is waited for all the same
                 timeout_ms = None
             cause = Cause.LOST if self._generation.is_lost() else Cause.PASSING
-            with self._giving_up(cause), self._waking.kept():
+            with self._giving_up(cause), self._waking.unwakeable():
                 await super()._on_join_prepare_async(generation, member_id, timeout_ms)
         except BaseException:
-            # A listener's: upstream has revoked, and asks for no join if the application
-            # takes back the change of topics that was the reason for this one.
+            # A listener raised. Upstream has revoked by now, and would not join if the
+            # program takes back the change of topics that was the reason for this join.
             self.request_rejoin()
             raise
         finally:
-            # poll() hands the events out: a hook would stop the IO thread here.
-            if self._generation.is_lost():  # others may own what was given up, too
+            # poll() delivers the events: here a hook would stop the IO thread.
+            if self._generation.is_lost():  # others may own the partitions by now
                 self.ledger.assign(self.ledger.owned(), Cause.LOST)
             elif self.handover is not None:
                 self.handover.before_join()
@@ -542,21 +543,21 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         member_assignment_bytes: bytes,
     ) -> None:
         self._joined = None
-        # The membership may have ended by another answer, since the one to SyncGroup.
+        # Another answer, after that to SyncGroup, may have ended the membership.
         is_over = generation < 0 or not member_id
         if is_over or self._is_for_older_subscription(member_assignment_bytes):
             self._drop_join()
             return
         self.note_partitions()
         if self.handover is not None:
-            told = ConsumerProtocolAssignment.decode(member_assignment_bytes)
-            self.handover.joined(told.user_data or b"", generation)
-        self._lose_what_others_had(generation)
+            decoded = ConsumerProtocolAssignment.decode(member_assignment_bytes)
+            self.handover.joined(decoded.user_data or b"", generation)
+        self._lose_assignment_of_missed_generation(generation)
         self._applied = generation
         self._owned = dict(self._subscription.assignment)
         before = self.ledger.table()
         try:
-            with self._waking.kept():
+            with self._waking.unwakeable():
                 await super()._on_join_complete_async(
                     generation, member_id, protocol, member_assignment_bytes
                 )
@@ -569,9 +570,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             self._warn_uncommitted()
 
     def _note_drained(self) -> None:
-        # 1. A cooperative join takes partitions away, and gives them to nobody yet.
-        # 2. Whoever is asked before a join, a worker, finishes and commits their records.
-        # 3. Then this member joins, and they are another's from the next generation on.
+        # 1. A cooperative join revokes partitions; the next join assigns them.
+        # 2. A worker, by before_join, finishes and commits their records in between.
+        # 3. This member joins, and another one owns them from the next generation on.
         is_cooperative = self._rebalance_protocol == RebalanceProtocol.COOPERATIVE
         if is_cooperative and self.before_join is not None:
             now = self._subscription.assignment
@@ -580,15 +581,15 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             }
 
     def note_partitions(self) -> None:
-        """Have the subscription note which partitions its topics have, as far as is known."""
-        # A leader's are those that it assigned: what its metadata add meanwhile is
-        # assigned by another join.
+        """Have the subscription note the partitions that its topics have, if known."""
+        # A leader knows those that it assigned: another join assigns the partitions that
+        # its metadata show since.
         assigned = self._assignment_snapshot
         known = self._metadata_snapshot if assigned is None else assigned
         self._subscription.note_partitions(known)
 
     def _is_for_older_subscription(self, assignment: bytes) -> bool:
-        # Only if it assigns topics that are no longer subscribed. Topics that were
+        # That is so if it assigns topics that are no longer subscribed. Topics that were
         # added later need another join: upstream sees that the subscription differs.
         current = self._subscription.subscription
         if current is None:
@@ -599,10 +600,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         return any(tp.topic not in current for tp in assigned)
 
     def _drop_join(self) -> None:
-        # Its assignment was requested for a subscription, or given to a member, that no
-        # longer exists. Until the next join completes nothing may flow, and nothing may
-        # be committed in the generation just joined: others own the old partitions now.
-        # So this member is still joining; what prepares a join is not done again.
+        # The subscription or the membership of its assignment has ended. Others own the
+        # old partitions now, so until the next join completes nothing may flow, and
+        # nothing may be committed in the generation just joined. This member is still
+        # joining; the preparation of a join is not done again.
         with self._lock:
             self.rejoining = True
             self.state = MemberState.REBALANCING
@@ -615,7 +616,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         try:
             return await super()._send_heartbeat_request()
         except FencedInstanceIdError as error:
-            if member != self._generation.member_id:  # for a membership that has ended
+            if member != self._generation.member_id:  # a membership that has ended
                 raise UnknownMemberIdError from error
             self._fenced = error  # upstream only stops its heartbeats
             raise
@@ -630,24 +631,24 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         Commit, and give the result to callback and future.
 
-        Upstream's future, where the coordinator has to be found first, is done as soon
-        as it is found: a listener that awaits it goes on before the commit is sent.
+        If the coordinator has to be found first, upstream's future is done once it is
+        found: a listener that awaits it goes on before the commit is sent.
 
         Raises:
             CommitRefusedError: as :meth:`refuse_other_commit`.
         """
-        commit = self._of_this_ownership(offsets)
+        commit = self._with_ownerships(offsets)
         self.refuse_other_commit(commit)
         self._invoke_completed_offset_commit_callbacks()
         refusal = self._refusal(commit)
         if refusal is None:
             self._journal(commit)
         if refusal is None and not self.coordinator_unknown():
-            # Not chained to one of ours: an interrupt could leave the lock of that taken.
+            # Not chained to a future of ours, whose lock an interrupt could leave taken.
             return self._note_answer(
                 self._do_commit_offsets_async(commit, callback), commit
             )
-        # Nobody else has it yet, so that no lock of it can be left taken.
+        # No other thread has this future yet, so its lock cannot be left taken.
         result: Future = self._note_answer(new_future(self._net), commit)
         then = callback or self.config["default_offset_commit_callback"]
 
@@ -677,11 +678,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         Commit, and wait for it.
 
         Raises:
-            NotOwnedError: something in it is not owned now, or is not any more when it
+            NotOwnedError: a partition is not owned now, or not any more when the commit
                 is tried again.
             CommitRefusedError: as :meth:`refuse_other_commit`.
         """
-        commit = self._of_this_ownership(offsets)
+        commit = self._with_ownerships(offsets)
         self.refuse_other_commit(commit)
         refusal = self._refusal(commit)
         if refusal is not None:
@@ -689,14 +690,16 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self._journal(commit)
         try:
             super().commit_offsets_sync(commit, timeout_ms)
-        except BaseException:  # a handler's: its coroutine goes on, and tries again
+        except (
+            BaseException
+        ):  # of a handler, while the coroutine goes on and tries again
             commit.is_given_up = True
             raise
 
     async def _commit_offsets_sync_async(
         self, offsets: Offsets, timeout_ms: float | None = None
     ) -> None:
-        commit = self._of_this_ownership(offsets)
+        commit = self._with_ownerships(offsets)
         self._journal(commit)  # it commits by itself, before a join
         is_done = False
         doubtful = self._subscription.ids.doubtful(commit.states.items())
@@ -718,14 +721,14 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         try:
             await super()._invoke_rebalance_listener_async(method_name, arg)
             if self._revoking and self._subscription.journal is not None:
-                # The join is sent next, after which the broker refuses commits of the
-                # listener that wait for their turn. Those begin once the loop turns.
+                # Commits of the listener may wait for their turn; they begin once the loop
+                # turns. After the join, which is sent next, the broker would refuse them.
                 await self._net.sleep(0)
                 await self._all_sent()
         finally:
             self._revoking = {}
 
-    def _of_this_ownership(self, offsets: Offsets) -> OwnedOffsets:
+    def _with_ownerships(self, offsets: Offsets) -> OwnedOffsets:
         if isinstance(offsets, OwnedOffsets):
             return offsets
         if not all(isinstance(tp, TopicPartition) for tp in offsets) or not all(
@@ -739,21 +742,22 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         commit.is_implicit = isinstance(offsets, ConsumedOffsets)
         return commit
 
-    def of_worker(self, offsets: Offsets) -> Offsets:
-        """Return offsets that the worker or pump may commit which has the consumer."""
-        commit = self._of_this_ownership(offsets)
+    def mark_as_worker_commit(self, offsets: Offsets) -> Offsets:
+        """Return the offsets as a commit of the worker or pump that has the consumer."""
+        commit = self._with_ownerships(offsets)
         commit.is_of_worker = True
         return commit
 
     def refuse_other_commit(self, offsets: object = None) -> None:
         """
-        Refuse a commit of anybody but the worker or pump that has the consumer.
+        Refuse a commit that does not come from the worker or pump that has the consumer.
 
-        It hands records on and knows what is complete; nobody else does. A commit that
-        was asked for before is refused, too: sent now, it could go back.
+        Only the worker or pump knows which records are complete. A commit that was asked
+        for before is refused, too: sent now, it could set the offset back.
 
         Raises:
-            CommitRefusedError: one has it, and these are not its own offsets.
+            CommitRefusedError: a worker or pump has the consumer, and these are not its
+                offsets.
         """
         is_taken = self._subscription.taken_by is not None
         if is_taken and not getattr(offsets, "is_of_worker", False):
@@ -776,12 +780,12 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             not subscription.partitions_auto_assigned()
             or self._auto_assign_all_partitions()
         ):
-            return refusal  # nobody owns anything
+            return refusal  # no group owns the partitions
         return refusal or commit.refusal(subscription.assignment, self._generation)
 
     async def _send_offset_commit_request(self, offsets: Offsets) -> Any:  # noqa: ANN401 - upstream's
-        # Every commit passes here: manual, automatic, in a listener, at the end.
-        offsets = self._of_this_ownership(offsets)
+        # All commits pass here: manual, automatic, in a listener, at the end.
+        offsets = self._with_ownerships(offsets)
         await self._ask_for_ids(offsets)
         if self._subscription.journal is None:
             return await self._send_if_allowed(offsets)
@@ -802,13 +806,13 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         except FencedInstanceIdError as error:
             is_over = member != self._generation.member_id
             if is_over or kind == SubscriptionType.NONE:
-                # It was sent by a former member, or by no member. Upstream would raise
-                # at every later poll that this member is fenced.
+                # A former member, or no member, sent it. Upstream would raise at every later
+                # poll that this member is fenced.
                 raise CommitFailedError from error
             raise
 
     async def _ask_for_ids(self, commit: OwnedOffsets) -> None:
-        # Of what has moved: under a subscription nothing else of a hold is in here.
+        # Under a subscription the commit has only those held partitions that have moved.
         ids = self._subscription.ids
         if not ids.begin_to_ask(ids.doubtful(commit.states.items())):
             return
@@ -816,7 +820,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         await self._wait_briefly(self._asking)
 
     async def _all_sent(self) -> None:
-        # Commits that wait for ids, or for their turn, began to wait before this does.
+        # Commits that wait for ids, or for their turn, have begun to wait before this.
         await self._wait_briefly(self._asking)
         await self._wait_briefly(self._notes.last)
 
@@ -829,8 +833,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         Commit, and return once all commits asked for so far are sent.
 
-        Upstream sends them some time later, after ``unsubscribe`` for instance: from no
-        member, so that the broker refuses them.
+        Upstream sends them later, for instance after ``unsubscribe``, when the broker
+        refuses them.
         """
         super().maybe_auto_commit_offsets_now()
         if self.group_id and threading.current_thread() is not self._net._io_thread:
@@ -842,7 +846,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             return
         commit.is_journaled = True
         offsets = {tp: one.offset for tp, one in commit.items()}
-        # Metadata that name another commit were read by the program, and given back.
+        # The program has read metadata that name another commit, and gives them back.
         for tp, one in commit.items():
             if one.metadata and journal.is_note(one.metadata):
                 commit[tp] = OffsetAndMetadata(one.offset, "", one.leader_epoch)
@@ -854,7 +858,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         send_time: float,
         response: Any,  # noqa: ANN401 - upstream's
     ) -> None:
-        states = self._of_this_ownership(offsets).states
+        states = self._with_ownerships(offsets).states
         self._forget_questions(offsets)
         for topic, partitions in response.topics:
             for number, error in partitions:
@@ -870,12 +874,12 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         Fetch committed offsets, and note in each ownership whether there is one.
 
-        Upstream keeps a question that outlasts its poll, hours and generations too. Here
-        it is forgotten when what is owned has changed, or something of it was committed.
+        Upstream keeps a question that outlasts its poll, for hours and generations. Here
+        it is forgotten when ownerships have changed, or after a commit of a partition.
         """
         owned = self.ledger.owned()
-        if owned is not self._asked_in:
-            self._asked_in = owned
+        if owned is not self._owned_when_asked:
+            self._owned_when_asked = owned
             self._offset_fetch_futures.clear()
         states: States = self._subscription.assignment
         known = [(tp, one) for tp in partitions if (one := states.get(tp)) is not None]
@@ -898,14 +902,14 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         Set missing positions to committed offsets; False if that must be tried again.
 
-        Upstream sets them over a position that was set while it asked, too, and in an
-        ownership that began meanwhile. It also drops the commit's leader epoch, by which
-        a log that was cut is found out (KIP-320).
+        Upstream overwrites a position that was set while it asked, also in an ownership
+        that began meanwhile. It also drops the leader epoch of the commit, which shows
+        that a log was cut (KIP-320).
         """
         subscription: LedgerSubscription = self._subscription
         with subscription._lock:
-            missing = self._uncommitted_states()
-            before = self._moved()
+            missing = self._states_without_position()
+            before = self._moves_without_position()
         try:
             offsets = await self.fetch_committed_offsets_async(
                 frozenset(missing), timeout_ms
@@ -913,7 +917,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         except KafkaTimeoutError:
             return False
         with subscription._lock:  # one step against a seek on another thread
-            now, moved = self._uncommitted_states(), self._moved()
+            now, moved = self._states_without_position(), self._moves_without_position()
             if subscription.journal is not None:
                 still = [tp for tp in missing if moved.get(tp, 0) == before.get(tp)]
                 subscription.journal.committed({tp: offsets.get(tp) for tp in still})
@@ -924,12 +928,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
                     )
                     subscription.seek(tp, begin)
                     subscription.assignment[tp].committed = committed.offset
-        # Partitions that certainly have no offset are reset next; the others are
-        # fetched.
+        # Partitions without a committed offset are reset next; the others are fetched.
         return all(missing.get(tp) is state for tp, state in now.items())
 
-    def _uncommitted_states(self) -> dict[TopicPartition, OwnedPartitionState]:
-        # Where a topic was recreated what is committed is of the one before it.
+    def _states_without_position(self) -> dict[TopicPartition, OwnedPartitionState]:
+        # The committed offset of a recreated topic is of the one before it.
         states: States = self._subscription.assignment
         return {
             tp: one
@@ -938,9 +941,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             and (one.asks_commit or not one.is_recreated)
         }
 
-    def _moved(self) -> dict[TopicPartition, tuple[OwnedPartitionState, int]]:
-        # Of what has no position. It differs in another ownership, and once a position
-        # is set or given up.
+    def _moves_without_position(
+        self,
+    ) -> dict[TopicPartition, tuple[OwnedPartitionState, int]]:
+        # The states and their numbers of moves: they differ in another ownership, and once
+        # a position is set or given up.
         return {
             tp: (state, state.moves)
             for tp, state in self._subscription.assignment.items()
@@ -949,7 +954,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     def group_metadata(self) -> Any:  # noqa: ANN401 - upstream's
         """
-        Return what a producer needs to commit for this member, as it may from now on.
+        Return the data by which a producer may commit for this member from now on.
 
         Raises:
             CommitRefusedError: a worker or pump has the consumer, and alone commits.
@@ -961,12 +966,12 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         return super().group_metadata()
 
     def lacks_commit(self, state: OwnedPartitionState | None) -> bool:
-        is_told = state is not None and state.lacks_commit
-        return is_told and not self._is_committed_elsewhere
+        is_known = state is not None and state.lacks_commit
+        return is_known and not self._is_committed_elsewhere
 
     @contextmanager
     def reassigning(self) -> Iterator[None]:
-        """Warn of quiet partitions that depart in the block, where no join tells it."""
+        """Warn of quiet partitions that leave in the block, without a join that would."""
         self._note_held()
         try:
             yield
@@ -975,7 +980,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             self.ledger.deliver()
 
     def _note_held(self) -> None:
-        # What a join that did not complete has given up is in there still.
+        # It still has the partitions that a join has given up and not completed.
         states: States = self._subscription.assignment
         held = {tp: one for tp in self.ledger.quiet() if (one := states.get(tp))}
         self._held = {**self._held, **held}
@@ -985,7 +990,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         strategy = self._subscription._default_offset_reset_strategy
         if strategy != OffsetResetStrategy.LATEST or not self.group_id:
             return
-        # Not upstream's assignment, which stays as it was after close().
+        # Upstream's assignment does not change at close().
         owned = self.ledger.owned()
         left = [tp for tp, one in held.items() if owned.get(tp) is not one]
         skipped = [tp for tp in left if self.lacks_commit(held[tp])]

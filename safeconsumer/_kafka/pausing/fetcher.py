@@ -1,4 +1,4 @@
-"""Extends upstream's fetcher: keeps quiet partitions' data, purges ended ownerships'."""
+"""Extends upstream's fetcher: keeps data of quiet partitions, purges ended ownerships."""
 
 import math
 from collections import defaultdict
@@ -19,7 +19,7 @@ from safeconsumer import events
 from safeconsumer._interrupts import is_from_handler
 from safeconsumer._kafka.network import await_for, new_future
 from safeconsumer._kafka.pausing.buffer import Buffer, Buffers, Purged, drop_answer
-from safeconsumer._kafka.pausing.stamps import Stamped, StampedOffsets, is_of
+from safeconsumer._kafka.pausing.stamps import Stamped, StampedOffsets, belongs_to
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
 from safeconsumer._kafka.pausing.undelivered import Fetch, OwnedPartitionState
 from safeconsumer._kafka.pausing.waking import FetchWait, Wakeup
@@ -30,8 +30,8 @@ from safeconsumer.holds.ownership import Owned
 DEFAULT_PARKED_MAX_BYTES = 64 * 1024 * 1024
 
 _UNKNOWN_TOPIC = kafka_errors.UnknownTopicOrPartitionError.errno
-# For what is fetched while other partitions wait for the ids of their topics: upstream
-# has one fetch per broker.
+# Of a fetch that is sent while other partitions wait for the ids of their topics: there
+# is one fetch per broker.
 _SHORT_WAIT_MS = 100
 
 Drained = dict[TopicPartition, list[ConsumerRecord]]
@@ -43,10 +43,10 @@ class PauseSafeFetcher(Fetcher):
 
     Differences from upstream 3.0.12, each with a regression test:
 
-    - Half-read data of a resumed partition is read on whatever was read meanwhile;
+    - Half-read data of a resumed partition is read on, though others were read meanwhile;
     upstream waits for a slot that never becomes free.
-    - Each fetch is stamped with the ownership it was made in; answers and buffers of
-    another one are dropped, those in flight too.
+    - Each fetch is stamped with its ownership; answers and buffers of another one are
+    dropped, also those of fetches in flight.
     - A whole drain uses one snapshot of the quiet partitions.
     - Parked data is bounded in bytes.
     - A lifted hold wakes a waiting ``poll``.
@@ -88,13 +88,13 @@ class PauseSafeFetcher(Fetcher):
         self._is_waiting = False  # whether a partition is left out of fetches, for ids
         self._next_in_line_exception_metadata: Any  # upstream's
         self.buffers = Buffers(parked_max_bytes)
-        # What a drain reads: partition, offset, and whether a broker has refused it.
+        # The partition and offset that a drain reads, and whether a broker refused them.
         self._source: tuple[TopicPartition, int, bool]
         self._reports_delivery = reports_delivery
-        # of the question for offsets that begins: what no leader is known of
+        # partitions without a known leader, of the question for offsets that begins
         self._leaderless: set[TopicPartition] = set()
         self._reset_under_way: Future | None = None  # done when it has ended
-        # of the cluster, when positions were last compared with its leaders' epochs
+        # the cluster's version when positions were last compared with its leaders' epochs
         self._validated: int | None = None
         self.wait = FetchWait(self._net)
         self.wakeup = Wakeup(self._net)
@@ -110,8 +110,8 @@ class PauseSafeFetcher(Fetcher):
         """
         Drain, send the next fetches, and wait for an answer or a lifted hold.
 
-        It is like upstream's method of this name, but a hold that is lifted or expires
-        ends the wait, also if no answer is awaited.
+        Unlike in upstream's method, a hold that is lifted or expires ends the wait, also
+        if no answer is awaited.
         """
         self.wait.begin()
         if self.wakeup.is_asked:  # it may have ended the wait before this one
@@ -127,7 +127,7 @@ class PauseSafeFetcher(Fetcher):
         timeout_ms = self._until_expiry(timeout_ms)
         if not waited_on:
             # Upstream sleeps one backoff and checks again, and notices no resume.
-            timeout_ms = _least(timeout_ms, self.config["retry_backoff_ms"])
+            timeout_ms = _shorter(timeout_ms, self.config["retry_backoff_ms"])
             if not timeout_ms:
                 return records, True
         self.wait.for_any(waited_on, timeout_ms)
@@ -149,7 +149,7 @@ class PauseSafeFetcher(Fetcher):
         if left == math.inf:
             return timeout_ms
         left_ms = max(0.0, left * 1000 + 1)  # 1 ms more, so that it is never early
-        return _least(timeout_ms, left_ms)
+        return _shorter(timeout_ms, left_ms)
 
     # ------------------------------------------------------------ draining
 
@@ -169,7 +169,7 @@ class PauseSafeFetcher(Fetcher):
             message = "max_records must be > 0"
             raise ValueError(message)
         self.put_back_unreturned()
-        self._take_in()
+        self._buffer_answers()
         try:
             self._subscriptions.pin()
             self._raise_pending()
@@ -179,7 +179,7 @@ class PauseSafeFetcher(Fetcher):
         if not self._reports_delivery:
             self.delivered()
         if self.buffers.parked:
-            self._bound_parked()
+            self._limit_parked()
         is_partial = bool(self._completed_fetches)
         for buffer in tuple(self.buffers.waiting.values()):
             is_partial = is_partial or bool(buffer.answers)
@@ -189,26 +189,25 @@ class PauseSafeFetcher(Fetcher):
         """
         Note that the records of the last drain reach the application now.
 
-        Call it at the very end of a ``poll``, and nothing after it. Until then a commit
-        uses the positions from before the drain; if it is not called, because the
-        ``poll`` raised, the next drain starts at those positions again.
+        It is the last call of a ``poll``. Until then a commit uses the positions from
+        before the drain; if it is not called, because the ``poll`` raised, the next drain
+        starts at those positions again.
 
-        Here nothing keeps these records any more: they go as soon as the application
-        lets them go. If a signal handler raises before the last line they are fetched
-        again.
+        The buffers forget these records, so that only the application keeps them. If a
+        signal handler raises before the last line they are fetched again.
         """
         undelivered = self._subscriptions.undelivered
-        if not undelivered.keeps:
+        if not undelivered.is_step:
             for state in tuple(undelivered.taken.values()):
                 state.forget()
         undelivered.are_returned = True
 
     def put_back_unreturned(self) -> None:
         """
-        Put back what the last ``poll`` has taken and not returned, as it raised.
+        Put back the records that the last ``poll`` has taken and not returned, as it raised.
 
-        Its records come again, from the buffer. Call it before anything else in a
-        ``poll``: one that does not come to drain returns, too.
+        They come again, out of the buffer. Each ``poll`` calls it first, as it may return
+        without a drain.
         """
         subscription = self._subscriptions
         if not subscription.undelivered.taken:
@@ -241,7 +240,7 @@ class PauseSafeFetcher(Fetcher):
             return
         with self._subscriptions._lock:
             if not self._subscriptions.is_fetchable(pending.partition):
-                return  # a quiet one fails again when it is fetched again
+                return  # when it flows it is fetched again, and fails again
             position = self._subscriptions.position(pending.partition)
         if position.offset == pending.fetched_offset:
             raise pending.exception
@@ -288,27 +287,27 @@ class PauseSafeFetcher(Fetcher):
         count = 0
         while count < most:
             if tp in drained and not update_offsets:
-                break  # the position is before what was taken: nothing follows on it
+                break  # the position is before the taken records: no answer continues it
             if buffer.is_open:
                 count += self._take(drained, tp, buffer, most - count, update_offsets)
             elif not buffer.answers:
                 break
-            elif tp in drained and _resets(buffer.answers[0]):
+            elif tp in drained and _is_out_of_range(buffer.answers[0]):
                 break  # without a position nothing could be put back
             else:
                 self._open(tp, buffer)
-        # What an iteration has yet to yield stays: its position is before it, and a fetch
-        # from there would be thrown away.
+        # Records that an iteration has yet to yield stay: the position is before them, and
+        # a fetch from there would be thrown away.
         if buffer.is_empty and (update_offsets or tp not in drained):
-            self.buffers.leave(tp, buffer)
+            self.buffers.remove(tp, buffer)
         return count
 
     def _open(self, tp: TopicPartition, buffer: Buffer) -> None:
         answer = buffer.answers.popleft()
         data = answer.partition_data
         self._source = tp, answer.fetched_offset, bool(data.error_code)
-        # Upstream looks twice at the assignment and the position. In between another
-        # thread could remove them: a KeyError out of poll. Nothing is decoded here.
+        # Upstream reads the assignment and the position twice. In between another thread
+        # could remove them: a KeyError out of poll. Nothing is decoded here.
         with self._subscriptions._lock:
             batch = self._parse_fetched_data(answer)
             if batch is not None:
@@ -330,16 +329,15 @@ class PauseSafeFetcher(Fetcher):
         batch = buffer.batch
         try:
             records = buffer.take(most)  # user code: under no lock
-            self._tell_transactional(tp, batch)
+            self._report_transactional(tp, batch)
         except BaseException:
-            # A generator that has raised is exhausted, and upstream would call it again
-            # forever. Without the batch the position is fetched again.
+            # A generator that has raised is exhausted, and upstream would call it for ever.
+            # Without the batch the records are fetched again.
             buffer.close_batch()
             raise
         end = buffer.reached(position)
         with self._subscriptions._lock:
-            # One step with respect to a seek on another thread, which upstream would
-            # undo.
+            # Under the lock: upstream would undo a seek on another thread.
             assigned = self._subscriptions.assignment.get(tp)
             if assigned is not state or state.position is not position:
                 buffer.close_open()
@@ -349,18 +347,18 @@ class PauseSafeFetcher(Fetcher):
                 drained[tp].extend(records)
                 state.note_read(end.offset)
             if update_offsets or not records:
-                # Otherwise the iteration moves it, record by record.
+                # Else the iteration moves the position, record by record.
                 if state.moves == moves:
                     state.position = end
                 if state.moves != moves:  # a signal handler has sought on this thread
-                    state.settle()
+                    state.restore_move()
         self._record_lag(state, end)
         return len(records)
 
     def _next_in_line(
         self, tp: TopicPartition, buffer: Buffer
     ) -> tuple[OwnedPartitionState | None, OffsetAndMetadata | None, int]:
-        # None if the partition may not be read. The cursor goes to its position.
+        # Sets the cursor to the position. None: the partition may not be read.
         with self._subscriptions._lock:
             state = self._subscriptions.assignment.get(tp)
             is_its = getattr(state, "buffer", None) is buffer
@@ -371,13 +369,13 @@ class PauseSafeFetcher(Fetcher):
             ):
                 buffer.close_open()
                 return None, None, 0
-            # In this order: of a seek in between, by a signal handler, the position tells.
+            # In this order: if a signal handler seeks in between, the position shows it.
             position = state.position
             moves = state.moves
             buffer.follow(position.offset, moves)
             return state, position, moves
 
-    def _tell_transactional(self, tp: TopicPartition, batch: Any) -> None:  # noqa: ANN401 - upstream's or ours, same shape
+    def _report_transactional(self, tp: TopicPartition, batch: Any) -> None:  # noqa: ANN401 - upstream's or ours, same shape
         journal = self._subscriptions.journal
         if journal is not None and getattr(batch, "is_transactional", False):
             journal.transactional(tp)
@@ -390,10 +388,10 @@ class PauseSafeFetcher(Fetcher):
 
     def put_back_quiet(self, records: Drained) -> Drained:
         """
-        Make the final check of a ``poll``: put back what a hold covers by now.
+        Make the final check of a ``poll``: put back the records that a hold covers by now.
 
-        This obeys a pause that returned after the drain's snapshot was taken. If a seek
-        has moved the position meanwhile, the records are dropped.
+        So a pause that returned after the drain's snapshot is obeyed. If a seek has moved
+        the position meanwhile, the records are dropped.
         """
         if not records:
             return records
@@ -405,14 +403,14 @@ class PauseSafeFetcher(Fetcher):
             if tp not in records:
                 continue
             if subscription.assignment.get(tp) is not state:
-                del records[tp]  # the IO thread took it away
+                del records[tp]  # the IO thread has revoked it
             elif tp in quiet:
                 del records[tp]
                 self._put_back(tp, state)
             else:
                 continue
             with subscription._lock:  # the program has none of them in hand
-                if not subscription.undelivered.keeps:
+                if not subscription.undelivered.is_step:
                     subscription.undelivered.taken.pop(tp, None)
         return records
 
@@ -424,10 +422,10 @@ class PauseSafeFetcher(Fetcher):
 
     # ------------------------------------------------------------ parked data
 
-    def _bound_parked(self) -> None:
+    def _limit_parked(self) -> None:
         dropped = self.buffers.drop_excess()
         if dropped:
-            self._emit(
+            self._subscriptions.ledger.emit(
                 events.ParkedDataDropped,
                 partitions=tuple(dropped),
                 bytes=sum(dropped.values()),
@@ -446,7 +444,7 @@ class PauseSafeFetcher(Fetcher):
         return [tp for tp in fetchable if tp not in waiting]
 
     def drop_decoded(self) -> None:
-        """Throw away deserialized records; they are fetched again. No poll may be running."""
+        """Throw away deserialized records; they are fetched again. Not during a poll."""
         with self._subscriptions._lock:
             taken = list(self._subscriptions.undelivered.taken.values())
         for buffer in (
@@ -457,10 +455,10 @@ class PauseSafeFetcher(Fetcher):
 
     def close(self, *, is_in_poll: bool = False) -> None:
         """
-        Throw all buffered data away, and report what it was.
+        Throw all buffered data away, and report it.
 
         Args:
-            is_in_poll: whether a ``poll`` is about to return what it has taken.
+            is_in_poll: whether a ``poll`` is about to return the records it has taken.
         """
         if not is_in_poll:
             self.put_back_unreturned()
@@ -468,24 +466,25 @@ class PauseSafeFetcher(Fetcher):
             for state in self._subscriptions.undelivered.taken.values():
                 state.follow()
         self._is_closed = True
-        self._take_in()
+        self._buffer_answers()
         super().close()
 
     # ------------------------------------------------------------ asked positions
 
     def maybe_validate_positions(self) -> None:
         """
-        Compare positions with their leaders' epochs, if one of either is new.
+        Compare positions with their leaders' epochs, if a position or a leader is new.
 
-        Upstream compares all in each poll, which takes most of its time where a thousand
-        partitions are assigned.
+        Upstream compares all in each poll; with a thousand partitions that takes most of
+        its time.
         """
-        # A cluster of upstream's, as of a program's own client, counts no versions.
+        # Upstream's class, as of a program's own client, counts no versions.
         version = getattr(self._manager.cluster, "version", None)
         unvalidated = self._subscriptions.unvalidated
         if version is not None and version == self._validated and not unvalidated:
             return
-        # What is set meanwhile, or what a signal handler cuts short, is compared again.
+        # Positions that are set meanwhile are compared again, and all of them if a signal
+        # handler raises.
         self._validated = None
         unvalidated.clear()
         super().maybe_validate_positions()
@@ -493,10 +492,10 @@ class PauseSafeFetcher(Fetcher):
 
     def reset_offsets_if_needed(self, timeout_ms: float | None = None) -> Future | None:
         """
-        Begin to ask where partitions begin; return what is done when that has ended.
+        Begin to ask where partitions begin; return a future that is done with the answer.
 
-        Upstream notes its task after it has begun. If a signal handler raises in
-        between, nobody knows the task, and ``position`` would return None at once.
+        Upstream notes its task after it has begun. If a signal handler raises in between,
+        the task is not known, and ``position`` would return None at once.
         """
         task: Future | None = super().reset_offsets_if_needed(timeout_ms)
         if task is None:
@@ -504,8 +503,8 @@ class PauseSafeFetcher(Fetcher):
         return task
 
     async def _reset_offsets_async(self, timeout_ms: float | None = None) -> None:
-        # One after the other: a second task has nothing to ask, and would sleep for as
-        # long as the answer to the first may take.
+        # One task after the other: a second one would have nothing to ask, and sleep for
+        # as long as the answer to the first may take.
         while (earlier := self._reset_under_way) is not None:
             await earlier
         self._reset_under_way = ended = new_future(self._net)
@@ -530,8 +529,8 @@ class PauseSafeFetcher(Fetcher):
             for tp, (strategy, epoch) in timestamps_and_epochs.items():
                 state = assignment.get(tp)
                 if state is not None and state.reset_strategy != strategy:
-                    # A seek came since upstream looked: it asks for the new one, which
-                    # else would wait as long as an answer to this question may take.
+                    # A seek came since upstream chose the question. Else the new reset would
+                    # wait as long as an answer to this question may take.
                     state.next_allowed_retry_time = None
                 else:
                     stamped[tp] = Stamped.of(strategy, state), epoch
@@ -543,8 +542,8 @@ class PauseSafeFetcher(Fetcher):
         node_id: int,
         timestamps_and_epochs: Mapping[TopicPartition, tuple[int, int]],
     ) -> tuple[dict[TopicPartition, Any], set[TopicPartition]]:
-        # Upstream sets a position to the answer without its epoch. A log that is cut
-        # before the first record has come would not be found out.
+        # Upstream drops the epoch of the answer. Nothing would show that the log was cut
+        # before the first record came.
         found: dict[TopicPartition, Any]
         found, again = await super()._send_list_offsets_request(
             node_id, timestamps_and_epochs
@@ -558,8 +557,8 @@ class PauseSafeFetcher(Fetcher):
     async def _send_list_offsets_requests(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> tuple[dict[TopicPartition, Any], set[TopicPartition]]:
-        # Upstream leaves out what it knows no leader of, and what a broker refused it
-        # asks again at once, for as long as that lasts.
+        # Upstream leaves out partitions without a known leader, and asks again at once for
+        # those that a broker refused, as long as it refuses.
         leaderless: set[TopicPartition] = set()
         self._leaderless = leaderless
         offsets, refused = await super()._send_list_offsets_requests(timestamps)
@@ -583,7 +582,7 @@ class PauseSafeFetcher(Fetcher):
     ) -> None:
         with self._subscriptions._lock:  # one step with respect to a seek
             state = self._subscriptions.assignment.get(partition)
-            if state is None or not is_of(timestamp, state):
+            if state is None or not belongs_to(timestamp, state):
                 return
             if getattr(timestamp, "reset", state.reset_number) != state.reset_number:
                 return
@@ -598,8 +597,8 @@ class PauseSafeFetcher(Fetcher):
     async def _send_offset_for_leader_epoch_request(
         self, node_id: int, partitions_to_positions: Mapping[TopicPartition, Any]
     ) -> dict[TopicPartition, Any]:
-        # A broker that lacks the request cannot say that a log was cut. Upstream would
-        # ask for ever, and fetch nothing meanwhile; Java's client reads on.
+        # A broker that lacks the request cannot report that a log was cut. Upstream would
+        # ask for ever and fetch nothing; Java's client reads on.
         try:
             truncations: dict[TopicPartition, Any]
             truncations = await super()._send_offset_for_leader_epoch_request(
@@ -628,19 +627,19 @@ class PauseSafeFetcher(Fetcher):
             truncations = super()._handle_offset_for_leader_epoch_response(
                 response, requested_positions
             )
-            subscription.tell_truncated(before)
+            subscription.report_truncated(before)
         return truncations
 
     # ------------------------------------------------------------ ownership
 
     def _is_stale(self, state: OwnedPartitionState | None, offset: int) -> bool:
-        return self._is_closed or state is None or not is_of(offset, state)
+        return self._is_closed or state is None or not belongs_to(offset, state)
 
     async def _send_fetches_async(self) -> Any:  # noqa: ANN401 - a list of futures
-        # Upstream marks a broker as asked, and then asks it. What raises there has no
-        # answer that would take the mark away: it was never asked again (3.0.12). A
-        # broker that was asked before that is asked twice; of two answers for one
-        # offset, the second one is dropped.
+        # Upstream marks a broker as asked, and then asks it. If that raises, no answer
+        # removes the mark, and the broker is never asked again (3.0.12). A broker that was
+        # asked before the error is asked twice; of two answers for one offset, the second
+        # one is dropped.
         marked = frozenset(self._nodes_with_pending_fetch_requests)
         try:
             return await super()._send_fetches_async()
@@ -649,7 +648,7 @@ class PauseSafeFetcher(Fetcher):
             raise
 
     def _create_fetch_requests(self) -> dict[int, tuple[object, dict[Any, int]]]:
-        # The number of moves first: what is paused meanwhile counts as held after it.
+        # The number of moves first: a pause from now on counts as later than the request.
         moves = self._subscriptions.ledger.moves
         requests: dict[int, tuple[Any, dict[Any, int]]]
         with self._subscriptions._lock:  # upstream reads positions one by one
@@ -672,7 +671,7 @@ class PauseSafeFetcher(Fetcher):
             return {node: (requests[node][0], one) for node, one in asked.items()}
 
     def _in_flight(self) -> list[Fetch]:
-        # The marks are upstream's, which are taken away behind the use of the answer.
+        # Upstream removes these marks after it has used the answer.
         marked = tuple(self._nodes_with_pending_fetch_requests)
         return [self._asked[node].fetch for node in marked if node in self._asked]
 
@@ -685,10 +684,10 @@ class PauseSafeFetcher(Fetcher):
     ) -> None:
         super()._handle_fetch_response(node_id, fetch_offsets, send_time, response)
         if isinstance(fetch_offsets, StampedOffsets):
-            self._watch(fetch_offsets, response)
+            self._note_answer_times(fetch_offsets, response)
             self._confirm(fetch_offsets, response)
 
-    def _watch(self, asked: StampedOffsets, response: Any) -> None:  # noqa: ANN401 - upstream's
+    def _note_answer_times(self, asked: StampedOffsets, response: Any) -> None:  # noqa: ANN401 - upstream's
         if response.error_code:
             return
         asked.fetch.answered_at = self._subscriptions.ledger.now()[0]
@@ -697,8 +696,8 @@ class PauseSafeFetcher(Fetcher):
             for one in topic.partitions:
                 if one.error_code == _UNKNOWN_TOPIC:
                     tp = TopicPartition(topic.topic, one.partition_index)
-                    self._subscriptions.ids.note_unknown(asked.state(tp))
-                elif journal is not None and _is_read(one):
+                    self._subscriptions.ids.note_unknown_topic(asked.state(tp))
+                elif journal is not None and _has_read_log(one):
                     tp = TopicPartition(topic.topic, one.partition_index)
                     if tp in asked:
                         journal.log_starts_at(tp, one.log_start_offset, asked[tp])
@@ -706,26 +705,25 @@ class PauseSafeFetcher(Fetcher):
     def _confirm(self, asked: StampedOffsets, response: Any) -> None:  # noqa: ANN401 - upstream's
         ledger = self._subscriptions.ledger
         waiting = ledger.unconfirmed(asked.moves)
-        # One that is throttled leaves everything out, whatever the broker has of it.
+        # An answer that is throttled has no partitions.
         if waiting and not response.error_code and not response.throttle_time_ms:
-            # What an answer leaves out is valid: the broker has nothing new of it.
+            # A partition that is not in the answer is valid: it has no new records.
             unread = {
                 (topic.topic, one.partition_index)
                 for topic in response.responses
                 for one in topic.partitions
-                if not _is_read(one)
+                if not _has_read_log(one)
             }
             unread.update(asked.doubtful)
             valid = {tp for tp in waiting if tp in asked and tp not in unread}
             ledger.confirm(valid, asked.moves)
 
-    def _take_in(self) -> None:
+    def _buffer_answers(self) -> None:
         """
         Put the answers that have arrived into the buffers of their ownerships.
 
-        What is of an ownership that has ended is thrown away and reported: its buffer,
-        and answers, as a request carries the states of its partitions
-        (:class:`StampedOffsets`).
+        Buffers and answers of an ownership that has ended are thrown away and reported;
+        an answer has the states of its partitions (:class:`StampedOffsets`).
         """
         subscription, purged = self._subscriptions, list[Purged]()
         owned = subscription.ledger.owned()
@@ -733,7 +731,7 @@ class PauseSafeFetcher(Fetcher):
             for tp, buffer in self.buffers.items():
                 state = subscription.assignment.get(tp)
                 if self._is_closed or getattr(state, "buffer", None) is not buffer:
-                    self.buffers.leave(tp, buffer)
+                    self.buffers.remove(tp, buffer)
                     purged += buffer.purged(tp)
         while self._completed_fetches:
             answer = self._completed_fetches.popleft()
@@ -742,15 +740,15 @@ class PauseSafeFetcher(Fetcher):
             if self._is_stale(state, answer.fetched_offset):
                 purged.append(drop_answer(answer))
             else:
-                self.buffers.arrived(tp, state.buffer, answer)
+                self.buffers.add_answer(tp, state.buffer, answer)
         if purged:
             self._report_purged(purged)
-        self._purged_for = owned  # when it is done: it may be interrupted
+        self._purged_for = owned  # last: a signal handler may raise above
 
     def _report_purged(self, purged: Sequence[Purged]) -> None:
         counts = [records for _, records, _ in purged]
         known = [count for count in counts if count is not None]
-        self._emit(
+        self._subscriptions.ledger.emit(
             events.FetchesPurged,
             partitions=events.sorted_partitions({tp for tp, _, _ in purged}),
             fetches=len(purged),
@@ -758,22 +756,19 @@ class PauseSafeFetcher(Fetcher):
             bytes=sum(size for _, _, size in purged),
         )
 
-    def _emit(self, kind: type[events.Event], **fields: object) -> None:
-        self._subscriptions.ledger.emit(kind, **fields)
 
-
-def _least(timeout_ms: float | None, limit_ms: float) -> float:
+def _shorter(timeout_ms: float | None, limit_ms: float) -> float:
     return limit_ms if timeout_ms is None else min(timeout_ms, limit_ms)
 
 
-def _resets(answer: CompletedFetch) -> bool:
+def _is_out_of_range(answer: CompletedFetch) -> bool:
     code = answer.partition_data.error_code
     return bool(code == kafka_errors.OffsetOutOfRangeError.errno)
 
 
-def _is_read(answer: Any) -> bool:  # noqa: ANN401 - upstream's
-    # A leader that names a replica to read from, or that has had another log, has not
-    # looked whether the offset is in its range.
+def _has_read_log(answer: Any) -> bool:  # noqa: ANN401 - upstream's
+    # A leader that names a replica to read from, or another log, has not checked whether
+    # the offset is in its range.
     replica, other_log = answer.preferred_read_replica, answer.diverging_epoch
     is_elsewhere = replica is not None and replica >= 0
     is_another = other_log is not None and other_log.end_offset >= 0

@@ -8,27 +8,28 @@ from kafka.structs import TopicPartition
 from safeconsumer._kafka.pausing.undelivered import Fetch, OwnedPartitionState
 from safeconsumer.holds.ledger import PauseLedger
 
-# Seconds between two questions; what is doubtful in between is fetched, and stays so.
+# Seconds between two questions. In between a doubtful partition is fetched and stays
+# doubtful.
 _EVERY = 1.0
-# Seconds without a sight of its topic after which a partition is doubtful: one that was
-# held since, more than a poll takes; one that flows, as behind a slow handler.
+# Seconds without a sign of its topic after which a partition is doubtful: if it was held
+# since, more than a poll takes; if it flows, as behind a slow handler.
 UNSEEN_HELD, UNSEEN = 0.1, 5.0
 PATIENCE = 0.5
 """
-For how many seconds a fetch, or a commit, waits for ids: fetch_max_wait_ms by default.
+Seconds for which a fetch or a commit waits for ids: the default of fetch_max_wait_ms.
 """
 
 
 class TopicIds:
     """
-    Decides which partitions' topics may have been recreated since they were last seen.
+    Decides which topics may have been recreated since they were last known to exist.
 
-    A topic is seen by an answer about metadata that names it, and by a fetch for as long
-    as that is in flight: a broker answers it with an error if the topic is deleted
-    meanwhile. A partition is doubtful if its topic was not seen for a while: a fetch by
-    name would be answered from the new log.
+    An answer about metadata proves that a topic exists, and so does a fetch in flight: a
+    broker answers it with an error if the topic is deleted meanwhile. A partition is
+    doubtful if its topic had no such proof for a while: a fetch by name would be answered
+    from the log of a new topic.
 
-    A doubtful partition waits for an answer, once and not for long; then it is fetched,
+    A doubtful partition waits for an answer once, and not for long; then it is fetched,
     and stays doubtful until an answer comes.
 
     Thread rules: the IO thread.
@@ -41,7 +42,7 @@ class TopicIds:
         self.in_flight: Callable[[], Collection[Fetch]] = tuple
         self._ledger = ledger
         self._last_asked_at = -math.inf
-        # Since when somebody waits for an answer; None: one came since.
+        # When the pending question was asked; None: it was answered.
         self._asked_at: float | None = None
 
     def answered(self) -> None:
@@ -50,7 +51,7 @@ class TopicIds:
             self._asked_at = None
             self._ledger.wake()
 
-    def note_unknown(self, state: OwnedPartitionState) -> None:
+    def note_unknown_topic(self, state: OwnedPartitionState) -> None:
         """Note that a broker did not know a topic when it was fetched: ask at once."""
         state.named_at = self._last_asked_at = -math.inf
         state.last_fetch = None
@@ -58,7 +59,7 @@ class TopicIds:
     def doubtful(
         self, states: Iterable[tuple[TopicPartition, OwnedPartitionState]]
     ) -> dict[TopicPartition, OwnedPartitionState]:
-        """Return the doubtful ones of partitions."""
+        """Return the doubtful partitions among these."""
         since, found = self._now() - UNSEEN_HELD, {}
         fetches: Collection[Fetch] | None = None
         for tp, state in states:  # a thousand in each poll
@@ -79,9 +80,9 @@ class TopicIds:
 
     def begin_to_ask(self, doubtful: Collection[TopicPartition]) -> bool:
         """
-        Begin to wait for an answer, for these; return whether one is to be waited for.
+        Begin to wait for an answer about these; return whether to wait.
 
-        The caller has the metadata updated then.
+        If so, the caller asks for metadata.
         """
         if not doubtful:
             return False
@@ -96,10 +97,10 @@ class TopicIds:
         self, flowing: Iterable[tuple[TopicPartition, OwnedPartitionState]]
     ) -> frozenset[TopicPartition]:
         """
-        Return the partitions that are to be left out of a fetch, to wait for ids.
+        Return the partitions to leave out of a fetch, as they wait for ids.
 
-        One that had to wait a moment ago, and was not fetched since, does not wait again:
-        it could wait for ever if it is quiet whenever the broker is free.
+        A partition that has waited and was not fetched since does not wait again: it could
+        wait for ever if it is quiet whenever the broker is free.
         """
         recent = self._now() - UNSEEN
         waiting = {
@@ -116,7 +117,7 @@ class TopicIds:
         return frozenset(waiting)
 
     def seconds_to_wait(self) -> float:
-        """Return for how many seconds a fetch still waits; infinite if none does."""
+        """Return the seconds that fetches still wait; infinite if none waits."""
         asked_at = self._asked_at
         left = math.inf if asked_at is None else asked_at + PATIENCE - self._now()
         return left if left > 0 else math.inf

@@ -24,19 +24,18 @@ class Iteration:
     """
     Implements ``for record in consumer``, and allows one poll at a time.
 
-    Differences from upstream 3.0.12: a pause in the middle of a batch parks the rest of
-    it instead of having it fetched again, no fetch is sent for records that are here
-    already, and a ``poll`` after a step of an iteration gets the rest of what the
-    iteration had taken; upstream fetches that again, and the iteration then yields it a
-    second time.
+    Differences from upstream 3.0.12: a pause in the middle of a batch parks its rest,
+    which upstream fetches again; no fetch is sent for buffered records; and a ``poll``
+    after a step of an iteration gets the rest of the iteration's records, which upstream
+    fetches again and yields a second time.
 
     Args:
         consumer: an adopted consumer.
         steps: the class that yields the records of a partition.
 
-    Thread rules: polling is guarded by one lock, which is tried and never waited for. A
-    step that only yields takes no lock: each poll begins by closing the generator of
-    the iteration, which Python refuses while it runs.
+    Thread rules: one guard admits one poll, and refuses others without waiting. A step that
+    only yields does not take it: each poll first closes the generator of the iteration,
+    which Python refuses while it runs.
     """
 
     def __init__(
@@ -45,21 +44,21 @@ class Iteration:
         steps: type[Steps] = Steps,
     ) -> None:
         self._consumer, self._steps = consumer, steps
-        # Where it was forked off; its threads are not in a child.
+        # In a forked child the consumer's threads do not run.
         self._is_in_child = False
         _alive.add(self)
-        # It has at most one entry, of the thread that polls. ``setdefault`` takes it in
-        # one step that neither a thread nor a signal can interrupt.
+        # It has at most one entry, of the polling thread. Neither a thread nor a signal can
+        # interrupt ``setdefault``.
         self._guard: dict[str, object] = {}
-        # The thread whose step of an iteration polls now, and so has the guard already.
+        # The thread whose step of an iteration polls now: it has the guard already.
         self._stepping: int | None = None
         self._polls_in_step = False
-        # Of a traced step: the record that it has taken and not returned yet.
+        # The record that a wrapped step has taken and not returned yet.
         self._taken_record: ConsumerRecord | None = None
-        # The state of what records are yielded of, and how often it was moved.
+        # The state of the partition whose records are yielded, and its number of moves.
         self._yielding: tuple[OwnedPartitionState, int] | None = None
-        # Called when a program has done with records of a quiet partition, as it polls
-        # or takes another step; None: nobody waits for that.
+        # Called when a program is done with records of a quiet partition, as it polls or
+        # takes another step; None: no report depends on it.
         self.when_done: Callable[[], object] | None = None
 
     def is_stepping(self) -> bool:
@@ -85,24 +84,24 @@ class Iteration:
             self._polls_in_step = False
 
     def begin(self) -> None:
-        """Begin a poll, or a step that polls: what came before is not in hand any more."""
+        """Begin a poll, or a step that polls: earlier records are not in use any more."""
         consumer, when_done = self._consumer, self.when_done
         subscription = consumer._subscription
-        # Where nothing is quiet this is one look at the ledger.
+        # If nothing is quiet this asks the ledger once.
         quiet = () if when_done is None else subscription.ledger.quiet()
         was_quiet = quiet and not subscription.in_hand().isdisjoint(quiet)
         consumer._fetcher.put_back_unreturned()
-        # After that, which forgets the records of a step's poll.
+        # After the call above, which forgets the records of a step's poll.
         is_stepping = self.is_stepping()
-        subscription.undelivered.stepped = () if is_stepping else None
-        subscription.undelivered.keeps = is_stepping
+        subscription.undelivered.yielding = () if is_stepping else None
+        subscription.undelivered.is_step = is_stepping
         if was_quiet and when_done is not None:
             when_done()
 
     def _end_steps(self, steps: Steps) -> None:
-        # The next step has begun: the record that was yielded last is done with.
+        # The next step has begun: the program is done with the last record.
         subscription = self._consumer._subscription
-        subscription.undelivered.stepped = ()
+        subscription.undelivered.yielding = ()
         if self.when_done is not None and steps.tp in subscription.ledger.quiet():
             self.when_done()
 
@@ -111,17 +110,17 @@ class Iteration:
         Call while no other thread polls, and end the iteration that this interrupts.
 
         Args:
-            call: what is called; what it returns is returned without another call, so
-                that no signal handler can take it away.
+            call: the function; its result is returned without another call, so that no
+                signal handler can interrupt that.
             goes_on: whether it is a step of that iteration, which then does not end.
 
         Raises:
             ConcurrentPollError: a poll or a step of an iteration is under way.
             ForkedConsumerError: the consumer was made in another process.
         """
-        # The iteration ends first: this poll begins at the position of its last record.
-        # A step needs no lock against that: its generator cannot be closed while it
-        # runs, and yields no more once it is closed.
+        # The iteration ends first: this poll begins at the position behind its last record.
+        # A step needs no guard: its generator cannot be closed while it runs, and yields
+        # no record once it is closed.
         self.refuse_if_in_child()
         mine = object()
         try:
@@ -131,8 +130,8 @@ class Iteration:
                 self._end()
             return call()
         finally:
-            # There must be no call in here, and no context manager around it: after a
-            # call, a signal handler could raise, and no thread could poll any more.
+            # No call in here, and no context manager around it: after a call a signal
+            # handler could raise, and no thread could poll any more.
             try:
                 is_mine = self._guard["polls"] is mine
             except KeyError:
@@ -151,12 +150,12 @@ class Iteration:
             raise
         self._consumer._iterator = None
 
-    def ended_by(self, change: Callable[[], None]) -> None:
+    def change_and_end(self, change: Callable[[], None]) -> None:
         """
         Make a change that ends the iteration, and end it.
 
-        Upstream's changes drop the generator. If the collector closed it, Python would
-        swallow what a signal handler raises meanwhile.
+        Upstream's changes drop the generator. If the garbage collector closed it, Python
+        would swallow an exception of a signal handler.
         """
         running = self._consumer._iterator
         change()
@@ -169,7 +168,7 @@ class Iteration:
                     raise
 
     def note_child(self) -> None:
-        """In a forked child, refuse every poll from now on, and end the iteration."""
+        """Refuse every poll from now on, in a forked child, and end the iteration."""
         self._is_in_child, self._consumer._iterator = True, None
 
     def refuse_if_in_child(self) -> None:
@@ -190,21 +189,21 @@ class Iteration:
         """
         Poll once, and yield the records whose partitions still flow.
 
-        The position of a partition is behind the record that was yielded last: the next
-        poll goes on from there, whatever this one has taken.
+        The position of a partition is behind the last yielded record: the next poll
+        continues there, though this one has taken more.
         """
         undelivered = self._consumer._subscription.undelivered
         for steps, end in self._polled():
             self._yielding = steps.state, steps.moves
-            undelivered.stepped = (steps.tp,)  # before it is checked for holds
+            undelivered.yielding = (steps.tp,)  # before it is checked for holds
             yield from steps
             self._end_steps(steps)
             self._go_on_from(steps, end)
 
-    def noted(
+    def remembering_last(
         self, records: Generator[ConsumerRecord, None, None]
     ) -> Generator[ConsumerRecord, None, None]:
-        """Yield the records of :meth:`records`, for :meth:`foreign_step`."""
+        """Yield the records of :meth:`records`, for :meth:`wrapped_step`."""
         try:
             for record in records:
                 self._taken_record = record
@@ -212,12 +211,12 @@ class Iteration:
         finally:
             records.close()
 
-    def foreign_step(self, step: Callable[[], ConsumerRecord]) -> ConsumerRecord:
+    def wrapped_step(self, step: Callable[[], ConsumerRecord]) -> ConsumerRecord:
         """
-        Take a record by upstream's step, which calls ``next()``, and which others wrap.
+        Take a record by upstream's step, which calls ``next()``, and which is wrapped.
 
-        A signal handler may raise after any of that. The position moves back then, and
-        the record comes again.
+        If a signal handler raises in there the position moves back, and the record comes
+        again.
         """
         self._taken_record = None
         try:
@@ -228,7 +227,7 @@ class Iteration:
             raise
 
     def put_back(self, record: ConsumerRecord) -> None:
-        """Have the record that was yielded last come again, unless a seek came since."""
+        """Have the last yielded record come again, unless a seek came since."""
         if self._yielding is None:
             return
         state, moves = self._yielding
@@ -242,8 +241,8 @@ class Iteration:
                     subscription.journal.comes_again(tp, record.offset)
 
     def _polled(self) -> list[tuple[Steps, OffsetAndMetadata | None]]:
-        # Outside: what the step before has taken was yielded, and does not come again.
-        self._consumer._subscription.undelivered.began.clear()
+        # Outside of the try: records of the step before were yielded, and do not come again.
+        self._consumer._subscription.undelivered.step_starts.clear()
         try:
             return list(self._steps_of(self._poll()))
         except BaseException:
@@ -269,11 +268,10 @@ class Iteration:
     def _begin_at(
         self, tp: TopicPartition, state: OwnedPartitionState, first: int
     ) -> OffsetAndMetadata | None:
-        # Returns the position from which the steps go on; None if a seek came since the
-        # drain. An application's own poll() may have moved it past what it returns,
-        # also several times, or return what it kept of an earlier step: then the
-        # position goes back to the first of these records, and behind the last one on
-        # to where it was.
+        # Returns the position at which the steps begin; None if a seek came since the drain.
+        # A program's own poll() may have moved the position past the records it returns,
+        # several times, or return records of an earlier step: then the position goes back
+        # to the first of these records, and after the last one to its old place.
         taken = self._consumer._subscription.undelivered.taken
         position = state.position  # first: a signal handler may seek at any line
         moves = state.moves
@@ -283,12 +281,12 @@ class Iteration:
             position = OffsetAndMetadata(first, "", position.leader_epoch)
             state.position = position
             if state.moves != moves:
-                state.settle()
+                state.restore_move()
                 return None
         return position
 
     def _go_on_from(self, steps: Steps, end: OffsetAndMetadata | None) -> None:
-        # All was yielded: an own poll() that has taken more goes on behind that.
+        # All was yielded: the position goes to the end of all that an own poll() has taken.
         subscription, state = self._consumer._subscription, steps.state
         with subscription._lock:
             is_over = steps.at == len(steps.records)
@@ -309,14 +307,18 @@ class Iteration:
             )
         finally:
             self._stepping = None
-            consumer._subscription.undelivered.keeps = False
+            consumer._subscription.undelivered.is_step = False
 
     def _put_back_taken(self) -> None:
-        # An own poll() was interrupted, or failed, after it had polled: what was taken
-        # comes again.
+        # An own poll() was interrupted, or failed, after it had polled: the taken records
+        # come again.
         subscription = self._consumer._subscription
         with subscription._lock:
-            for tp, (state, moves, first) in subscription.undelivered.began.items():
+            for tp, (
+                state,
+                moves,
+                first,
+            ) in subscription.undelivered.step_starts.items():
                 if state.moves == moves:
                     self._begin_at(tp, state, first)
 

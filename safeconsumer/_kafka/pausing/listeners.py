@@ -1,4 +1,4 @@
-"""Refuses calls that need the network where there is none, or where they would hang."""
+"""Refuses calls that need the network on a closed consumer, or where they would hang."""
 
 import functools
 import threading
@@ -19,7 +19,7 @@ def is_on_io_thread(consumer: KafkaConsumer) -> bool:
 
 
 def refuse_in_listener(consumer: KafkaConsumer, call: str) -> None:
-    """Refuse a call that waits for the network on the thread that listeners run on."""
+    """Refuse a call that waits for the network on the thread of listeners."""
     if is_on_io_thread(consumer):
         instead = "do it after poll() has returned"
         if call == "commit":
@@ -35,8 +35,8 @@ def refuse_in_listener(consumer: KafkaConsumer, call: str) -> None:
 
 
 def refuse_if_closed(consumer: KafkaConsumer, call: str) -> None:
-    """Refuse a call that needs the network, of a closed consumer."""
-    # The consumer itself is marked when it begins to close, and its listener commits.
+    """Refuse a call that needs the network on a closed consumer."""
+    # Not the consumer's own mark: it is set when a close begins, and a listener may commit.
     if consumer._net._closed:
         message = (
             f"{call}() needs the network, and this consumer is closed: make another"
@@ -46,7 +46,7 @@ def refuse_if_closed(consumer: KafkaConsumer, call: str) -> None:
 
 def refuse_blocking(consumer: KafkaConsumer, call: str) -> None:
     """
-    Refuse a call that waits for the network, where nothing would come of it.
+    Refuse a call that waits for the network where it cannot be answered.
 
     Raises:
         ConsumerClosedError: the consumer is closed.
@@ -60,7 +60,7 @@ def blocking(name: str) -> Callable[..., Any]:
     """
     Make upstream's method of that name refuse where it cannot wait for an answer.
 
-    Some of them change something before they notice; when refused, they change nothing.
+    A refused call changes nothing; some of upstream's would before they fail.
     """
     upstream = getattr(KafkaConsumer, name)
 

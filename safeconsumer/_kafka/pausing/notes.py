@@ -1,4 +1,4 @@
-"""Sends commits with a note of the journal, and without it to a broker that refuses it."""
+"""Sends commits with a note of the journal, or without it if the broker refuses it."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -19,12 +19,12 @@ class Notes:
     Sends the commits of a consumer that keeps a journal.
 
     A broker refuses metadata that are longer than its ``offset.metadata.max.bytes``, and
-    a commit that as a whole is larger than a record of ``__consumer_offsets`` may be.
-    Then the commit is sent again without the note. If a later commit had been sent
-    meanwhile, the group's offset would go back. So a commit whose note is longer, or
-    whose metadata are more, than the broker has accepted so far is answered before the
-    next one is sent. That is the first commit, and few others: a note grows by a digit
-    when the journal has ten times as many entries.
+    a commit that is larger than a record of ``__consumer_offsets`` may be. Then the commit
+    is sent again without the note. If a later commit had been sent meanwhile, the offset
+    of the group would go back. So if the note or the metadata of a commit are longer than
+    the broker has accepted so far, the next commit waits for its answer. That is so for
+    the first commit, and for few others: a note grows by a digit when the journal has ten
+    times as many entries.
 
     Thread rules: the IO thread.
     """
@@ -43,7 +43,7 @@ class Notes:
         return self._last
 
     def forget(self) -> None:
-        """Forget what was accepted: another broker is asked from now on."""
+        """Forget the accepted sizes: another broker gets the commits from now on."""
         self._accepted = 0, 0
 
     async def send(
@@ -53,18 +53,18 @@ class Notes:
         Send a commit in its turn, with its note if the broker accepts it.
 
         Args:
-            commit: the commit, which ``send`` sends as it is then.
-            send: sends it, or raises if that is not allowed any more.
+            commit: the commit; its content may change until ``send`` sends it.
+            send: sends it, or raises if it is not allowed any more.
         """
         before, self._last = self._last, new_future(self._net)
         mine = self._last
         try:
             if not before.is_done:
                 await before
-            if self._is_refused or not commit.bare():
+            if self._is_refused or not commit.without_metadata():
                 mine.success(None)
                 return await send()
-            size = commit.noted_size()
+            size = commit.metadata_sizes()
             if all(one <= most for one, most in zip(size, self._accepted, strict=True)):
                 mine.success(None)
             return await self._try(commit, send)
@@ -76,7 +76,7 @@ class Notes:
         self, commit: OwnedOffsets, send: Callable[[], Awaitable[Any]]
     ) -> Any:  # noqa: ANN401 - upstream's
         try:
-            with commit.noted():
+            with commit.with_note():
                 sent = await send()
         except _REFUSED as error:
             sent = await send()
@@ -90,7 +90,7 @@ class Notes:
                 error,
             )
         else:
-            size = zip(self._accepted, commit.noted_size(), strict=True)
+            size = zip(self._accepted, commit.metadata_sizes(), strict=True)
             longest, whole = map(max, size)
             self._accepted = longest, whole
         return sent

@@ -1,4 +1,4 @@
-"""Stamps what a broker is asked with the ownership that it is asked for."""
+"""Stamps requests with the ownerships for which they are sent."""
 
 from collections.abc import Collection, Mapping
 
@@ -11,15 +11,15 @@ class Stamped(int):
     """
     A number that remembers for which ownership, and reset, a broker was asked.
 
-    It is a plain int to upstream, which carries it from the request to the answer: the
-    offset of a fetch, through the answer into the parsed records, or the strategy of a
-    reset. Upstream makes a new state for every ownership; so what was asked in an
-    earlier one is recognized, also if both were at the same offset.
+    For upstream it is a plain int, which goes from the request to the answer: the offset
+    of a fetch, also in the parsed records, or the strategy of a reset. Upstream makes a
+    new state for every ownership; so a request of an earlier one is recognized, also if
+    both were at the same offset.
 
     Attributes:
         state: upstream's state of the partition; None if it was not assigned any more.
         reset: the number of its last reset.
-        leader_epoch: of the offset that a broker has answered; -1 if it named none.
+        leader_epoch: the epoch of the offset that a broker has answered; -1 if it has none.
     """
 
     state: OwnedPartitionState | None
@@ -35,22 +35,22 @@ class Stamped(int):
         return stamped
 
 
-def is_of(number: int, state: OwnedPartitionState | None) -> bool:
-    """Tell whether it was asked in this ownership; one without a stamp was."""
+def belongs_to(number: int, state: OwnedPartitionState | None) -> bool:
+    """Tell whether a number was stamped in this ownership; without a stamp it was."""
     return getattr(number, "state", state) is state
 
 
 class StampedOffsets(dict[TopicPartition, int]):
     """
-    The offsets of one request, stamped when the answer is matched with them.
+    The offsets of one request, each stamped when it is read.
 
-    Most partitions of a request are not in its answer; they cost little here.
+    Most partitions of a request are not in its answer, and are never read.
 
     Attributes:
-        moves: how often partitions had become quiet, or begun to flow, before it.
-        doubtful: the partitions of which it is not known whether their topics were
-            recreated: what is answered of them proves nothing.
-        fetch: when it was answered; until then it sees the topics of the others.
+        moves: how often partitions had become quiet, or begun to flow, before the request.
+        doubtful: the partitions whose topics may have been recreated: the answer about
+            them proves nothing.
+        fetch: the fetch; in flight it proves that the topics of the others exist.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class StampedOffsets(dict[TopicPartition, int]):
         super().__init__(offsets)
         self._states = {tp: states[tp] for tp in offsets}
         self.moves, self.doubtful = moves, doubtful
-        # Not this object: a held partition would keep all that it was fetched with.
+        # Not this object: a held partition would keep the states of all others in it.
         self.fetch = Fetch()
         for tp, state in self._states.items():
             state.waited_since = None

@@ -16,9 +16,9 @@ class Steps:
     """
     Yields the records that a poll has taken of one partition, as long as it flows.
 
-    The position moves past each record as it is yielded. It ends, and does nothing more,
-    where a hold covers the partition, the ownership is another one, or the position is
-    not the one behind the record before.
+    The position moves past each record as it is yielded. The steps end where a hold covers
+    the partition, the ownership is another one, or the position is not the one behind the
+    record before.
 
     Attributes:
         tp: the partition.
@@ -49,7 +49,7 @@ class Steps:
     def __next__(self) -> ConsumerRecord:
         if self.at == len(self.records):
             raise StopIteration
-        # Asked for at each record; lookups of one record use the same set.
+        # For each record, as a hold may come at any time; the same set has been checked.
         if (quiet := self._quiet()) is not self._checked:
             if self.tp in quiet:
                 raise StopIteration
@@ -67,7 +67,7 @@ class Steps:
         )
         state._position = self.position  # is_fetchable: it has a valid one
         if state.moves != self.moves:  # a seek came in between
-            state.settle()
+            state.restore_move()
             raise StopIteration
         self.at += 1
         return record

@@ -30,22 +30,22 @@ from safeconsumer.holds.ownership import Cause, Reassignment
 
 
 class Journal(Protocol):
-    """The calls by which the parts of a consumer report to a journal; any thread."""
+    """The reports of the parts of a consumer to its journal; any thread."""
 
     def reassigned(self, change: Reassignment) -> None:
         """Note a change of the assignment, under upstream's lock; it must not raise."""
 
     def begins_at(self, tp: TopicPartition, offset: int) -> None:
-        """Note a position that was set: the committed one, a reset, or the user's."""
+        """Note a position that was set: by a commit, a reset, or the program."""
 
     def reset(self, tp: TopicPartition, offset: int, owner: str) -> None:
-        """Note that an ownership begins where an operator's hold moves the partition."""
+        """Note that an ownership begins at the target of an operator's reset."""
 
     def log_starts_at(self, tp: TopicPartition, first: int, asked: int) -> None:
         """Note where a log begins, by a broker's answer to a fetch from an offset."""
 
     def comes_again(self, tp: TopicPartition, offset: int) -> None:
-        """Note that the records from an offset on were taken and could not be returned."""
+        """Note that records from an offset on come again: they were not returned."""
 
     def transactional(self, tp: TopicPartition) -> None:
         """Note that a batch of a transaction was read, before its records are returned."""
@@ -57,21 +57,21 @@ class Journal(Protocol):
         Note a commit that is asked for.
 
         Returns:
-            The text by which the commit names the journal, and the function that notes
-            its result, ``is_done=``.
+            The text by which the commit names the journal, and the function that notes the
+            result, ``is_done=``.
 
         Raises:
             JournalError: it cannot be written.
         """
 
     def is_note(self, metadata: str) -> bool:
-        """Tell whether the metadata of a commit are such a text, of any journal."""
+        """Tell whether the metadata of a commit name a journal, this one or another."""
         ...
 
     def committed(
         self, answers: Mapping[TopicPartition, OffsetAndMetadata | None]
     ) -> None:
-        """Note the commits, as the broker answered, at which ownerships begin."""
+        """Note the committed offsets, by the broker's answer, at which ownerships begin."""
 
     def clock(self, at: float, sent: float, received: float) -> None:
         """Note that the broker's clock showed a time between two moments."""
@@ -105,34 +105,34 @@ def _of_assigned(upstream: Callable[..., None]) -> Callable[..., None]:
 
 
 class ConsumedOffsets(dict[TopicPartition, OffsetAndMetadata]):
-    """What is to be committed by a commit without offsets."""
+    """The offsets that the consumer has collected for a commit without offsets."""
 
 
 class LedgerSubscription(SubscriptionState):
     """
     Computes whether a partition is paused from the ledger, not from a flag.
 
-    A flag lives as long as upstream's state object of one ownership; a hold lives until
-    its owner lifts it. So there is nothing to restore after a rebalance, and no moment
-    between "assigned" and "restored" in which a fetch could start.
+    A flag ends with upstream's state object of one ownership; a hold ends when its owner
+    lifts it. So no rebalance loses a pause, and no fetch can start between an assignment
+    and a pause that is restored.
 
     Attributes:
         ledger: the holds.
-        ids: tells when the ids of topics must be asked for.
+        ids: decides when the ids of topics must be asked for.
         newest_id: returns the id that the newest metadata have for a topic, or None.
         ask_ids: has the metadata updated.
         undelivered: the records that a poll has taken and not returned. Use it under
             upstream's lock.
-        cause: why the assignment of a group changes now, if it does.
-        journal: what this consumer does is reported to it; None: there is no journal.
-        taken_by: the object that has the consumer for a worker or pump; None: none has it.
-        own_call: the call that it makes now, by thread and name; None: it makes none.
+        cause: why the assignment of the group changes.
+        journal: gets the reports of this consumer; None: there is no journal.
+        taken_by: the object that has the consumer for a worker or pump; None: the program.
+        own_call: the call of that object under way, by thread and name; None: no call.
         unvalidated: the states whose position was set otherwise than by reading on, since
             positions were last compared with their leaders' epochs.
-        worker_busy: returns the partitions of which the handlers of the worker that has
-            the consumer have records; None: no worker has it.
+        worker_busy: returns the partitions whose records the handlers of a worker have;
+            None: no worker has the consumer.
         on_joined: called after each completed join, under upstream's locks.
-        is_closing: whether its consumer is being closed: nobody works on its records.
+        is_closing: whether its consumer is being closed: then no record is in use.
     """
 
     _user_assignment: set[TopicPartition]  # upstream's
@@ -164,13 +164,13 @@ class LedgerSubscription(SubscriptionState):
 
     def refuse_other_poll(self) -> None:
         """
-        Refuse a poll of anybody but the worker or pump that has the consumer.
+        Refuse a poll that does not come from the worker or pump that has the consumer.
 
-        It commits past whatever somebody else takes, in the middle of its polls or
-        between them.
+        The worker or pump would commit past the records of another poll.
 
         Raises:
-            ConcurrentPollError: one has it, and this is not its poll.
+            ConcurrentPollError: a worker or pump has the consumer, and this is not its
+                poll.
         """
         if self._is_taken_from("poll"):
             message = (
@@ -181,13 +181,13 @@ class LedgerSubscription(SubscriptionState):
 
     def refuse_other_end(self, call: str) -> None:
         """
-        Refuse a call that ends the membership or the assignment which a worker has.
+        Refuse a call that would end the membership or the assignment of a worker.
 
-        Nobody but the worker or pump knows what is done and not committed yet; its
-        records would be handled again.
+        Only the worker or pump knows which records are done and not committed yet; they
+        would be handled again.
 
         Raises:
-            ConsumerInUseError: one has it, and this call is not its own.
+            ConsumerInUseError: a worker or pump has the consumer, and this is not its call.
         """
         if self._is_taken_from(call):
             message = (
@@ -198,7 +198,7 @@ class LedgerSubscription(SubscriptionState):
             raise ConsumerInUseError(message)
 
     def _is_taken_from(self, call: str) -> bool:
-        # A hook, or a signal handler, may make another call on the thread of its own one.
+        # A hook or a signal handler may make another call on the thread of its call.
         own = threading.get_ident(), call
         return self.taken_by is not None and self.own_call != own
 
@@ -211,7 +211,7 @@ class LedgerSubscription(SubscriptionState):
         """
         Use one snapshot until :meth:`unpin`, whatever is paused meanwhile.
 
-        Upstream asks twice per batch. If a pause came between, the second answer would
+        Upstream asks twice per batch. If a pause came in between, the second answer would
         make it throw the batch away instead of parking it.
         """
         self._pinned = self.ledger.quiet()
@@ -246,16 +246,16 @@ class LedgerSubscription(SubscriptionState):
 
     def all_consumed_offsets(self) -> dict[TopicPartition, OffsetAndMetadata]:
         """
-        Return the offsets for every commit without offsets: what polls have returned.
+        Return the offsets of a commit without offsets: up to the last returned records.
 
-        Upstream's positions move when a poll drains its records. A commit meanwhile, by
-        another thread or by a rebalance, must not include records that the poll may yet
-        give back, or never return.
+        A poll moves positions when it drains records. A commit meanwhile, on another
+        thread or by a rebalance, must not include records that the poll may put back, or
+        never return.
 
         Under a hold a position that is committed already is left out: nothing was read
-        since, and its topic may have been recreated meanwhile. Not so where an offset
-        may expire that is not committed again: under ``assign``, where Kafka counts from
-        the last commit, and where topics have no ids, with brokers before 2.8.
+        since, and its topic may have been recreated meanwhile. But an offset that may
+        expire is committed again: under ``assign``, where Kafka counts from the last
+        commit, and where topics have no ids, with brokers before 2.8.
         """
         quiet, is_renewed = self.ledger.quiet(), self.partitions_auto_assigned()
         with self._lock:
@@ -273,17 +273,17 @@ class LedgerSubscription(SubscriptionState):
 
     def delivered_position(self, partition: TopicPartition) -> int | None:
         """
-        Return the offset of the next record to be delivered; None: it is not known here.
+        Return the offset of the next record to be delivered; None: it is not known.
 
-        Records that a poll under way has taken, and not returned yet, do not count.
+        Records that a poll under way has taken and not returned are not delivered.
         """
         with self._lock:
             state = self.assignment.get(partition)
             position = None if state is None else self.undelivered.position(state)
         return None if position is None else int(position.offset)
 
-    # Answers name the requested partitions, and some of them may have departed:
-    # upstream's KeyError would leave the rest waiting for request_timeout_ms.
+    # Some of the partitions in an answer may have left: with upstream's KeyError the others
+    # would wait for request_timeout_ms.
 
     set_reset_pending = _of_assigned(SubscriptionState.set_reset_pending)
     reset_failed = _of_assigned(SubscriptionState.reset_failed)
@@ -292,10 +292,10 @@ class LedgerSubscription(SubscriptionState):
 
     def in_hand(self) -> frozenset[TopicPartition]:
         """
-        Return the partitions of which the program has records, as far as is seen here.
+        Return the partitions of which the program has records, as far as is known here.
 
-        It has those that the last poll, or the last step of an iteration, returned,
-        until the next one begins: a loop that closes works on none of them. Any thread.
+        It has the records of the last poll, or of the last step of an iteration, until the
+        next one begins or the consumer is closed. Any thread.
         """
         with self._lock:
             return frozenset() if self.is_closing else self.undelivered.in_hand()
@@ -306,8 +306,8 @@ class LedgerSubscription(SubscriptionState):
 
     # ------------------------------------------------------------ settled positions
 
-    # Upstream asks all partitions three questions in each poll: with a thousand of them
-    # most of its time. Nearly always all their positions are settled, and have been.
+    # Upstream asks all partitions three questions in each poll, which takes most of its
+    # time with a thousand partitions. Nearly always all positions have been settled before.
 
     def unsettle(self) -> None:
         """Have the next question look at every position again."""
@@ -327,7 +327,7 @@ class LedgerSubscription(SubscriptionState):
             if self._is_settled:
                 return True
             try:
-                self._is_settled = True  # first: a handler may unsettle one behind us
+                self._is_settled = True  # first: a handler may unsettle one below
                 if not all(state.is_settled for state in self.assignment.values()):
                     self._is_settled = False
             except BaseException:
@@ -351,8 +351,8 @@ class LedgerSubscription(SubscriptionState):
         """
         Assign by hand.
 
-        The same call after one that a signal handler interrupted does it whole; upstream
-        takes it for no change.
+        After a signal handler has interrupted it, the same call is done whole; upstream
+        would see no change.
         """
         if not self._is_whole:
             self._user_assignment = set()
@@ -378,7 +378,7 @@ class LedgerSubscription(SubscriptionState):
         for tp, state in gained:
             self._adopt(tp, state, earlier.get(tp))
         self.unsettle()
-        # Presumed ones, too: a signal handler may have cut the call before this one short.
+        # Also for presumed ids: a signal handler may have interrupted the call before.
         if gained or any(state.is_presumed for state in self.assignment.values()):
             self.ask_ids()
         by_hand = self.subscription_type == SubscriptionType.USER_ASSIGNED
@@ -390,8 +390,8 @@ class LedgerSubscription(SubscriptionState):
         state: Any,  # noqa: ANN401 - upstream's, ours from then on
         earlier: OwnedPartitionState | None,
     ) -> None:
-        # The metadata at hand may be older than the commit from which it begins, but not
-        # what was here before the join.
+        # The present metadata may be older than the commit at which reading begins; the id
+        # from before the join is not.
         OwnedPartitionState.prepare(state, self._lock, self.unvalidated, self.unsettle)
         state.named_at = self.ledger.now()[0]
         state.topic_id, state.is_presumed = self.newest_id(tp.topic), True
@@ -401,7 +401,7 @@ class LedgerSubscription(SubscriptionState):
         if earlier is not None and earlier.is_unread:
             state.earlier_ids, begins = earlier.earlier_ids, self._strategy_of(tp)
         state.__class__ = (
-            OwnedPartitionState  # last: it may be interrupted, and repeated
+            OwnedPartitionState  # last: after an interrupt all of it is repeated
         )
         if begins not in {None, OffsetResetStrategy.NONE}:
             state.reset(begins)
@@ -416,9 +416,9 @@ class LedgerSubscription(SubscriptionState):
         """
         Seek to a record that was taken; the position keeps its leader epoch.
 
-        That is the epoch of a later record, which serves: in a log that was cut below
-        the offset it ends below it, too. A seek forward, as over a record that cannot be
-        read, has no epoch: the next one may begin in between.
+        The epoch of a later record serves as well: in a log that was cut below the offset
+        that epoch ends below it, too. A seek forward, as over a record that cannot be
+        read, has no epoch: another epoch may begin in between.
         """
         with self._lock:
             position = self.assignment[partition].position
@@ -428,19 +428,20 @@ class LedgerSubscription(SubscriptionState):
 
     def pass_over_nothing(self) -> None:
         """
-        Read partitions that are added from now on from their start, ``latest`` or not.
+        Read partitions that are added from now on from their start, also under ``latest``.
 
-        ``latest`` keeps its meaning for those that :meth:`note_partitions` has noted,
-        but for what is deleted below a position: it counts as held, held or not.
+        ``latest`` keeps its meaning for those that :meth:`note_partitions` has noted. If
+        records are deleted below a position, the partition counts as held.
         """
         if self._first_counts is None:
             self._first_counts = {}
 
     def note_partitions(self, topics: Mapping[str, Collection[int]]) -> None:
         """
-        Note how many partitions each topic has, where fewer were not noted before.
+        Note how many partitions each topic has; the smallest number counts.
 
-        Fewer: it was deleted and made again. Topics that are not given are forgotten.
+        A topic with fewer was deleted and recreated. Topics that are not given are
+        forgotten.
         """
         noted = self._first_counts
         if noted is None:
@@ -454,9 +455,10 @@ class LedgerSubscription(SubscriptionState):
 
     def reset_missing_positions(self) -> None:
         """
-        Have positions that no commit gives set by ``auto_offset_reset``.
+        Have missing positions set by ``auto_offset_reset``.
 
-        But for added partitions, see :meth:`pass_over_nothing`, and recreated topics.
+        Added partitions, see :meth:`pass_over_nothing`, and recreated topics have rules of
+        their own.
         """
         with self._lock:
             for tp, state in self.assignment.items():
@@ -477,10 +479,10 @@ class LedgerSubscription(SubscriptionState):
 
     def compare_ids(self, ids: Mapping[str, UUID], asked_at: float) -> bool:
         """
-        Begin again in partitions whose topics have other ids than their positions.
+        Restart partitions whose topics have other ids than their positions.
 
-        Each gets another state object, as if it had been lost and given back: what was
-        fetched, committed, handed on or counted for the old topic has another one.
+        Each gets another state object, as if it had been lost and given back: fetches,
+        commits and records of the old topic have the old one.
 
         Args:
             ids: of the topics that an answer about metadata knows.
@@ -497,35 +499,35 @@ class LedgerSubscription(SubscriptionState):
             for tp, state in self.assignment.items():
                 topic_id = ids.get(tp.topic)
                 if topic_id is None or not isinstance(state, OwnedPartitionState):
-                    continue  # a call that a signal handler cut short is done again
+                    continue  # a signal handler interrupted its adoption, which is repeated
                 if topic_id in state.earlier_ids:
-                    continue  # a broker that is behind the others knows an earlier one
+                    continue  # a broker that is behind the others has an earlier id
                 if state.is_presumed and asked_at < state.named_at:
                     state.topic_id, is_older = topic_id, True
-                elif state.topic_id in {None, topic_id} or state.is_sought:
+                elif state.topic_id in {None, topic_id} or state.is_set_by_program:
                     state.topic_id, state.named_at = topic_id, now
-                    state.is_presumed = state.is_sought = False
+                    state.is_presumed = state.is_set_by_program = False
                 else:
                     again.append(tp)
             again.sort()
             for tp in again:
-                self._begin_anew(tp, ids[tp.topic])
+                self._restart_recreated(tp, ids[tp.topic])
             if again:
                 self.ledger.assign(self.assignment, Cause.ANEW)
         self.ids.answered()
         return is_older
 
-    def begin_anew(
+    def restart(
         self, targets: Mapping[TopicPartition, Any]
     ) -> dict[TopicPartition, OwnedPartitionState]:
         """
         Begin new ownerships of partitions, as if others had owned them in between.
 
-        What was fetched, queued or asked to be committed in those before is void.
+        Fetches, queued records and commits of the ownerships before are void.
 
         Args:
-            targets: the targets of operators' resets at which they begin; None of what
-                begins where the group has committed.
+            targets: the targets of operators' resets at which they begin; None: at the
+                committed offset.
 
         Returns:
             The new states of what is owned.
@@ -536,7 +538,9 @@ class LedgerSubscription(SubscriptionState):
             for tp, target in targets.items():
                 old = self.assignment.get(tp)
                 if isinstance(old, OwnedPartitionState):
-                    begun[tp] = self.assignment[tp] = self._begun(tp, old, target)
+                    begun[tp] = self.assignment[tp] = self._restarted_state(
+                        tp, old, target
+                    )
             self.unsettle()
             if begun:
                 self.ledger.assign(self.assignment, Cause.ANEW)
@@ -546,7 +550,12 @@ class LedgerSubscription(SubscriptionState):
                     self.journal.reset(tp, target.offset, target.owner)
         return begun
 
-    def _begun(self, tp: TopicPartition, old: OwnedPartitionState, target: Any) -> Any:  # noqa: ANN401 - upstream's, and of safeconsumer.group
+    def _restarted_state(
+        self,
+        tp: TopicPartition,
+        old: OwnedPartitionState,
+        target: Any,  # noqa: ANN401 - of safeconsumer.group
+    ) -> Any:  # noqa: ANN401 - upstream's
         state: Any = TopicPartitionState()
         self._adopt(tp, state, None)
         state.topic_id, state.is_presumed = old.topic_id, old.is_presumed
@@ -560,13 +569,13 @@ class LedgerSubscription(SubscriptionState):
             state.begin_at_reset(target)
         return state
 
-    def note_sought(self, partitions: Iterable[TopicPartition]) -> None:
+    def note_seek(self, partitions: Iterable[TopicPartition]) -> None:
         """Keep positions that the program sets while the ids of topics are presumed."""
         with self._lock:
             for tp in partitions:
                 state = self.assignment.get(tp)
                 if state is not None:
-                    state.is_sought = state.is_presumed
+                    state.is_set_by_program = state.is_presumed
 
     def recreated(self) -> list[str]:
         """Return the topics that were recreated, of which nothing was read yet; sorted."""
@@ -575,7 +584,7 @@ class LedgerSubscription(SubscriptionState):
         unread = {tp.topic for tp, one in owned if getattr(one, "is_unread", False)}
         return sorted(unread)
 
-    def _begin_anew(self, tp: TopicPartition, topic_id: UUID) -> None:
+    def _restart_recreated(self, tp: TopicPartition, topic_id: UUID) -> None:
         old = self.assignment[tp]
         begins, position = self._strategy_of(tp), old.position
         self.ledger.emit(
@@ -599,13 +608,13 @@ class LedgerSubscription(SubscriptionState):
         self.unsettle()
 
     def _strategy_of(self, tp: TopicPartition) -> Any:  # noqa: ANN401 - upstream's
-        # Where a topic that was recreated is read from.
-        if self._goes_on(tp):
+        # Decides where reading of a recreated topic begins.
+        if self._must_not_skip(tp):
             return OffsetResetStrategy.EARLIEST
         return self._default_offset_reset_strategy
 
-    def _goes_on(self, tp: TopicPartition) -> bool:
-        # Whether nothing may be passed over: it was held, or a worker has it.
+    def _must_not_skip(self, tp: TopicPartition) -> bool:
+        # Whether no record may be skipped: it was held, or a worker has the consumer.
         return self._first_counts is not None or self.ledger.was_held(tp)
 
     # ------------------------------------------------------------ out of range
@@ -616,9 +625,9 @@ class LedgerSubscription(SubscriptionState):
         """
         Drop a position until a broker has answered where to begin.
 
-        Without a strategy the position is out of range. A broker does not say whether
-        its records were deleted or it is beyond the end: of what was held it is asked
-        first where the log begins.
+        Without a strategy the position is out of range. A broker does not report whether
+        records were deleted or the position is beyond the end: for a partition that was
+        held it is asked first where the log begins.
 
         Raises:
             IllegalStateError: the partition is not assigned, as another thread may just
@@ -633,18 +642,24 @@ class LedgerSubscription(SubscriptionState):
             if offset_reset_strategy is not None or position is None:
                 super().request_offset_reset(partition, offset_reset_strategy)
                 return
-            asked = OffsetResetStrategy.EARLIEST if self._goes_on(partition) else None
+            asked = (
+                OffsetResetStrategy.EARLIEST if self._must_not_skip(partition) else None
+            )
             super().request_offset_reset(partition, asked)
             state.out_of_range = position.offset
 
-    def tell_truncated(
+    def report_truncated(
         self, before: Mapping[TopicPartition, OffsetAndMetadata | None]
     ) -> None:
         """
         Emit an event for each position that was set to where its log was cut.
 
-        It counts as a reset, so that a worker begins again there. Use it under upstream's
-        lock, with the positions before a broker's answer was used.
+        It counts as a reset, so that a worker begins again there.
+
+        Args:
+            before: the positions before the broker's answer was used.
+
+        Thread rules: under upstream's lock.
         """
         for tp, position in before.items():
             state = self.assignment[tp]
@@ -663,10 +678,11 @@ class LedgerSubscription(SubscriptionState):
         self, partition: TopicPartition, begin: OffsetAndMetadata
     ) -> None:
         """
-        Set a position that was out of range to what a broker has answered, and tell it.
+        Set a position that was out of range to the broker's answer, and emit an event.
 
-        If it was beyond the end, ``auto_offset_reset`` decides, as in upstream. Use it
-        under upstream's lock.
+        If it was beyond the end, ``auto_offset_reset`` decides, as in upstream.
+
+        Thread rules: under upstream's lock.
         """
         state, offset = self.assignment[partition], begin.offset
         position, asked = state.out_of_range, state.reset_strategy
@@ -693,7 +709,7 @@ class LedgerSubscription(SubscriptionState):
             state.out_of_range = position
 
     def unsubscribe(self) -> None:
-        """Clear subscription and assignment; what was fetched for them is purged."""
+        """Clear subscription and assignment; their fetched records are purged."""
         with self._lock:
             super().unsubscribe()
             self.ledger.assign({}, Cause.UNSUBSCRIBED)

@@ -22,16 +22,16 @@ T = TypeVar("T")
 
 class Wakeup:
     """
-    Is asked for on any thread, and ends the waits of the poll under way, or the next.
+    A request, on any thread, to end the waits of the poll under way, or of the next.
 
-    A poll waits in four places: for the coordinator, a join and committed offsets, which
-    are coroutines on the IO thread, and for a fetch (:class:`FetchWait`).
+    A poll waits for the coordinator, a join and committed offsets, in coroutines on the IO
+    thread, and for a fetch (:class:`FetchWait`).
 
-    1. The caller sets ``is_asked``, and then ends the waits that are registered.
-    2. A wait registers itself, and then looks at ``is_asked``. So one of the two sees
-       the other.
-    3. The poll gives up what it waits for, as if its time were over, and takes the
-       question back at its end. What it waited for goes on, and the next poll uses it.
+    1. The caller sets ``is_asked``, and then ends the registered waits.
+    2. A wait registers itself, and then reads ``is_asked``. So one of the two sees the
+       other.
+    3. The poll gives up, as if its time were over, and clears ``is_asked`` at its end. The
+       request that it waited for goes on, and the next poll uses its answer.
 
     Thread rules: :meth:`ask` on any thread and in a signal handler; it takes no lock.
 
@@ -57,8 +57,8 @@ class Wakeup:
         return self.poller == threading.get_ident()
 
     @contextlib.contextmanager
-    def ending(self, wait: Future) -> Generator[None, None, None]:
-        """Have this wait ended meanwhile; on the IO thread."""
+    def registered(self, wait: Future) -> Generator[None, None, None]:
+        """Let a wake-up end this wait in the block; on the IO thread."""
         self._waits.append(wait)
         try:
             if self.is_asked:
@@ -70,7 +70,7 @@ class Wakeup:
 
 class FetchWait:
     """
-    A poll's wait for an answer to a fetch, which a lifted hold ends, too.
+    A poll's wait for an answer to a fetch; a lifted hold ends it, too.
 
     Thread rules: the polling thread; :meth:`end` on any, and in a signal handler.
     """
@@ -80,7 +80,7 @@ class FetchWait:
         self._ended = InterruptibleEvent()
 
     def begin(self) -> None:
-        """Have :meth:`end` count from now on."""
+        """Forget earlier calls of :meth:`end`."""
         self._ended = InterruptibleEvent()
 
     def end(self) -> None:
@@ -89,7 +89,7 @@ class FetchWait:
 
     def for_any(self, futures: Sequence[Future], timeout_ms: float | None) -> None:
         """
-        Wait until one of them is done; without any, for the time or :meth:`end`.
+        Wait until a future is done, for the time, or until :meth:`end`.
 
         Raises:
             Exception: the network's loop has ended, or ends meanwhile, by this error.
@@ -109,18 +109,18 @@ class FetchWait:
 
 class WakingManager:
     """
-    Upstream's manager of connections, for one coordinator, whose polls can be woken.
+    Upstream's manager of connections, for a coordinator whose polls can be woken.
 
     Args:
         manager: upstream's.
-        wakeup: who asks.
+        wakeup: the requests to wake.
     """
 
     def __init__(self, manager: Any, wakeup: Wakeup) -> None:  # noqa: ANN401 - kafka-python is untyped
         self._manager = manager
         self._wakeup = wakeup
-        self._is_of_poll = False
-        self._is_kept = False
+        self._is_poll_step = False
+        self._is_unwakeable = False
 
     def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - upstream's
         return getattr(self._manager, name)
@@ -130,13 +130,13 @@ class WakingManager:
         """Whether the poll under way, or the next, is to end."""
         return self._wakeup.is_asked
 
-    def of_poll(self, call: Callable[..., Coroutine[Any, Any, T]]) -> Any:  # noqa: ANN401 - a coroutine function
-        """Make the waits of a coroutine function a poll's, if this thread polls now."""
+    def wakeable(self, call: Callable[..., Coroutine[Any, Any, T]]) -> Any:  # noqa: ANN401 - a coroutine function
+        """Let a wake-up end the waits of a coroutine function, if this thread polls now."""
         if not self._wakeup.is_polling_here():
             return call
 
         async def marked(*args: object) -> T:
-            value: T = await _Marked(self, call(*args))
+            value: T = await _WakeableCoroutine(self, call(*args))
             return value
 
         return marked
@@ -149,27 +149,27 @@ class WakingManager:
         return future
 
     @contextlib.contextmanager
-    def kept(self) -> Generator[None, None, None]:
-        """Have nothing given up meanwhile: a join is prepared, or a listener runs."""
-        self._is_kept = True
+    def unwakeable(self) -> Generator[None, None, None]:
+        """Let no wake-up end a wait in the block: a join is prepared, or a listener runs."""
+        self._is_unwakeable = True
         try:
             yield
         finally:
-            self._is_kept = False
+            self._is_unwakeable = False
 
     @property
     def wait_for(self) -> Callable[[Future, float | None], Awaitable[Any]]:
         """Upstream's method, for coroutines; a poll that calls it itself can be woken."""
-        return self.of_poll(self._wait_for)  # type: ignore[no-any-return]  # it is one
+        return self.wakeable(self._wait_for)  # type: ignore[no-any-return]  # it is one
 
     async def _wait_for(self, future: Future, timeout_ms: float | None) -> Any:  # noqa: ANN401 - what it gives
-        if not self._is_of_poll or self._is_kept:
+        if not self._is_poll_step or self._is_unwakeable:
             return await await_for(self._manager, future, timeout_ms)
         ended = Future()
         future.add_both(lambda _: end(ended))
-        with self._wakeup.ending(ended):
+        with self._wakeup.registered(ended):
             await await_for(self._manager, ended, timeout_ms)
-        if not future.is_done:  # as if its time were over, and no earlier than that
+        if not future.is_done:  # it was woken: as if the time were over
             return await await_for(self._manager, future, 0)
         return await await_for(self._manager, future, None)
 
@@ -178,8 +178,8 @@ class InterruptibleFuture(LoopFuture):
     """
     A future to which callbacks are added on a thread that signals interrupt.
 
-    Upstream 3.0.12 takes the lock without ``with``: what a signal handler raises there
-    leaves it taken, and the IO thread, which is to resolve it, waits for ever.
+    Upstream 3.0.12 takes the lock without ``with``: an exception of a signal handler leaves
+    it taken, and the IO thread, which resolves the future, waits for ever.
 
     It is adopted by ``__class__``.
     """
@@ -228,9 +228,9 @@ def _call(callback: Callable[[Any], object], value: object) -> None:
         log.exception("Error processing callback")  # upstream's words, too
 
 
-class _Marked:
-    # Awaits a coroutine, and marks the manager whenever a step of it runs: a wait that
-    # begins meanwhile is its own, and not that of another coroutine of the coordinator.
+class _WakeableCoroutine:
+    # Awaits a coroutine, and marks the manager while a step of it runs: a wait that begins
+    # then is its own, and not of another coroutine of the coordinator.
 
     def __init__(
         self, waking: WakingManager, coroutine: Coroutine[Any, Any, Any]
@@ -243,13 +243,13 @@ class _Marked:
         given: Any = None
         try:
             while True:
-                self._waking._is_of_poll = True
+                self._waking._is_poll_step = True
                 try:
                     awaited = step(given)
                 except StopIteration as end_of_it:
                     return end_of_it.value
                 finally:
-                    self._waking._is_of_poll = False
+                    self._waking._is_poll_step = False
                 try:
                     given, step = (yield awaited), self._coroutine.send
                 except Exception as error:  # noqa: BLE001 - the coroutine's to handle

@@ -7,7 +7,7 @@ Numbers of entries of one process are compared, without clocks.
 
 from functools import partial
 
-from safeconsumer.audit.rules.own_holds import under_own_holds
 from safeconsumer.audit.rules.rule import Rule
+from safeconsumer.audit.rules.under_own_holds import under_own_holds
 
 RULE = Rule(check="A1", across=partial(under_own_holds, check="A1"))

@@ -15,13 +15,14 @@ from itertools import pairwise
 from attrs import frozen
 
 from safeconsumer.audit.case import Acknowledged, Case, Epoch
+from safeconsumer.audit.entries import Transactional
 from safeconsumer.audit.findings import Basis, Finding
-from safeconsumer.audit.rules.a4 import jumped
+from safeconsumer.audit.rules.a4 import auto_reset_text
 from safeconsumer.audit.rules.rule import Rule, Unjudged
 from safeconsumer.audit.spans import Span, Spans, between, merged, uncovered
 
 # Why it is not judged where everything that was written should have been delivered.
-_UNTOLD = (
+_UNKNOWN_WRITES = (
     "nothing says what was written: that takes producers' journals, or the topic "
     "(audit --against-topic)"
 )
@@ -48,7 +49,7 @@ def of_offsets(check: str, offset: int, evidence: str) -> Finding:
 
 
 def _across(case: Case) -> Iterator[Finding | Unjudged]:
-    if not case.parts and not case.address.group and case.acknowledged.told:
+    if not case.parts and not case.address.group and case.acknowledged.written:
         yield "A2", "no journal says who read the acknowledged records"
     if not case.incomparable:
         yield from _missing_of_all(case)
@@ -64,18 +65,18 @@ def _missing_of_all(case: Case) -> Iterator[Finding]:
 
 def _missing(case: Case, epochs: Sequence[Epoch]) -> Iterator[Finding]:
     acknowledged = case.acknowledged
-    written = merged(acknowledged.told)
+    written = merged(acknowledged.written)
     # Within an ownership, a missing record looks like an offset without a record.
     known_from = acknowledged.known_from if written else math.inf
     skips = skipped(epochs, acknowledged.kept)
     passed = merged([*positions(epochs), *skips]) if known_from else ()
     for (_, end), (start, _) in pairwise(passed):
         if end < known_from:
-            said = f"nobody delivered offsets {end} to {min(start, known_from) - 1}"
-            yield of_offsets("A2", end, said)
+            evidence = f"nobody delivered offsets {end} to {min(start, known_from) - 1}"
+            yield of_offsets("A2", end, evidence)
     if not written:
         return
-    covered = merged([*(span for one in epochs for span in one.came), *skips])
+    covered = merged([*(span for one in epochs for span in one.records), *skips])
     if not case.settings.is_drained:
         # Records before the first position of an ownership may have been read before
         # there were journals. Records after the last delivery may still come, unless
@@ -85,13 +86,13 @@ def _missing(case: Case, epochs: Sequence[Epoch]) -> Iterator[Finding]:
         bottom = min([*covered.starts[:1], *stood], default=0)
         written = between(written, bottom, max([*covered.ends[-1:], *over, 0]))
     for start, end in uncovered(written, covered):
-        said = f"nobody delivered acknowledged offsets {start} to {end - 1}"
-        yield of_offsets("A2", start, said)
+        evidence = f"nobody delivered acknowledged offsets {start} to {end - 1}"
+        yield of_offsets("A2", start, evidence)
 
 
 def positions(epochs: Iterable[Epoch]) -> Spans:
-    """Return what positions went over, records or not."""
-    return merged(span for one in epochs for span in one.runs)
+    """Return what positions went over, or peeks read, records or not."""
+    return merged(span for one in epochs for span in (*one.runs, *one.peeked))
 
 
 def deleted(epochs: Iterable[Epoch], kept: int | None) -> Spans:
@@ -105,7 +106,12 @@ def skipped(epochs: Sequence[Epoch], kept: int | None) -> Spans:
     found = [span for one in epochs for span in one.skipped]
     found += deleted(epochs, kept)
     # A seek before anything came skips what lies between all others and its target.
-    sought = {one.runs.starts[0] for one in epochs if one.was_sought and one.runs}
+    sought = {
+        start
+        for one in epochs
+        if one.was_sought
+        for start in (*one.runs.starts[:1], *one.peeked.starts[:1])
+    }
     end = 0
     for start, end_of_run in positions(epochs):
         if start in sought:
@@ -137,17 +143,17 @@ def unrecorded(case: Case) -> Unrecorded:
     """
     Return the offsets that positions went over and of which no member had a record.
 
-    Where something says what was written, these are missing, or had none.
+    Offsets of which a producer or the topic tells are not among them.
     """
     acknowledged: Acknowledged = case.acknowledged
-    is_known = acknowledged.told or acknowledged.kept is not None
+    is_known = acknowledged.written or acknowledged.kept is not None
     upto = acknowledged.known_from if is_known else math.inf
     shared = [case.epochs]
     if not case.address.group:
         shared = [one.epochs for one in case.parts.values()]
     first, count = None, 0
     for epochs in shared:
-        came = merged(span for one in epochs for span in one.came)
+        came = merged(span for one in epochs for span in one.records)
         for start, over in uncovered(positions(epochs), came):
             if start < upto:
                 first = first or (start, int(min(over, upto)))
@@ -160,17 +166,19 @@ def _why_open(case: Case) -> str:
     acknowledged = case.acknowledged
     if acknowledged.kept is None:
         for part in case.parts.values():
-            for jump in part.jumps:
+            for jump in part.auto_resets:
                 if jump.end > jump.start and not jump.is_over_deleted:
-                    said = jumped(part.member, jump.n, jump.start, jump.end)
-                    return f"{said}: {_UNKEPT}"
+                    evidence = auto_reset_text(
+                        part.member, jump.n, jump.start, jump.end
+                    )
+                    return f"{evidence}: {_UNKEPT}"
     if hole := _hole(case):
         return hole
     if not case.settings.is_drained:
         return ""
     # Whether everything came cannot be concluded from what came.
-    if not acknowledged.told and not case.is_written:
-        return _UNTOLD
+    if not acknowledged.written and not case.is_written:
+        return _UNKNOWN_WRITES
     least = acknowledged.known_from
     passed = positions(case.epochs)
     if any(uncovered(merged([(0, least)] if least else []), passed)):
@@ -180,7 +188,8 @@ def _why_open(case: Case) -> str:
 
 def _hole(case: Case) -> str:
     is_plain = case.address.topic in case.settings.uncompacted
-    if not is_plain or any("transactional" in one.marks for one in case.parts.values()):
+    several = (one.marks for one in case.parts.values())
+    if not is_plain or any(Transactional in marks for marks in several):
         return ""
     first = unrecorded(case).first
     if first is None:

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from safeconsumer.audit.facts import Came
+from safeconsumer.audit.facts import Delivered
 from safeconsumer.audit.rules.rule import Broken, Rule
 
 
-def _came(fact: Came) -> Iterator[Broken]:
+def _delivered(fact: Delivered) -> Iterator[Broken]:
     if not fact.is_owned:
         yield fact.first, "delivered without owning it"
     if fact.is_peek:
@@ -18,4 +18,4 @@ def _came(fact: Came) -> Iterator[Broken]:
         yield fact.stood, f"went on at {start}; {fact.stood} was next"
 
 
-RULE = Rule(check="A3", of={Came: _came})
+RULE = Rule(check="A3", of={Delivered: _delivered})

@@ -13,7 +13,8 @@ from collections.abc import Iterator, Sequence
 
 from safeconsumer.audit.case import Case, Part
 from safeconsumer.audit.control import Control
-from safeconsumer.audit.facts import Came, Reset
+from safeconsumer.audit.entries import Reset
+from safeconsumer.audit.facts import Delivered
 from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.rules.begins import wrong_begins
 from safeconsumer.audit.rules.rule import Broken, Rule, Unjudged
@@ -22,7 +23,7 @@ from safeconsumer.audit.rules.rule import Broken, Rule, Unjudged
 _OF_RESETS = ("A2", "A4", "A5", "A6")
 
 
-def _came(fact: Came) -> Iterator[Broken]:
+def _delivered(fact: Delivered) -> Iterator[Broken]:
     if not fact.is_peek and fact.stood is not None and fact.start < fact.stood:
         yield fact.start, f"went back to {fact.start}; {fact.stood} was next"
 
@@ -30,14 +31,14 @@ def _came(fact: Came) -> Iterator[Broken]:
 def _across(case: Case) -> Iterator[Finding | Unjudged]:
     yield from wrong_begins(case)
     for part in case.parts.values():
-        for jump in part.jumps:
+        for jump in part.auto_resets:
             if jump.end < jump.start and not jump.is_sought:
-                yield "A4", jumped(part.member, jump.n, jump.start, jump.end)
+                yield "A4", auto_reset_text(part.member, jump.n, jump.start, jump.end)
         for reset in part.resets:
             yield from _confirmed(case, part, reset)
 
 
-def jumped(member: str, entry: int, start: int, end: int) -> str:
+def auto_reset_text(member: str, entry: int, start: int, end: int) -> str:
     """Return the sentence that the client has reset a position."""
     return f"{member} says in entry {entry} that the position was reset from {start} to {end}"
 
@@ -57,13 +58,13 @@ def _confirmed(case: Case, part: Part, reset: Reset) -> Iterator[Finding | Unjud
         yield from ((check, why) for check in _OF_RESETS)
         return
     if control is not None and _has_all(control, case, reset.at):
-        said = f"{reset.owner} is said to have moved it here; no hold of theirs says so"
-        yield Finding.of_entry("A4", part.member, reset, reset.offset, said)
+        evidence = f"no hold of {reset.owner} moves it here, as its journal says"
+        yield Finding.of_entry("A4", part.member, reset, reset.offset, evidence)
         return
+    # The reason is the same for all that a hold moves, so that it is printed once.
     why = (
-        f"{part.member} says in entry {reset.n} that {reset.owner} moved it to "
-        f"{reset.offset}; only the control topics can confirm that (--control, or "
-        "--history FILE)"
+        f"members say that {reset.owner} moved it; only the control topics can confirm "
+        "that (--control, or --history FILE)"
     )
     yield from ((check, why) for check in _OF_RESETS)
 
@@ -84,4 +85,4 @@ def _has_all(control: Control, case: Case, at: float) -> bool:
     return is_known and not control.may_lack(at, skew)
 
 
-RULE = Rule(check="A4", basis=Basis.COMMITS, of={Came: _came}, across=_across)
+RULE = Rule(check="A4", basis=Basis.COMMITS, of={Delivered: _delivered}, across=_across)

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from attrs import evolve
 
 from safeconsumer.audit.case import Case, Epoch, Part
-from safeconsumer.audit.facts import Began, Committed
+from safeconsumer.audit.facts import Committed, Positioned
 from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.rules.rule import Unjudged
 from safeconsumer.journal.format import NOTE
@@ -46,7 +46,7 @@ def wrong_begins(case: Case) -> Iterator[Finding | Unjudged]:
 
 
 def _at_begin(
-    case: Case, part: Part, epoch: Epoch, began: Began, before: Epoch | None
+    case: Case, part: Part, epoch: Epoch, began: Positioned, before: Epoch | None
 ) -> Iterator[Finding | Unjudged]:
     if began.answered is None:
         if not epoch.was_sought:
@@ -87,15 +87,15 @@ def _began(epoch: Epoch) -> int:
 def _compared(epoch: Epoch, low: int, high: int) -> Iterator[Finding]:
     at = _began(epoch)
     if at > high:
-        said = f"an ownership began at {at}, {low} was committed"
-        yield _finding("A4", epoch, low, said)
+        evidence = f"an ownership began at {at}, {low} was committed"
+        yield _finding("A4", epoch, low, evidence)
     elif at < low:
-        said = f"began again at {at}, {low} was committed"
-        yield _finding("A6", epoch, at, said)
+        evidence = f"began again at {at}, {low} was committed"
+        yield _finding("A6", epoch, at, evidence)
 
 
 def _of_other_journals(
-    case: Case, epoch: Epoch, began: Began
+    case: Case, epoch: Epoch, began: Positioned
 ) -> Iterator[Finding | Unjudged]:
     found = _NOTE.fullmatch(began.by)
     offset = began.answered or 0
@@ -121,7 +121,7 @@ def _of_its_maker(
     # The broker answers with the last commit: what was asked for once that one had been
     # answered cannot have been done before.
     name, entry = place
-    said = f"began at {offset}, which {name} committed in entry {entry}"
+    evidence = f"began at {offset}, which {name} committed in entry {entry}"
     made = None if maker is None else maker.epoch_at(entry)
     own = 0 if made is None else made.owned.n
     commits = () if maker is None else maker.commits.of(own)
@@ -129,16 +129,16 @@ def _of_its_maker(
         return
     last = None if maker is None else maker.commits.last(own)
     if last is None or last.call <= entry:
-        said = f"{said}: its journal has no such commit"
-        yield _finding("A4", epoch, offset, said, Basis.COMMITS)
+        evidence = f"{evidence}: its journal has no such commit"
+        yield _finding("A4", epoch, offset, evidence, Basis.COMMITS)
     elif made is not None and (made.is_numbered or epoch.member == made.member):
         check = "A6" if offset < last.offset else "A4"
-        said = f"{said}, and {last.offset} in entry {last.call} after that"
+        evidence = f"{evidence}, and {last.offset} in entry {last.call} after that"
         at = min(offset, last.offset)
-        yield _finding(check, epoch, at, said, Basis.COMMITS)
+        yield _finding(check, epoch, at, evidence, Basis.COMMITS)
 
 
-def _moved(case: Case, epoch: Epoch, began: Began) -> str:
+def _moved(case: Case, epoch: Epoch, began: Positioned) -> str:
     # Why it is not known whose commit without a name it was; "" if it may be of a
     # program with metadata of its own, or of a producer's transaction. A commit without
     # any metadata is no consumer's with a journal, whatever offset it has.
@@ -194,11 +194,11 @@ def _stale(
             if by := _copied_by(case, epoch):
                 why = f"{began}, whose metadata {by} may have copied"
             else:
-                said = f"began at {at}, the commit {note}: {other.member} had"
-                said = f"{said} committed {made.offset} after that"
+                evidence = f"began at {at}, the commit {note}: {other.member} had"
+                evidence = f"{evidence} committed {made.offset} after that"
                 check = "A6" if at < made.offset else "A4"
                 low = min(at, made.offset)
-                yield _finding(check, epoch, low, said, Basis.COMMITS)
+                yield _finding(check, epoch, low, evidence, Basis.COMMITS)
                 return
         elif has_moved and other is not epoch and not _is_earlier(epoch, other):
             why = f"{began}, and so did {other.member}: nothing says which was first"
@@ -221,8 +221,8 @@ def _was_before(owner: Epoch, made: Committed, epoch: Epoch) -> bool:
 
 
 def _copied_by(case: Case, epoch: Epoch) -> str:
-    # Who else committed the offset at which an ownership began, perhaps with the metadata
-    # of the first; "" if nobody did.
+    # Returns another member that committed the offset at which an ownership began, perhaps
+    # with the same metadata; "" if none did.
     began = epoch.began
     found = None if began is None else _NOTE.fullmatch(began.by)
     if began is None or found is None:

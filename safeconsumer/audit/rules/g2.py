@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from safeconsumer.audit.case import Case
 from safeconsumer.audit.findings import Basis, Finding
-from safeconsumer.audit.rules.group_holds import under_group_holds, unknown_holds
 from safeconsumer.audit.rules.rule import Rule, Unjudged
+from safeconsumer.audit.rules.under_group_holds import under_group_holds, unknown_holds
 
 
 def _across(case: Case) -> Iterator[Finding | Unjudged]:

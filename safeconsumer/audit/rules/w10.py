@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 from safeconsumer.audit.case import Case
 from safeconsumer.audit.findings import Finding
-from safeconsumer.audit.rules.group_holds import under_group_holds, unknown_holds
-from safeconsumer.audit.rules.own_holds import under_own_holds
 from safeconsumer.audit.rules.rule import Rule, Unjudged
+from safeconsumer.audit.rules.under_group_holds import under_group_holds, unknown_holds
+from safeconsumer.audit.rules.under_own_holds import under_own_holds
 
 
 def _across(case: Case) -> Iterator[Finding | Unjudged]:

@@ -10,14 +10,14 @@ because its program went beyond it is for those who get it after that.
 from collections.abc import Iterable, Iterator
 
 from safeconsumer.audit.case import Case, Epoch
-from safeconsumer.audit.facts import Handles
+from safeconsumer.audit.facts import HandlerBegan
 from safeconsumer.audit.findings import Finding
 from safeconsumer.audit.rules.a2 import deleted, of_offsets, skipped
 from safeconsumer.audit.rules.rule import Broken, Rule, Unjudged
 from safeconsumer.audit.spans import Span, merged, uncovered
 
 
-def _began(fact: Handles) -> Iterator[Broken]:
+def _began(fact: HandlerBegan) -> Iterator[Broken]:
     for offset in fact.unknown:
         yield offset, f"began {offset}, which is complete or was not delivered"
 
@@ -29,23 +29,23 @@ def _across(case: Case) -> Iterator[Finding | Unjudged]:
     spans = [span for one in case.parts.values() for span in one.done]
     plain = [one for one in case.epochs if not case.parts[one.member].is_working]
     workers = [one for one in case.epochs if case.parts[one.member].is_working]
-    covered = merged([*spans, *(span for epoch in plain for span in epoch.came)])
-    passed = [one for one in workers if one.passed]
-    stay = merged(span for one in workers for span in _came_to_stay(one, passed))
+    covered = merged([*spans, *(span for epoch in plain for span in epoch.records)])
+    givers = [one for one in workers if one.given_up]
+    stay = merged(span for one in workers for span in _still_to_handle(one, givers))
     skips = [
         *skipped([*plain, *workers], kept),
-        *(span for one in passed for span in one.passed),
+        *(span for one in givers for span in one.given_up),
     ]
-    written = uncovered(merged(case.acknowledged.told), merged(skips))
+    written = uncovered(merged(case.acknowledged.written), merged(skips))
     came = uncovered(stay, deleted(workers, kept))
     for start, end in uncovered(merged([*written, *came]), covered):
-        said = f"nobody completed offsets {start} to {end - 1}"
-        yield of_offsets("W5", start, said)
+        evidence = f"nobody completed offsets {start} to {end - 1}"
+        yield of_offsets("W5", start, evidence)
 
 
-def _came_to_stay(epoch: Epoch, passed: Iterable[Epoch]) -> Iterable[Span]:
-    since = [span for one in passed if one.is_since(epoch) for span in one.passed]
-    return uncovered(merged(epoch.came), merged(since)) if since else epoch.came
+def _still_to_handle(epoch: Epoch, givers: Iterable[Epoch]) -> Iterable[Span]:
+    since = [span for one in givers if one.is_since(epoch) for span in one.given_up]
+    return uncovered(merged(epoch.records), merged(since)) if since else epoch.records
 
 
-RULE = Rule(check="W5", of={Handles: _began}, across=_across)
+RULE = Rule(check="W5", of={HandlerBegan: _began}, across=_across)

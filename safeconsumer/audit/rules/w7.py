@@ -7,11 +7,11 @@ lane: they may come again in any smaller steps, before anything behind them.
 
 from collections.abc import Iterator
 
-from safeconsumer.audit.facts import Handles
+from safeconsumer.audit.facts import HandlerBegan
 from safeconsumer.audit.rules.rule import Broken, Rule
 
 
-def _began(fact: Handles) -> Iterator[Broken]:
+def _began(fact: HandlerBegan) -> Iterator[Broken]:
     first, last = fact.offset, fact.last
     for other in fact.busy:
         yield first, f"began {first} while {other} of its lane was handled"
@@ -21,4 +21,4 @@ def _began(fact: Handles) -> Iterator[Broken]:
         yield last, f"began {last} before {fact.over} of its lane was complete"
 
 
-RULE = Rule(check="W7", of={Handles: _began})
+RULE = Rule(check="W7", of={HandlerBegan: _began})

@@ -12,9 +12,9 @@ from safeconsumer._kafka.of_group import producers
 from safeconsumer.consumer import SafeConsumer
 from safeconsumer.errors.base import ClientPropertyError, SparkSettingError
 from safeconsumer.group import clients, described_topics
-from safeconsumer.group.control_clients import Remade
-from safeconsumer.group.fold import Written
-from safeconsumer.group.topic_reader import TopicReader, written
+from safeconsumer.group.control_clients import RecreatedTopic
+from safeconsumer.group.fold import RawRecord
+from safeconsumer.group.topic_reader import TopicReader, raw_record
 from safeconsumer.group.topics import Facts
 from safeconsumer.holds.scope import TopicPartition
 from safeconsumer.spark.offsets import Offsets
@@ -138,20 +138,20 @@ class PythonHoldsTopic:
 
     def facts(self, until: float) -> Facts:  # noqa: ARG002 - clients have timeouts of their own
         """Return the topic's facts; raise if it is missing or may not be read."""
-        described_topics.require(self._admin, self._name)
-        (found,) = described_topics.ask(self._admin, [self._name])
+        described_topics.require_readable(self._admin, self._name)
+        (found,) = described_topics.describe(self._admin, [self._name])
         return found
 
-    def begin(self, until: float) -> Remade | None:  # noqa: ARG002 - as above
+    def begin(self, until: float) -> RecreatedTopic | None:  # noqa: ARG002 - as above
         """Ask where the topic ends now; return it if it was created again, or cut."""
         found = self._reader.begin([self._name], asker=self._asker)
         return found[0] if found else None
 
-    def read(self, until: float) -> Sequence[Written]:
+    def read(self, until: float) -> Sequence[RawRecord]:
         """Return the next records, once they have come."""
         left_ms = 1000 * max(0.0, until - time.monotonic())
         polled = self._reader.turn(min(_POLL_MS, left_ms))
-        return [written(one) for records in polled.values() for one in records]
+        return [raw_record(one) for records in polled.values() for one in records]
 
     def reason(self, error: BaseException) -> str:
         """Return why the topic could not be read; a broker's refusal says what to do."""

@@ -1,1 +1,1 @@
-"""Cases that any class with kafka-python's methods can be tried with."""
+"""Cases for any class with kafka-python's methods."""

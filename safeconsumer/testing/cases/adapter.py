@@ -92,7 +92,7 @@ class Adapter:
         self.consumer.assign(_tps(partitions))
 
     def assignment(self) -> list[Any]:
-        """Return what is assigned."""
+        """Return the assignment."""
         return list(self.consumer.assignment())
 
     def poll(self, timeout: float, limit: int) -> list[Any]:
@@ -101,7 +101,7 @@ class Adapter:
 
     def poll_limited(self, timeout: float, limit: int) -> tuple[bool, list[Any]]:
         """
-        Read once under a time limit; tell whether it was hit, and return the same.
+        Read once under a time limit; return whether it hit, and the records.
 
         The limit hits each of these polls at a place where it hit none before.
         """
@@ -136,11 +136,11 @@ class Adapter:
         self.consumer.resume(*_tps(partitions))
 
     def paused(self) -> list[Any]:
-        """Return what it calls paused."""
+        """Return the partitions that it names as paused."""
         return list(self.consumer.paused())
 
     def pause_the_rest(self, topic: str) -> None:
-        """Pause what is assigned of a topic, and is not paused."""
+        """Pause the assigned partitions of a topic that are not paused."""
         rest = self.consumer.assignment() - self.consumer.paused()
         self.consumer.pause(*(tp for tp in rest if tp.topic == topic))
 
@@ -169,7 +169,7 @@ class Adapter:
         self._taking_more_than_partitions().pause(re.compile(pattern))
 
     def pause_all(self) -> None:
-        """Pause whatever is assigned, now and later."""
+        """Pause all partitions, also those that are assigned later."""
         self._taking_more_than_partitions().pause_all()
 
     def resume_topic(self, topic: str) -> None:
@@ -181,7 +181,7 @@ class Adapter:
         self._taking_more_than_partitions().resume(re.compile(pattern))
 
     def resume_all(self) -> None:
-        """Resume what was paused by :meth:`pause_all`."""
+        """End :meth:`pause_all`."""
         self._taking_more_than_partitions().resume_all()
 
     def _taking_more_than_partitions(self) -> Any:  # noqa: ANN401  of that class
@@ -203,12 +203,12 @@ class Adapter:
         self.consumer.commit()
 
     def committed(self, partition: Any) -> int | None:  # noqa: ANN401  a JSON pair
-        """Return what is committed."""
+        """Return the committed offset."""
         committed: int | None = self.consumer.committed(TopicPartition(*partition))
         return committed
 
     def events(self) -> list[str]:
-        """Return what its listener was called with since the last time."""
+        """Return the listener's calls since the last time."""
         return self._listener.taken()
 
 

@@ -32,11 +32,11 @@ class Case:
     One behaviour that a client should have.
 
     Attributes:
-        name: that of the test, with hyphens.
-        part: what it is about, the same for all cases of a module.
+        name: the test's name, with hyphens.
+        part: the title of its module.
         rule: the first line of its docstring.
-        run: raises what :mod:`safeconsumer.testing.cases.outcomes` has if a client does
-            something else.
+        run: plays it; raises an error of :mod:`safeconsumer.testing.cases.outcomes` if
+            a client does not keep to the rule.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""Fixtures of the cases: a broker, and processes with the class that is tried."""
+"""Fixtures of the cases: a broker, and processes with the class under test."""
 
 import sys
 from collections.abc import Generator, Iterator
@@ -25,7 +25,7 @@ ASSIGNORS = ("range", "cooperative-sticky")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Try what happens in groups with an eager and with a cooperative assignor."""
+    """Play the cases of groups with an eager and with a cooperative assignor."""
     if "assignor" in metafunc.fixturenames:
         without_group = metafunc.module.PART == test_one_consumer.PART
         some = ASSIGNORS[:1] if without_group else ASSIGNORS
@@ -34,7 +34,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_pyfunc_call() -> Generator[None, object, object]:
-    """Skip what the class or the broker cannot do; fail in one readable line."""
+    """Skip a case that the class or the broker cannot play; fail in one readable line."""
     __tracebackhide__ = True
     try:
         return (yield)
@@ -91,7 +91,7 @@ def lab(
     assignor: str,
     labs: dict[str, tuple[Lab, Path]],
 ) -> Iterator[Lab]:
-    """Lend the case its topics and consumers; show what the consumers wrote to stderr."""
+    """Lend the case its topics and consumers; show the consumers' stderr."""
     made, log = labs[assignor]
     start = log.stat().st_size
     yield made

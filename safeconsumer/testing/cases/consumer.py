@@ -1,4 +1,4 @@
-"""The neutral interface: what every client can do, in the same words."""
+"""The neutral interface: the calls of every client, under the same names."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -21,7 +21,7 @@ all others it must not happen to it.
 """
 
 BOUND = 20.0
-"""Seconds after which something awaited is taken for something that never comes."""
+"""Seconds after which an awaited condition is taken for one that never holds."""
 
 Condition = Callable[[], object]
 
@@ -33,7 +33,7 @@ or others that are made of their names.
 
 
 class Record(NamedTuple):
-    """What is compared of a record."""
+    """The parts of a record that are compared."""
 
     tp: TopicPartition
     offset: int
@@ -43,7 +43,7 @@ class Consumer:
     """
     A consumer in another process; ``log`` has every record it gave, in order.
 
-    What is not here is a call of the adapter in that process, under the same name: see
+    Its other calls are those of the adapter in that process: see
     :class:`safeconsumer.testing.cases.adapter.Adapter`.
     """
 
@@ -58,7 +58,7 @@ class Consumer:
         return partial(self.process.call, name)
 
     def assignment(self) -> set[TopicPartition]:
-        """Return what is assigned to it."""
+        """Return its assignment."""
         return _tps(self.process.call("assignment"))
 
     def owns(
@@ -75,7 +75,7 @@ class Consumer:
         self.process.call("pause", partitions, how)
 
     def paused(self) -> set[TopicPartition]:
-        """Return what it calls paused."""
+        """Return the partitions that it names as paused."""
         return _tps(self.process.call("paused"))
 
     def poll(self, timeout: float = ROUND, limit: int = 500) -> list[Record]:
@@ -88,14 +88,14 @@ class Consumer:
         self.process.begin("poll", timeout, limit)
 
     def end_poll(self) -> list[Record]:
-        """Return what the poll that was begun gave."""
+        """Return the records of the poll that was begun."""
         return self._logged(self.process.answer("poll"))
 
     def poll_limited(self, timeout: float = ROUND, limit: int = 500) -> bool:
         """
-        Read once while a time limit's signal handler raises; tell whether it did.
+        Read once while a time limit's signal handler raises; return whether it did.
 
-        It does at a place of the poll where it did not before, if there is one.
+        It raises at a place of the poll where it did not before, if there is one.
         """
         is_over, taken = self.process.call("poll_limited", timeout, limit)
         self._logged(taken)
@@ -152,7 +152,7 @@ def until(
     Let all of them poll, at the same time, until the condition holds.
 
     Raises:
-        NotReachedError: it does not, within the bound; ``what`` names it.
+        NotReachedError: it does not hold within the bound; ``what`` names it.
     """
     if not reaches(consumers, condition, timeout=timeout, limit=limit):
         message = f"{what}: not within {BOUND:g} s"
@@ -166,7 +166,7 @@ def reaches(
     timeout: float = ROUND,
     limit: int = 500,
 ) -> bool:
-    """Let all of them poll until the condition holds, and tell whether it did in time."""
+    """Let all of them poll until the condition holds; return whether it did in time."""
     deadline = time.monotonic() + bound
     while not condition():
         if time.monotonic() > deadline:

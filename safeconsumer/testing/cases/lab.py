@@ -22,8 +22,8 @@ from safeconsumer.testing.cases.process import (
     Process,
 )
 
-# Seconds at least: a machine that stands still for less evicts nobody. It is less than
-# any case's longest time between polls, as confluent-kafka wants it.
+# Seconds at least, so that no member is evicted while a machine stands still for less.
+# confluent-kafka wants it to be less than any case's longest time between polls.
 _SESSION = 4.0
 
 
@@ -32,10 +32,10 @@ class Lab:
     Lends a client's processes to one case after the other; ends them with the block.
 
     Args:
-        broker: of any kind that the test kit has.
-        launch: how a process with one of the client's consumers is started.
-        protocol: how its groups share partitions: an assignor's name.
-        log: what the client's processes write to stderr.
+        broker: any broker of the test kit.
+        launch: how to start a process with one of the client's consumers.
+        protocol: the name of the groups' assignor.
+        log: the file to which the client's processes write their stderr.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Lab:
     # ------------------------------------------------------------ topics, records
 
     def name(self, stem: str = "t") -> str:
-        """Return a name that nothing on the broker has."""
+        """Return a name that is new on the broker."""
         return f"{stem}-{uuid.uuid4().hex[:10]}"
 
     def topic(self, partitions: int, name: str | None = None) -> list[TopicPartition]:
@@ -124,17 +124,17 @@ class Lab:
 
     def truncate(self, tp: TopicPartition, offset: int) -> None:
         """
-        Let the log of a partition lose what it has from ``offset`` on.
+        Lose the records of a partition from ``offset`` on.
 
         Raises:
-            NotOnThisBrokerError: logs of a cluster that others run cannot be cut.
+            NotOnThisBrokerError: only an embedded broker, or a stopped one, can do so.
         """
         if not hasattr(self.broker, "truncate"):
             message = "a log is cut in a broker's own process, or while it is stopped"
             raise NotOnThisBrokerError(message)
         self.broker.truncate(tp.topic, tp.partition, offset)
         self._produced[tp] = offset
-        self._renew_producer()  # the broker may have been started anew
+        self._renew_producer()  # the broker may have been restarted
 
     def produce(
         self, tps: TopicPartition | Iterable[TopicPartition], count: int = 1
@@ -195,7 +195,7 @@ class Lab:
         """
         Prove ``times`` over that it fetches: write a record, read until it comes.
 
-        What could come of other partitions meanwhile has come.
+        By then every other partition that flows has given its records.
         """
         for _ in range(times):
             self.produce(tp)
@@ -208,9 +208,9 @@ class Lab:
 
     def end_case(self) -> None:
         """
-        Close what the case left open.
+        Close the consumers that the case left open.
 
-        A process that has yet to answer is ended: the next case would be given that.
+        A process that has not answered yet is ended: the next case would get its answer.
         """
         for consumer in self._lent:
             if not consumer.process.is_at_rest:

@@ -1,9 +1,9 @@
 """
 Time limits as job runners set them: a signal handler raises wherever the program is.
 
-Python looks for signals as a function begins and after it has called one in C. A profiler
-is called in exactly these places, so that a limit can hit each of them in turn, instead
-of those that a timer happens to meet.
+Python looks for signals when a function begins and after a call of a function in C. A
+profiler is called in exactly these places, so that a limit can hit each of them in turn,
+not only those that a timer happens to meet.
 """
 
 import inspect
@@ -22,7 +22,7 @@ Place = tuple[CodeType, int, str, CodeType | None]
 
 
 class TimeLimitError(Exception):
-    """What the handler raises."""
+    """The handler of a time limit raises it."""
 
 
 class SignalChecks:
@@ -31,26 +31,26 @@ class SignalChecks:
     def __init__(self) -> None:
         self._is_in_c = False
 
-    def is_one(self, frame: FrameType, event: str, what: object) -> bool:
-        """Tell whether Python checks for signals at this event of the profiler."""
+    def is_one(self, frame: FrameType, event: str, called: object) -> bool:
+        """Whether Python checks for signals at this event of the profiler."""
         was_in_c, self._is_in_c = self._is_in_c, False
         if event == "c_call":
-            self._is_in_c = getattr(what, "__name__", "") not in {"close", "throw"}
+            self._is_in_c = getattr(called, "__name__", "") not in {"close", "throw"}
         if event not in {"call", "c_return"}:
             return False
-        # A generator that is closed: the profiler is called, but no handler.
+        # When a generator is closed, the profiler is called, but no signal handler.
         is_closed = event == "call" and frame.f_code.co_flags & _GENERATORS
         return not is_closed or was_in_c
 
 
 class Limit:
     """
-    A time limit that hits each call at a place where it hit none before.
+    A time limit that hits each call at a place where it hit no call before.
 
-    A place is one of the code; it counts once for each function that calls this code.
+    A place is one in the code, together with the function that called that code.
 
     Args:
-        may_hit: whether it may hit here, for those who know places that no signal meets.
+        may_hit: returns False for places that no signal can meet.
     """
 
     def __init__(self, may_hit: Callable[[FrameType], bool] = lambda _: True) -> None:
@@ -60,19 +60,19 @@ class Limit:
 
     def ends(self, call: Callable[[], object]) -> bool:
         """
-        Call something; tell whether the limit hit it, which it does if there is a new place.
+        Make a call; return whether the limit hit it, as it does if it has a new place.
 
-        What the handler raised is caught here and only here.
+        The handler's exception is caught here and only here.
         """
         self._is_over, checks = False, SignalChecks()
 
-        def look(frame: FrameType, event: str, what: Any) -> None:  # noqa: ANN401  as setprofile has it
-            if checks.is_one(frame, event, what) and not self._is_over:
+        def profile(frame: FrameType, event: str, called: Any) -> None:  # noqa: ANN401  as setprofile has it
+            if checks.is_one(frame, event, called) and not self._is_over:
                 self._hit_at(frame, event)
 
         before = signal.signal(SIGNAL, _raise)
         try:
-            sys.setprofile(look)
+            sys.setprofile(profile)
             try:
                 call()
             finally:

@@ -18,14 +18,14 @@ from safeconsumer.testing.cases.outcomes import AbsentError
 
 
 def _private_stdout() -> TextIO:
-    # What a library prints must not mix with the answers.
+    # The output of libraries must not mix with the answers.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     return answers
 
 
 def answer(adapter: Any, request: dict[str, Any]) -> dict[str, object]:  # noqa: ANN401  one of several
-    """Do one call; return its result, or what was raised and whose error class it is."""
+    """Make one call; return its result, or the class and text of its exception."""
     if request["call"] == "cpu":
         return {"result": time.process_time()}
     try:
@@ -43,11 +43,11 @@ def answer(adapter: Any, request: dict[str, Any]) -> dict[str, object]:  # noqa:
 
 def found(spec: str) -> Any:  # noqa: ANN401  whatever it names
     """
-    Return what ``module:name`` names; the name may have dots.
+    Return the object of a name ``module:name``; the name may have dots.
 
     Raises:
-        ImportError: there is no such module, or its import failed.
-        AttributeError: it has no such name.
+        ImportError: the module does not exist, or its import failed.
+        AttributeError: the module has no such name.
     """
     module, _, name = spec.partition(":")
     where: Any = importlib.import_module(module)
@@ -71,7 +71,7 @@ def main() -> None:
 def _listen(requests: "queue.SimpleQueue[str]") -> None:
     for line in sys.stdin:
         requests.put(line)
-    os._exit(0)  # whoever started us is gone; the client may hang
+    os._exit(0)  # the parent has ended; the client may hang
 
 
 if __name__ == "__main__":

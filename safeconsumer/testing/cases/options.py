@@ -1,4 +1,4 @@
-"""The options of the cases, known to pytest only where the cases are what it runs."""
+"""The options of the cases, which pytest has only when it runs the cases."""
 
 import sys
 import warnings
@@ -19,11 +19,11 @@ _ANSWERS_WITHIN_MS = 10_000
 
 def are_asked_for(arguments: Iterable[str], folder: Path) -> bool:
     """
-    Tell whether a command line names the cases, as a package or by a path.
+    Whether a command line names the cases, as a package or by a path.
 
     Args:
-        arguments: what stands on it beside options.
-        folder: where pytest was started.
+        arguments: its arguments that are no options.
+        folder: the folder in which pytest was started.
     """
     here = Path(__file__).parent
     for argument in arguments:
@@ -51,24 +51,25 @@ def add(parser: pytest.Parser) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    """Tell what is tried, and on what."""
+    """Name the class under test, and the broker."""
     broker = config.getoption("--bootstrap") or "the embedded one"
     return f"consumer: {config.getoption('--consumer')}, broker: {broker}"
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
     """
-    Refuse what no case could say anything about, before the first one.
+    Check the options before the first case.
 
     Raises:
-        pytest.UsageError: no class, one that cannot be imported, or no broker.
+        pytest.UsageError: the class is missing or cannot be imported, or no broker
+            answers.
     """
     config = session.config
     folder = str(config.invocation_params.dir)
     if folder not in sys.path:  # as python -m pytest has it
         sys.path.insert(0, folder)
     bootstrap = config.getoption("--bootstrap")
-    with warnings.catch_warnings():  # kafka-python's are not what is tried
+    with warnings.catch_warnings():  # kafka-python's concern no case
         warnings.simplefilter("ignore")
         check_consumer(config.getoption("--consumer"))
         if bootstrap is not None and not config.option.collectonly:
@@ -77,10 +78,10 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 def consumer_of(config: pytest.Config) -> str:
     """
-    Return what ``--consumer`` says.
+    Return the value of ``--consumer``.
 
     Raises:
-        pytest.UsageError: the cases were found, but not named on the command line.
+        pytest.UsageError: pytest found the cases without their name on its command line.
     """
     spec: str | None = config.getoption("--consumer", None)
     if spec is None:
@@ -91,7 +92,7 @@ def consumer_of(config: pytest.Config) -> str:
 
 def check_consumer(spec: str | None) -> None:
     """
-    Return if a class of that name can be imported here.
+    Check that a class of that name can be imported.
 
     Raises:
         pytest.UsageError: it cannot; the message says why.
@@ -116,15 +117,15 @@ def check_consumer(spec: str | None) -> None:
 
 def check_broker(bootstrap: str) -> None:
     """
-    Return if a Kafka broker answers at one of these addresses.
+    Check that a Kafka broker answers at one of these addresses.
 
     Raises:
-        pytest.UsageError: none does within ten seconds, or it is no address.
+        pytest.UsageError: no broker answers within ten seconds, or the text is no address.
     """
     from kafka.admin import KafkaAdminClient  # noqa: PLC0415  0.2 s, when needed
     from kafka.errors import KafkaError  # noqa: PLC0415  likewise
 
-    from safeconsumer._kafka.fixes.unmade import made  # noqa: PLC0415  likewise
+    from safeconsumer._kafka.fixes.construction import constructed  # noqa: PLC0415  likewise
 
     try:
         config = broker_of(bootstrap).client_config
@@ -132,7 +133,7 @@ def check_broker(bootstrap: str) -> None:
         message = f"--bootstrap {bootstrap!r}: write HOST:PORT"
         raise pytest.UsageError(message) from error
     try:
-        made(
+        constructed(
             KafkaAdminClient, **config, bootstrap_timeout_ms=_ANSWERS_WITHIN_MS
         ).close()
     except (KafkaError, OSError, ValueError) as error:

@@ -1,16 +1,16 @@
-"""Errors that a case raises if a client does something else than its rule says."""
+"""Errors that a case raises if a client does not keep to its rule."""
 
 
 class DiffersError(AssertionError):
-    """The client does something else than the case's rule says; the text says what."""
+    """The client does not keep to the case's rule; the text says what it does instead."""
 
 
 class LeakedError(DiffersError):
-    """Records came of what is paused."""
+    """A paused partition gave records."""
 
 
 class StarvedError(DiffersError):
-    """What was resumed gave no more, or not all."""
+    """A resumed partition gave no more records, or not all."""
 
 
 ONLY_PARTITIONS = "only partitions can be paused"
@@ -18,18 +18,18 @@ ONE_CONSUMER = "a pause belongs to one consumer"
 
 
 class AbsentError(Exception):
-    """The client has no such call; no statement about what it does."""
+    """The client has no such call, so that the case does not judge it."""
 
 
 class NotOnThisBrokerError(Exception):
-    """The broker cannot do what a case needs of it; no statement about the client."""
+    """The broker cannot play the case, which so does not judge the client."""
 
 
 class NotReachedError(Exception):
     """
-    The situation of a case did not come about; no statement about the client.
+    The situation of a case did not come about, so that it does not judge the client.
 
-    Not an ``AssertionError``, so that nobody takes it for one.
+    Not an ``AssertionError``: the client did nothing wrong.
     """
 
 
@@ -37,12 +37,12 @@ def expect(
     holds: object, otherwise: str, error: type[DiffersError] = DiffersError
 ) -> None:
     """
-    Go on if the rule holds.
+    Raise an error unless the rule holds.
 
     Args:
-        holds: whether it does.
-        otherwise: what was seen if it does not.
-        error: what to raise then.
+        holds: whether it holds.
+        otherwise: the error's text: the observation that breaks the rule.
+        error: the class of the error.
     """
     __tracebackhide__ = True
     if not holds:

@@ -29,7 +29,7 @@ _START = 120.0
 
 class ClientError(Exception):
     """
-    The client raised; where it did so is in the notes of the error.
+    The client raised an exception, whose traceback is in the notes of the error.
 
     Attributes:
         kind: the class of the error.
@@ -44,17 +44,17 @@ class ClientError(Exception):
 
 
 class HangsError(Exception):
-    """A call did not end within half a minute, the first one in two, or the process did."""
+    """A call took over half a minute, the first one over two; or the process ended."""
 
 
 @frozen(kw_only=True)
 class Launch:
     """
-    How a process is started that has one adapter.
+    How to start a process with one adapter.
 
     Attributes:
         adapter: ``module:Class``, see :mod:`safeconsumer.testing.cases.member`.
-        arguments: what the adapter is made with.
+        arguments: the arguments of the adapter's class.
         path: folders for the ``PYTHONPATH`` of the process.
     """
 
@@ -70,13 +70,13 @@ class Launch:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What it finds in its environment: this process's own, with the path."""
+        """The environment of the process: this process's own, with the path."""
         return {**os.environ, "PYTHONPATH": os.pathsep.join(self.path)}
 
 
 def launch_of(consumer: str) -> Launch:
     """
-    Return how a class with kafka-python's methods is started: as it is found here.
+    Return how to start a class with kafka-python's methods, found on this path.
 
     Args:
         consumer: ``module:Class``.
@@ -93,8 +93,8 @@ class Process:
     One process of ``python -m safeconsumer.testing.cases.member``.
 
     Args:
-        launch: what to start.
-        log: what the process writes to stderr is appended to this file.
+        launch: how to start it.
+        log: the file to which its stderr is appended.
     """
 
     def __init__(self, launch: Launch, log: Path) -> None:
@@ -124,7 +124,7 @@ class Process:
 
     def call(self, name: str, *args: object) -> Any:  # noqa: ANN401  a JSON value
         """
-        Do one call and return what it returned.
+        Make one call and return its result.
 
         Raises:
             ClientError: the client raised.
@@ -149,7 +149,7 @@ class Process:
         try:
             line = self._answers.get(timeout=self._limit)
         except queue.Empty:
-            self.kill()  # what it would answer later belongs to no call any more
+            self.kill()  # a late answer would be taken for another call's
             message = f"{name} did not end in {self._limit:g} s"
             raise HangsError(message) from None
         self._limit = _LONG
@@ -171,15 +171,15 @@ class Process:
         return not self._answers.empty()
 
     def freeze(self) -> None:
-        """Stop the process where it is; the broker hears nothing from it."""
+        """Stop the process where it is (SIGSTOP)."""
         self._process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let a frozen process go on."""
+        """Let a frozen process go on (SIGCONT)."""
         self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """End the process at once, without a word to the group."""
+        """End the process at once; it does not leave its group."""
         assert self._process.stdin is not None  # noqa: S101  it is a pipe
         self._process.kill()
         self._process.wait()

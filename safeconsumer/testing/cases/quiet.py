@@ -1,4 +1,4 @@
-"""Proofs that nothing came of what is paused, and that the rest comes later."""
+"""Proofs that paused partitions give no record, and give the rest when resumed."""
 
 from collections.abc import Iterable
 
@@ -10,12 +10,12 @@ from safeconsumer.testing.cases.lab import Lab
 from safeconsumer.testing.cases.outcomes import LeakedError, StarvedError, expect
 
 STARVES_AFTER = 5.0
-"""Seconds in which a resumed partition must give what is there."""
+"""Seconds in which a resumed partition must give the records that it has."""
 
 
 @mutable
 class Pause:
-    """What a consumer has paused, and what it had given until then."""
+    """The partitions that a consumer has paused, and the records it had given by then."""
 
     lab: Lab
     consumer: Consumer
@@ -24,18 +24,18 @@ class Pause:
     taken: dict[TopicPartition, int]
 
     def expect_nothing(self, among: Iterable[TopicPartition] | None = None) -> None:
-        """Go on if nothing came of what is paused since the pause."""
+        """Fail if a paused partition has given a record since the pause."""
         wanted = self.partitions if among is None else list(among)
         came = self.consumer.count(wanted, self.since)
         expect(not came, f"{came} records came although paused", LeakedError)
 
     def prove(self, among: Iterable[TopicPartition] | None = None) -> None:
         """
-        Go on if ``among`` is quiet, and once resumed gives exactly its next records.
+        Fail unless ``among`` gives no record while paused, and its next ones once resumed.
 
-        One of them is resumed, read to its end and three records beyond: whatever was
-        assigned with it and is not paused would have come by then. Not that one: what
-        came of it before is counted first.
+        One partition is resumed, read to its end and three records beyond: by then any
+        other that is assigned and not paused would have given records. Its own records
+        of before are counted first.
         """
         wanted = sorted(self.partitions if among is None else among)
         first, rest = wanted[0], wanted[1:]
@@ -51,7 +51,7 @@ class Pause:
         self._expect_next(wanted)
 
     def expect_flows(self, among: Iterable[TopicPartition] | None = None) -> None:
-        """Go on if what is resumed gives exactly its next records, to the end."""
+        """Fail unless resumed partitions give exactly their next records, to the end."""
         wanted = self.partitions if among is None else list(among)
         self._read_to_end(wanted)
         self._expect_next(wanted)
@@ -93,7 +93,7 @@ def pause(
 
 
 def note(lab: Lab, consumer: Consumer, tps: Iterable[TopicPartition]) -> Pause:
-    """Note where partitions stand that were just paused, however that was done."""
+    """Note where partitions stand that were just paused, by whichever call."""
     partitions = list(tps)
     return Pause(
         lab=lab,

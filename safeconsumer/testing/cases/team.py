@@ -21,7 +21,7 @@ from safeconsumer.testing.cases.quiet import Pause, pause, take
 
 @mutable
 class Team:
-    """The consumer under test, a topic that others compete for, and one that it has alone."""
+    """The consumer under test, a topic that the group shares, and one of its own."""
 
     lab: Lab
     group: str
@@ -31,7 +31,7 @@ class Team:
 
     @property
     def topic(self) -> str:
-        """The topic that others compete for."""
+        """The topic that the group shares."""
         topic: str = self.tps[0].topic
         return topic
 
@@ -42,7 +42,7 @@ class Team:
         return pause(self.lab, self.consumer, self.tps if tps is None else tps, how)
 
     def mine(self) -> set[TopicPartition]:
-        """Return what the consumer owns of the topic now."""
+        """Return the partitions of the topic that the consumer owns now."""
         return self.consumer.assignment() & set(self.tps)
 
     def joined(
@@ -81,7 +81,7 @@ class Team:
         """
         Close another member; return once the consumer owns everything again.
 
-        It polls meanwhile: what waits for it in a join does not close before that.
+        The consumer polls meanwhile: a member that waits for it in a join cannot close.
         """
         other.begin_close()
         until(
@@ -108,7 +108,7 @@ class Team:
         )
 
     def beat(self) -> None:
-        """Prove that the consumer fetches what nobody paused, and leaves nothing out."""
+        """Prove that the consumer fetches its own topic, and skips no record of it."""
         self.lab.beat(self.consumer, self.witness)
         wanted = set(range(self.lab.end(self.witness)))
         lost = wanted - set(self.consumer.offsets(self.witness))
@@ -122,9 +122,10 @@ def team(
     **settings: Any,  # noqa: ANN401 - as Lab.consumer()
 ) -> Team:
     """
-    Make a consumer that owns all alone, and has read and committed ``taking`` records.
+    Make a consumer that is alone in its group.
 
-    Of each partition; ``each`` more are there then.
+    It has read and committed ``taking`` records of each partition; ``each`` more are
+    written then.
     """
     tps = lab.topic_with(taking, partitions=4)
     (witness,) = lab.topic(1)

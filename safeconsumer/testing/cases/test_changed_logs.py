@@ -1,4 +1,4 @@
-"""Logs that are not any more those which positions and commits are from."""
+"""Logs that were cut, or recreated, below positions and commits."""
 
 from kafka.structs import TopicPartition
 
@@ -15,7 +15,7 @@ _SESSION = 60.0
 
 def test_log_cut_while_away(lab: Lab) -> None:
     """
-    A log is cut below what was committed while nobody reads: the next member goes back.
+    A log is cut below the committed offset while no member reads: the next goes back.
 
     An unclean election cuts a log. Records that the new leader then writes at offsets
     below the committed one are new ones.
@@ -82,7 +82,7 @@ def test_commit_after_recreation(lab: Lab) -> None:
 
 
 def _recreated(lab: Lab, each: int) -> tuple[Team, Pause]:
-    """Let a topic that is paused be recreated while it is not looked at."""
+    """Recreate a paused topic while no client asks for its metadata."""
     here = team(lab, each=0, metadata_age=_DEFAULT_METADATA_AGE, session=_SESSION)
     paused = here.pause()
     here.beat()  # no fetch is in flight, whose error would have it looked at
@@ -96,7 +96,7 @@ def _recreated(lab: Lab, each: int) -> tuple[Team, Pause]:
 def _next_member_reads(
     lab: Lab, group: str, tps: list[TopicPartition], first: int
 ) -> None:
-    """Go on if another member reads everything of one topic from this offset on."""
+    """Fail unless another member reads one topic from this offset on to its end."""
     successor = lab.consumer(group)
     successor.subscribe(tps[0].topic)
     successor.owns(tps, "the next member owns everything")

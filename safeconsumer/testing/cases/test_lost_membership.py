@@ -20,7 +20,7 @@ _SETTLED_AFTER = 30.0
 
 def test_evicted_for_not_polling(lab: Lab) -> None:
     """
-    Evicted since it did not poll in time: all that was paused is when it is back.
+    A member is evicted for not polling in time; when it is back, its pauses are in force.
 
     kafka-python 3.0, 2.3 and aiokafka forget the pause with the membership.
     confluent-kafka passes.
@@ -35,7 +35,7 @@ def test_evicted_for_not_polling(lab: Lab) -> None:
 
 def test_evicted_for_being_frozen(lab: Lab) -> None:
     """
-    Evicted since its process was frozen: all that was paused is when it is back.
+    A member is evicted while its process is frozen; when it is back, its pauses are, too.
 
     kafka-python 3.0, 2.3 and aiokafka forget the pause with the membership.
     confluent-kafka passes.
@@ -76,7 +76,7 @@ def _come_back(here: Team, other: Consumer, paused: Pause) -> None:
 
 def test_a_join_outlasts_its_poll(lab: Lab) -> None:
     """
-    Two members poll briefly, one of them rarely: they settle on a new assignment.
+    Two members that poll briefly, one of them rarely, settle on a new assignment.
 
     kafka-python 3.0 and 2.3 forget a join that outlasts its poll(): such a member has
     no partitions any more, or goes on with those of others. aiokafka and

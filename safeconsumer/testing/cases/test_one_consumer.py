@@ -17,7 +17,7 @@ _LONG_FETCH = 1.0
 
 def test_buffered_records_wait(lab: Lab) -> None:
     """
-    Nothing comes of a paused partition, buffered records included.
+    A paused partition gives no record, buffered ones included.
 
     kafka-python 3.0 passes, as do 2.3, aiokafka and confluent-kafka.
     """
@@ -29,7 +29,7 @@ def test_buffered_records_wait(lab: Lab) -> None:
 
 def test_paused_with_a_fetch_in_flight(lab: Lab) -> None:
     """
-    Nothing comes of a partition that is paused while its fetch is in flight.
+    A partition that is paused while its fetch is in flight gives no record.
 
     kafka-python 3.0 passes, as do 2.3, aiokafka and confluent-kafka.
     """
@@ -45,7 +45,7 @@ def test_paused_with_a_fetch_in_flight(lab: Lab) -> None:
 
 def test_before_the_first_record(lab: Lab) -> None:
     """
-    A pause before the first record keeps the start.
+    A partition that is paused before its first record gives that record first later.
 
     kafka-python 3.0 passes, as do 2.3, aiokafka and confluent-kafka.
     """
@@ -58,7 +58,7 @@ def test_before_the_first_record(lab: Lab) -> None:
 
 def test_resume_in_mid_batch(lab: Lab) -> None:
     """
-    Resumed in the middle of a batch, it goes on, whatever was read meanwhile.
+    A partition that is resumed in the middle of a batch goes on there.
 
     kafka-python 3.0 gives no record of it any more: it puts back what was parked only
     into an empty slot, and a batch that was read to its end stays in that. 2.3,
@@ -78,7 +78,7 @@ def test_resume_in_mid_batch(lab: Lab) -> None:
 
 def test_five_of_six_resumed(lab: Lab) -> None:
     """
-    Each of six is paused after its first records; five are resumed, and go on there.
+    Six partitions are paused after their first records; five are resumed and go on.
 
     The program of kafka-python's issue 2011. kafka-python 3.0 gives nothing more of
     four of the five: a batch that was half read stays in the one slot. 2.3, aiokafka
@@ -106,7 +106,7 @@ def test_five_of_six_resumed(lab: Lab) -> None:
 
 def test_resume_around_fetches(lab: Lab) -> None:
     """
-    Paused and resumed around fetches in flight, all records come, in order.
+    Partitions are paused and resumed around fetches in flight: all records come, in order.
 
     kafka-python 3.0 gives only some of them: the same slot is not free. 2.3, aiokafka
     and confluent-kafka pass.
@@ -131,7 +131,7 @@ def test_resume_around_fetches(lab: Lab) -> None:
 
 def test_hundred_cycles(lab: Lab) -> None:
     """
-    100 times paused and resumed in turns, each record comes once, in order.
+    Two partitions are paused in turns, 100 times: each record comes once, in order.
 
     By poll at first, and then by iteration.
 
@@ -155,7 +155,7 @@ def test_hundred_cycles(lab: Lab) -> None:
 
 def test_seek_while_paused(lab: Lab) -> None:
     """
-    A seek while paused wins over what was buffered, and does not resume.
+    A seek while paused wins over buffered records, and does not resume.
 
     kafka-python 3.0 gives nothing after the resume: the same slot is not free. 2.3,
     aiokafka and confluent-kafka pass.
@@ -220,7 +220,7 @@ def test_time_limit_at_any_place_of_a_poll(lab: Lab) -> None:
 
 def test_bad_target_among_good_ones(lab: Lab) -> None:
     """
-    A bad target among good ones: left out, or all of them are refused.
+    A pause of good targets and a bad one pauses the good ones, or refuses all.
 
     kafka-python 3.0 and 2.3 raise a bare KeyError, aiokafka an IllegalStateError, and
     each leaves the good one paused. confluent-kafka leaves the bad one out.
@@ -242,7 +242,7 @@ def test_bad_target_among_good_ones(lab: Lab) -> None:
 
 def test_assigned_away_and_back(lab: Lab) -> None:
     """
-    Assigned to something else and back, what was paused by name is still paused.
+    A paused partition is unassigned and assigned again: it is still paused.
 
     kafka-python 3.0, 2.3 and aiokafka forget the pause, as the Java client documents.
     A plain pause of safeconsumer ends there as well, and a strict one stays.
@@ -258,13 +258,13 @@ def test_assigned_away_and_back(lab: Lab) -> None:
     consumer.assign([p0, p1])
     lab.beat(consumer, p1)
     paused.expect_nothing()
-    paused.taken[p0] = 0  # no group: it begins anew
+    paused.taken[p0] = 0  # no group: it begins at the start
     paused.prove()
 
 
 def test_given_up_with_a_fetch_in_flight(lab: Lab) -> None:
     """
-    Given up with a fetch in flight, and taken back: nothing of that fetch comes.
+    A paused partition is given up with a fetch in flight, and taken back: it is quiet.
 
     It was paused by name.
 
@@ -283,12 +283,12 @@ def test_given_up_with_a_fetch_in_flight(lab: Lab) -> None:
     consumer.assign([p0, p1])
     lab.beat(consumer, p1)
     paused.expect_nothing()
-    paused.taken[p0] = 0  # no group: it begins anew
+    paused.taken[p0] = 0  # no group: it begins at the start
     paused.prove()
 
 
 def _half_read(lab: Lab) -> tuple[Consumer, TopicPartition, TopicPartition]:
-    """Return a consumer that read one record of many, its partition, and another one."""
+    """Return a consumer that read one record of many, that partition, and another."""
     tps = lab.topic_with(300, partitions=2)
     consumer = lab.assigned(tps)
     until([consumer], lambda: consumer.log, "the first record", limit=1)

@@ -12,7 +12,7 @@ PART = "Over rebalances"
 
 def test_still_paused_when_a_member_joins(lab: Lab) -> None:
     """
-    A member joins: what this one keeps stays paused.
+    Another member joins: the partitions that this one keeps stay paused.
 
     kafka-python 3.0 passes, as does confluent-kafka. 2.3 and aiokafka forget the pause:
     an eager assignor revokes everything in each rebalance.
@@ -28,7 +28,7 @@ def test_still_paused_when_a_member_joins(lab: Lab) -> None:
 
 def test_still_paused_when_a_member_dies(lab: Lab) -> None:
     """
-    A member dies: what this one had stays paused.
+    Another member dies: the partitions that this one had stay paused.
 
     kafka-python 3.0 passes, as does confluent-kafka. 2.3 and aiokafka forget the pause:
     an eager assignor revokes everything in each rebalance.
@@ -45,7 +45,7 @@ def test_still_paused_when_a_member_dies(lab: Lab) -> None:
 
 def test_still_paused_when_partitions_are_added(lab: Lab) -> None:
     """
-    Partitions are added to the topic: what was paused stays, the new ones flow.
+    Partitions are added to the topic: the others stay paused, the new ones flow.
 
     kafka-python 3.0 passes, as does confluent-kafka. 2.3 and aiokafka forget the pause:
     an eager assignor revokes everything in each rebalance.
@@ -60,7 +60,7 @@ def test_still_paused_when_partitions_are_added(lab: Lab) -> None:
 
 def test_moves_and_returns(lab: Lab) -> None:
     """
-    All is paused; a partition moves to another member and back: it is still paused.
+    A paused partition moves to another member and back: it is still paused.
 
     kafka-python 3.0, 2.3 and aiokafka forget the pause, as the Java client documents.
     confluent-kafka passes.
@@ -76,9 +76,9 @@ def test_moves_and_returns(lab: Lab) -> None:
 
 def test_another_member_went_on_meanwhile(lab: Lab) -> None:
     """
-    It comes back after another member read on: it goes on where that one committed.
+    A paused partition returns after another member read on: it goes on at that commit.
 
-    All was paused, and is still.
+    It is still paused until then.
 
     kafka-python 3.0, 2.3 and aiokafka forget the pause, as the Java client documents.
     confluent-kafka passes.
@@ -109,9 +109,9 @@ def test_another_member_went_on_meanwhile(lab: Lab) -> None:
 
 def test_paused_before_each_poll(lab: Lab) -> None:
     """
-    KAFKA-13463: all that is assigned is paused before each poll; nothing comes.
+    KAFKA-13463: a program that pauses its assignment before each poll gets no record.
 
-    And once it is resumed, it goes on at the next record.
+    The partitions go on at the next record once they are resumed.
 
     kafka-python 3.0, 2.3 and aiokafka deliver what a poll() gains: it was not assigned
     yet when the loop paused. confluent-kafka passes.
@@ -145,7 +145,7 @@ def _pausing(here: Team, condition: Condition) -> Condition:
 
 def test_paused_by_the_listener(lab: Lab) -> None:
     """
-    Paused by the listener, at the assignment: nothing comes.
+    Partitions that the listener pauses at their assignment give no record.
 
     kafka-python 3.0 passes, as do 2.3, aiokafka and confluent-kafka.
     """
@@ -164,9 +164,9 @@ def test_paused_by_the_listener(lab: Lab) -> None:
 
 def test_the_rest_beside_another_pause(lab: Lab) -> None:
     """
-    pause(*(assignment() - paused())) beside another owner's pause of one partition.
+    pause(*(assignment() - paused())) works beside another owner's pause of a partition.
 
-    What moves away and back stays paused, as when nobody else pauses anything.
+    Partitions that move away and back stay paused, as without the other owner.
 
     kafka-python 3.0, 2.3 and aiokafka, which know no owners, forget the pause, as the
     Java client documents. confluent-kafka has no paused().
@@ -186,9 +186,9 @@ def test_the_rest_beside_another_pause(lab: Lab) -> None:
 
 def test_the_rest_beside_a_pause_of_the_topic(lab: Lab) -> None:
     """
-    pause(*(assignment() - paused())) while another owner's pause covers the topic.
+    pause(*(assignment() - paused())) works beside another owner's pause of the topic.
 
-    When that one ends, nothing comes before this one does, too.
+    When that pause ends, this one still keeps the partitions quiet.
 
     kafka-python pauses partitions only, so it is skipped there.
     """
@@ -204,7 +204,7 @@ def test_the_rest_beside_a_pause_of_the_topic(lab: Lab) -> None:
 
 def test_the_rest_paused_by_the_listener(lab: Lab) -> None:
     """
-    All is paused, and at each assignment what is not in paused(): nothing comes.
+    A listener that pauses assigned partitions missing in paused() keeps all quiet.
 
     kafka-python 3.0 passes, as do 2.3 and aiokafka. confluent-kafka has no paused().
     """
@@ -222,7 +222,7 @@ def test_the_rest_paused_by_the_listener(lab: Lab) -> None:
 
 def test_paused_before_the_first_poll(lab: Lab) -> None:
     """
-    Paused after subscribe() and before the first poll: it holds, or is refused.
+    A pause between subscribe() and the first poll holds, or is refused.
 
     kafka-python 3.0 and 2.3 raise a bare KeyError, aiokafka a bare AssertionError.
     confluent-kafka takes the pause and forgets it.
@@ -248,7 +248,7 @@ def test_paused_before_the_first_poll(lab: Lab) -> None:
 
 def test_paused_names_what_is_quiet(lab: Lab) -> None:
     """
-    paused() names what its program has paused, and nothing that flows.
+    paused() names the partitions that the program has paused, and none that flow.
 
     kafka-python 3.0 passes, as do 2.3 and aiokafka. confluent-kafka has no such call.
     """
@@ -257,21 +257,21 @@ def test_paused_names_what_is_quiet(lab: Lab) -> None:
     expect(here.consumer.paused() == set(here.tps), "not all of it, once paused")
     here.joined()
     mine = here.mine()
-    told = here.consumer.paused()
-    away = told - mine
+    named = here.consumer.paused()
+    away = named - mine
     expect(not away, f"{len(away)} are named that departed")
     lab.produce(mine, 1)
     here.beat()
     flowing = {tp for tp in mine if here.consumer.count([tp], paused.since)}
-    expect(not told & flowing, f"{len(told & flowing)} of {len(told)} flow")
-    others = mine - told
+    expect(not named & flowing, f"{len(named & flowing)} of {len(named)} flow")
+    others = mine - named
     flow = reaches([here.consumer], lambda: here.consumer.count(others) == len(others))
     expect(flow, "some are quiet and not named")
 
 
 def test_paused_member_stays_a_member(lab: Lab) -> None:
     """
-    A paused member that polls is in its group as long as it likes.
+    A paused member that polls stays in its group.
 
     kafka-python 3.0 passes, as do 2.3, aiokafka and confluent-kafka.
     """
@@ -290,7 +290,7 @@ def test_paused_member_stays_a_member(lab: Lab) -> None:
 
 def test_commit_while_paused(lab: Lab) -> None:
     """
-    commit() while paused commits what was delivered, not what is buffered.
+    commit() while paused commits the delivered records, not the buffered ones.
 
     kafka-python 3.0 passes, as do 2.3, aiokafka and confluent-kafka.
     """
@@ -306,7 +306,7 @@ def test_commit_while_paused(lab: Lab) -> None:
 
 def test_closed_while_paused(lab: Lab) -> None:
     """
-    Closed while paused, it ends, and the next consumer goes on at the next record.
+    A paused consumer can be closed; the next one goes on at the next record.
 
     kafka-python 3.0 passes, as do 2.3, aiokafka and confluent-kafka.
     """

@@ -9,7 +9,7 @@ PART = "Over changed subscriptions"
 
 def test_unsubscribed_and_back(lab: Lab) -> None:
     """
-    unsubscribe() and subscribe() again: what was paused by name is still paused.
+    Paused partitions are still paused after unsubscribe() and subscribe().
 
     kafka-python 3.0, 2.3 and aiokafka forget the pause, as the Java client documents.
     A plain pause of safeconsumer ends there as well, and a strict one stays.
@@ -26,7 +26,7 @@ def test_unsubscribed_and_back(lab: Lab) -> None:
 
 def test_another_topic_and_back(lab: Lab) -> None:
     """
-    All of a topic is paused; subscribed to another one and back: still paused.
+    A paused topic is left for another one and subscribed again: it is still paused.
 
     kafka-python 3.0, 2.3 and aiokafka forget the pause, as the Java client documents.
     confluent-kafka passes.
@@ -44,7 +44,7 @@ def test_another_topic_and_back(lab: Lab) -> None:
 
 def test_topic_created_again(lab: Lab) -> None:
     """
-    All of a topic is paused; deleted and created again, it is still paused.
+    A paused topic is deleted and created again: it is still paused.
 
     kafka-python 3.0, 2.3 and aiokafka forget the pause, as the Java client documents.
     confluent-kafka passes.

@@ -10,7 +10,7 @@ PART = "Wider pauses"
 
 def test_topic_with_later_partitions(lab: Lab) -> None:
     """
-    A topic is paused, with partitions that are added to it later.
+    A pause of a topic covers partitions that are added later.
 
     kafka-python pauses partitions only, so it is skipped there.
     """
@@ -28,7 +28,7 @@ def test_topic_with_later_partitions(lab: Lab) -> None:
 
 def test_pattern_with_later_topics(lab: Lab) -> None:
     """
-    A pattern over topics is paused, with topics that are created later.
+    A pause of a pattern covers topics that are created later.
 
     kafka-python pauses partitions only, so it is skipped there.
     """
@@ -51,7 +51,7 @@ def test_pattern_with_later_topics(lab: Lab) -> None:
 
 def test_starts_paused(lab: Lab) -> None:
     """
-    A consumer starts paused, whatever is assigned to it.
+    A consumer that starts paused gets no record of its first assignment.
 
     kafka-python pauses partitions only, so it is skipped there.
     """

@@ -17,7 +17,7 @@ ExecutorName: TypeAlias = Literal["thread", "process", "asyncio"]
 
 
 class Runner(Protocol):
-    """Runs handlers on what a queue hands out."""
+    """Runs handlers on the tasks of a queue."""
 
     @property
     def slots(self) -> Sequence[Slot]:

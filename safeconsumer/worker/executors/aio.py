@@ -19,17 +19,17 @@ from safeconsumer.worker.calls import (
     Slot,
     all_done,
     batch_failed,
-    blamed,
-    broken,
     context_of,
     end_slot,
-    refuse_undone,
+    executor_failed,
+    failure_of,
+    refuse_unfinished,
 )
 from safeconsumer.worker.dead_letters import call_sink
 from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.executors.lifespan import enter_async, not_left
 from safeconsumer.worker.handlers import Context
-from safeconsumer.worker.tasks import Outcome, Task
+from safeconsumer.worker.partition import Outcome, Task
 
 T = TypeVar("T")
 # The part of the time to end that handlers and the lifespan get before they are
@@ -99,7 +99,7 @@ class Coroutines:
         """Do nothing: a coroutine begins at once with a record that it has claimed."""
 
     def stop(self, seconds: float = END_SECONDS) -> None:
-        """Cancel what still runs, leave the lifespan, and end our own loop."""
+        """Cancel running handlers, leave the lifespan, and end our own loop."""
         self._seconds = seconds
         self._until = time.monotonic() + seconds
         self._is_over = True
@@ -130,23 +130,22 @@ class Coroutines:
     def _run_until(
         self, loop: asyncio.AbstractEventLoop, main: "asyncio.Task[None]"
     ) -> None:
-        # In a task that a handler began these end the loop, not just the task.
+        # These exceptions end the loop if a task raises them that a handler began.
         try:
             loop.run_until_complete(main)
         except (SystemExit, KeyboardInterrupt) as error:
             self._decisions.fail(error)
 
     def _begin(self) -> None:
-        # In the user's loop, tasks that handlers left behind go on as the user's own
-        # do.
+        # Tasks that handlers left behind go on in the user's loop like the user's own.
         assert self._theirs is not None  # noqa: S101 - it runs this
         main = self._begin_in(self._theirs)
         main.add_done_callback(lambda _: self._ended.set())
 
     def _begin_in(self, loop: asyncio.AbstractEventLoop) -> "asyncio.Task[None]":
         self._ident = threading.get_ident()
-        # First: an eager task runs in create_task() already. From here on a stop
-        # cancels, in this loop, and so once the task is known.
+        # The loop is set first, as an eager task runs in create_task() already. From here
+        # on a stop cancels in this loop, after the task is known.
         self._loop = loop
         main = self._main = loop.create_task(self._live())
         if self._is_over:
@@ -177,7 +176,7 @@ class Coroutines:
         self._decisions.queue.listen(self._wake)
         self._hand_out()
         while not self._stopping.is_set():
-            # Whoever cancels all tasks of the user's loop does not end the worker.
+            # A program that cancels all tasks of its loop does not end the worker.
             with contextlib.suppress(asyncio.CancelledError):
                 await self._stopping.wait()
         try:
@@ -194,7 +193,7 @@ class Coroutines:
     def _fail(self, error: BaseException) -> None:
         if not self._is_over:
             for slot in self.slots:
-                end_slot(slot, self._decisions, error)
+                end_slot(slot, self._decisions.fail, error)
 
     def _cancel(self) -> None:
         assert self._loop is not None  # noqa: S101 - it runs this
@@ -220,8 +219,8 @@ class Coroutines:
     # ------------------------------------------------------------ handing out
 
     def _wake(self) -> None:
-        # Called under the decisions's lock, by any thread: one call serves many records.
-        # Without a free slot there is none: whoever frees one looks for work.
+        # The queue calls this under its lock, on any thread; one call serves many records.
+        # Without a free slot no call is made: the next slot that is freed claims work.
         if self._free and not self._is_woken:
             self._is_woken = True
             assert self._loop is not None  # noqa: S101 - it is listened from there
@@ -236,17 +235,17 @@ class Coroutines:
                 if not tasks:
                     return
                 for task in tasks:
-                    self._begin_with(task, self._free.pop())
+                    self._start_task(task, self._free.pop())
         except BaseException as error:  # noqa: BLE001 - run() raises it, healthy() names it
             self._fail(error)
 
-    def _begin_with(self, task: Task, slot: Slot) -> None:
+    def _start_task(self, task: Task, slot: Slot) -> None:
         assert self._loop is not None  # noqa: S101 - it runs this
         slot.index, slot.began, slot.task = task.indexes[0], time.monotonic(), task
         if task.letter is not None:
             # A daemon: a sink that does not return keeps no process alive.
             threading.Thread(
-                target=self._bury,
+                target=self._call_sink,
                 args=(task, slot),
                 name=f"{slot.name} dead letter",
                 daemon=True,
@@ -254,14 +253,16 @@ class Coroutines:
             return
         running = self._context.run(self._loop.create_task, self._work(task, slot))
         self._running.add(running)
-        running.add_done_callback(functools.partial(self._conclude, task, slot))
+        running.add_done_callback(functools.partial(self._finish_task, task, slot))
 
-    def _conclude(self, task: Task, slot: Slot, running: "asyncio.Task[None]") -> None:
+    def _finish_task(
+        self, task: Task, slot: Slot, running: "asyncio.Task[None]"
+    ) -> None:
         self._running.discard(running)
         error = None if running.cancelled() else running.exception()
         if error is not None:
             if not self._is_over:
-                end_slot(slot, self._decisions, error)
+                end_slot(slot, self._decisions.fail, error)
             return
         if slot.task is task:  # it was cancelled before it had begun
             self._complete(Outcome(task=task, left=task.indexes), slot)
@@ -278,7 +279,7 @@ class Coroutines:
 
     # ------------------------------------------------------------ handlers
 
-    def _bury(self, task: Task, slot: Slot) -> None:
+    def _call_sink(self, task: Task, slot: Slot) -> None:
         assert self._loop is not None  # noqa: S101 - its thread was started there
         slot.stack = functools.partial(tracebacks.of_thread, threading.get_ident())
         try:
@@ -286,7 +287,7 @@ class Coroutines:
             # this frame, and would keep the sink's variables until the next collection.
             self._complete(self._outcome_of_sink(task, slot), slot)
         except BaseException as error:  # noqa: BLE001 - run() raises it, healthy() names it
-            end_slot(slot, self._decisions, error)
+            end_slot(slot, self._decisions.fail, error)
             return
         with contextlib.suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._take_back, slot)
@@ -295,7 +296,7 @@ class Coroutines:
         try:
             return call_sink(self._decisions.queue.policy.sink, task, slot)
         except BaseException as error:  # noqa: BLE001 - our own: the sink's were caught
-            return broken(task, error)
+            return executor_failed(task, error)
 
     async def _work(self, task: Task, slot: Slot) -> None:
         self._complete(await self._run_safely(task, slot), slot)
@@ -304,7 +305,7 @@ class Coroutines:
         try:
             return await self._run(task, slot)
         except BaseException as error:  # noqa: BLE001 - our own: handlers' errors were caught
-            return broken(task, error)
+            return executor_failed(task, error)
 
     async def _run(self, task: Task, slot: Slot) -> Outcome:
         context = context_of(task, self._calls.deadline, self._state)
@@ -318,7 +319,7 @@ class Coroutines:
         for count, index in enumerate(indexes):
             slot.index, slot.began = index, now
             if epoch.is_held or now > until or ours.cancelling():
-                break  # whoever has cancelled this task meant a record that is done
+                break  # the cancellation of this task was for a record that is done
             error = await self._raised_by(records[index], slot, context)
             before, now = now, time.monotonic()
             if error is not None:
@@ -338,7 +339,9 @@ class Coroutines:
                         failing=now - before,
                     )
                 finally:
-                    error = None  # its traceback leads back to this frame, see _bury()
+                    error = (
+                        None  # its traceback leads back to this frame, see _call_sink()
+                    )
             records[index] = None
         else:
             count = len(indexes)
@@ -370,11 +373,11 @@ class Coroutines:
         try:
             await in_copied_context(call)
         except BaseException as error:  # noqa: BLE001 - any error is this record's
-            return blamed(error)
+            return failure_of(error)
         return None
 
     async def _call_with(self, given: Any, context: Context) -> None:  # noqa: ANN401 - records
-        refuse_undone(await self._call(given, context))
+        refuse_unfinished(await self._call(given, context))
 
 
 @types.coroutine
@@ -382,7 +385,7 @@ def in_copied_context(
     coroutine: Coroutine[Any, Any, T],
 ) -> Generator[Any, Any, T]:
     """
-    Await a coroutine in a copy of the context: what it binds ends with it.
+    Await a coroutine in a copy of the context: variables that it sets end with it.
 
     A task for each would do the same, and costs four times as much as such a call.
     """

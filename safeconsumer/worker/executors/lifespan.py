@@ -24,7 +24,7 @@ from safeconsumer.worker.tracebacks import shown
 
 def refuse_no_maker(lifespan: object) -> None:
     """
-    Refuse what makes no context manager when it is called without arguments.
+    Refuse an object that makes no context manager when it is called without arguments.
 
     Raises:
         WorkerSettingError: it is a context manager itself, and makes none; it cannot be
@@ -70,7 +70,7 @@ def _needs_nothing(lifespan: object) -> bool:
 
 
 def _is_decorated(lifespan: object) -> bool:
-    # By contextlib, whose decorators pass on all arguments.
+    # True for the decorators of contextlib, which pass on all arguments.
     return getattr(_function(lifespan), "__globals__", None) is vars(contextlib)
 
 
@@ -122,7 +122,7 @@ async def enter_async(stack: AsyncExitStack, lifespan: MakeLifespan | None) -> A
 
 
 def _checked(made: Any) -> AbstractContextManager[Any]:  # noqa: ANN401 - the user's own
-    # What contextlib says of it names neither the lifespan nor the executor.
+    # The messages of contextlib name neither the lifespan nor the executor.
     if isinstance(made, AbstractContextManager):
         return made
     if isinstance(made, AbstractAsyncContextManager):

@@ -30,17 +30,17 @@ from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.executors.serving import ENDS_LATE, serve
 from safeconsumer.worker.executors.threads import Threads
 from safeconsumer.worker.handlers import Context
-from safeconsumer.worker.tasks import Outcome, Task
+from safeconsumer.worker.partition import Outcome, Task
 from safeconsumer.worker.tracebacks import shown
 
 # Seconds for a process to end after a signal, or after it has closed its pipe.
 _GONE_SECONDS = 1.0
 # Seconds to wait after an interrupt: the signal that ends a process, such as a Ctrl-C,
 # may also be for the worker, which notices it when its loop turns.
-_TOLD_SECONDS = 1.0
+_RECALL_SECONDS = 1.0
 # The exit code of a process whose fork server has ended: it may be alive.
 _UNKNOWN = 255
-# The most bytes of a stack: a pipe takes no more while nobody reads from it.
+# The most bytes of a stack: the capacity of a pipe that is not read.
 _STACK_BYTES = 65_536
 
 
@@ -49,8 +49,8 @@ class _Child:
     """
     A process, the pipe to it, and another one for its stack.
 
-    It has ended once its pipe has: where its fork server was killed,
-    ``multiprocessing`` says of living processes that they have ended.
+    It has ended once its pipe has: if its fork server was killed, ``multiprocessing``
+    reports living processes as ended.
     """
 
     process: Any
@@ -58,21 +58,21 @@ class _Child:
     stack: Connection
     _is_orphan: bool = False
 
-    def signs(self) -> list[Any]:
-        """Return what can be read from once it says something or has ended."""
+    def readables(self) -> list[Any]:
+        """Return the objects that become readable with a message, or with its end."""
         return [self.pipe] if self._is_orphan else [self.pipe, self.process.sentinel]
 
-    def has_spoken(self, seconds: float | None) -> bool:
+    def has_message(self, seconds: float | None) -> bool:
         """
-        Wait until it says something; False if it has not by then.
+        Wait for a message; False if there is none by then.
 
         Raises:
-            EOFError: it has ended, and its end of the pipe lives on in what a handler
-                has forked. Where the pipe has ended, too, receiving raises it.
+            EOFError: it has ended, and its end of the pipe lives on in a process that a
+                handler has forked. Where the pipe has ended, too, receiving raises it.
         """
         looking = select.poll()
-        for sign in self.signs():
-            looking.register(sign, select.POLLIN)
+        for readable in self.readables():
+            looking.register(readable, select.POLLIN)
         ready = looking.poll(None if seconds is None else seconds * 1000)
         if not ready:
             return False
@@ -81,19 +81,19 @@ class _Child:
         if self.process.exitcode != _UNKNOWN:
             raise EOFError
         self._is_orphan = True
-        return self.has_spoken(seconds)
+        return self.has_message(seconds)
 
-    def last_word(self, seconds: float) -> LifespanError | None:
+    def last_message(self, seconds: float) -> LifespanError | None:
         """Wait for its end; return why it could not leave its lifespan."""
         with contextlib.suppress(EOFError, OSError):
-            while self.has_spoken(seconds):
-                said = self.pipe.recv()
-                if isinstance(said, LifespanError):
-                    return said
+            while self.has_message(seconds):
+                message = self.pipe.recv()
+                if isinstance(message, LifespanError):
+                    return message
         return None
 
     def last_stack(self) -> str:
-        """Return where its threads stood when it got the signal for that; or nothing."""
+        """Return the stacks that it wrote at the signal for that; "" if it wrote none."""
         with contextlib.suppress(OSError):  # a stop has closed it
             if self.stack.poll(0):
                 found = os.read(self.stack.fileno(), _STACK_BYTES)
@@ -119,7 +119,7 @@ class _Child:
     def end(self) -> int | None:
         """Wait for its end and return its exit code; kill it if it does not end soon."""
         until = time.monotonic() + _GONE_SECONDS
-        self.last_word(_GONE_SECONDS)
+        self.last_message(_GONE_SECONDS)
         self.process.join(max(0.0, until - time.monotonic()))
         self.kill()
         self.process.join(_GONE_SECONDS)
@@ -129,7 +129,7 @@ class _Child:
 
 def check_picklable(what: str, thing: object) -> None:
     """
-    Refuse what cannot be sent to another process.
+    Refuse an object that cannot be sent to another process.
 
     Raises:
         WorkerSettingError: it cannot be sent.
@@ -153,8 +153,8 @@ class Processes(Threads):
     Runs handlers in separate processes, one record or one batch at a time in each.
 
     Each thread asks a process of its own, and replaces it when it has ended. If it was
-    idle, nobody is to blame; from the hand-over on its end is a failure of the record,
-    or of the batch, as nobody can tell whether it was begun.
+    idle, no record is blamed; from the hand-over on its end is a failure of the record,
+    or of the batch, as it is not known whether the handler had begun.
 
     They are made by ``forkserver``, never by a plain fork, since kafka-python's thread
     is alive.
@@ -166,10 +166,10 @@ class Processes(Threads):
     _ends_late = True
 
     def __init__(self, decisions: Decisions, calls: Calls, count: int) -> None:
-        here = evolve(calls, handle=self._ask, lifespan=None)
+        here = evolve(calls, handle=self._call_in_child, lifespan=None)
         super().__init__(decisions, here, count)
         check_picklable("the handler, with its deserializers,", calls.handle)
-        self._duty = calls.handle, calls.lifespan
+        self._sent_work = calls.handle, calls.lifespan
         self._limit = calls.timeout
         if calls.timeout is not None and calls.timeout > LONGEST:
             self._limit = None
@@ -183,8 +183,8 @@ class Processes(Threads):
 
     def start(self) -> None:
         """Start the threads; processes are started when there is work for them."""
-        # It runs before multiprocessing's own exit handler, which waits without a
-        # limit.
+        # This exit handler runs before the one of multiprocessing, which waits without
+        # a limit.
         atexit.register(self._kill)
         super().start()
 
@@ -215,7 +215,7 @@ class Processes(Threads):
                 child.pipe.send(None)  # it leaves its lifespan, and ends
         for place, child in children:
             if place not in busy:
-                error = child.last_word(max(0.0, until - time.monotonic()))
+                error = child.last_message(max(0.0, until - time.monotonic()))
                 if error is not None:
                     self._decisions.fail(error)
             child.process.join(max(0.0, until - time.monotonic()))
@@ -233,7 +233,7 @@ class Processes(Threads):
         }
 
     def _stack_of(self, _slot: Slot) -> StackOf:
-        return lambda: None  # that of the thread here would say nothing
+        return lambda: None  # the stack of the thread here would not help
 
     # ------------------------------------------------------------ asking
 
@@ -251,8 +251,8 @@ class Processes(Threads):
             wrong.__traceback__ = None  # of calls here; a note has that of the handler
         return outcome
 
-    def _ask(self, given: Any, context: Context) -> None:  # noqa: ANN401 - records
-        """Have a handler called in the process of this thread; raise what it raises."""
+    def _call_in_child(self, given: Any, context: Context) -> None:  # noqa: ANN401 - records
+        """Call the handler in the process of this thread; raise its exception here."""
         tracer = self._calls.trace
         carrier = None if tracer is None else tracer.carrier()
         question = given, context.partition, context.attempt, carrier
@@ -268,23 +268,23 @@ class Processes(Threads):
         answer: tuple[BaseException | None] | LifespanError | None = None
         try:
             child.pipe.send_bytes(sent)
-            if child.has_spoken(self._limit):
+            if child.has_message(self._limit):
                 answer = child.pipe.recv()
         except (EOFError, OSError) as error:
             return self._ended(child, count, error)
-        except BaseException:  # else its answer would count for the next question
-            self._forget(child)
+        except BaseException:  # otherwise its answer would be read as the next one
+            self._discard(child)
             raise
         if answer is None:
             return self._late(child)
-        if isinstance(answer, LifespanError):  # it was leaving when it was asked
+        if isinstance(answer, LifespanError):  # it was leaving when the record came
             return self._ended(child, count, answer)
         return answer[0]
 
     def _ended(
         self, child: _Child, count: int, error: Exception | None = None
     ) -> Exception:
-        # Returns the failure of so many records that it had.
+        # Returns the failure of the records that it had, ``count`` of them.
         self._children.pop(threading.get_ident(), None)
         code = child.end()
         if not self._is_stopped:
@@ -310,7 +310,7 @@ class Processes(Threads):
             wrong.add_note(stack)
         return wrong
 
-    def _forget(self, child: _Child) -> None:
+    def _discard(self, child: _Child) -> None:
         self._children.pop(threading.get_ident(), None)
         child.kill()
         child.end()
@@ -323,7 +323,7 @@ class Processes(Threads):
         child = self._children.get(threading.get_ident())
         if child is not None:
             with contextlib.suppress(EOFError, OSError):
-                if not child.has_spoken(0.0):
+                if not child.has_message(0.0):
                     return
             self._ended(child, 0)
         try:
@@ -338,9 +338,9 @@ class Processes(Threads):
         # If a process ends before it was given a record, no record has failed.
         child = self._begin()
         try:
-            wrong = self._first_word(child)
+            wrong = self._first_message(child)
         except BaseException:
-            self._forget(child)
+            self._discard(child)
             raise
         if wrong is None:
             return
@@ -366,7 +366,7 @@ class Processes(Threads):
             self._start(process)
             self._children[threading.get_ident()] = child
             if self._recalled.is_set():  # a stop may not have seen it
-                self._forget(child)
+                self._discard(child)
                 raise NotBegunError
         return child
 
@@ -383,7 +383,7 @@ class Processes(Threads):
                 return
             try:
                 begun.set_result(None)
-            except InvalidStateError:  # nobody waits any more
+            except InvalidStateError:  # the wait for it is over
                 process.kill()
 
         threading.Thread(target=start, name=process.name, daemon=True).start()
@@ -397,20 +397,20 @@ class Processes(Threads):
             message = f"a process was not started within {limit:g} s"
             raise HandlersCannotRunError(message) from None
 
-    def _first_word(self, child: _Child) -> HandlersCannotRunError | None:
+    def _first_message(self, child: _Child) -> HandlersCannotRunError | None:
         limit = min(self._calls.start_seconds, LONGEST)
         until = time.monotonic() + limit
         try:
-            if self._has_spoken(child, until):
+            if self._has_message(child, until):
                 child.pipe.recv()
                 # Sent before, it may fill the pipe to a process that is in an import.
-                child.pipe.send(self._duty)
-                if self._has_spoken(child, until):
-                    said: HandlersCannotRunError | None = child.pipe.recv()
-                    return said
+                child.pipe.send(self._sent_work)
+                if self._has_message(child, until):
+                    error: HandlersCannotRunError | None = child.pipe.recv()
+                    return error
         except (EOFError, OSError):
             code = child.end()
-            if self._recalled.wait(_TOLD_SECONDS):
+            if self._recalled.wait(_RECALL_SECONDS):
                 raise NotBegunError from None
             return HandlersCannotRunError(
                 f"a process ended with {code} before it took a record; its stderr says "
@@ -423,12 +423,12 @@ class Processes(Threads):
             f"imports or entered the lifespan; a longer Limits.age gives them more time"
         )
 
-    def _has_spoken(self, child: _Child, until: float) -> bool:
-        while heard := connection.wait(
-            [*child.signs(), self._recall], max(0.0, until - time.monotonic())
+    def _has_message(self, child: _Child, until: float) -> bool:
+        while ready := connection.wait(
+            [*child.readables(), self._recall], max(0.0, until - time.monotonic())
         ):
-            if heard == [self._recall]:
+            if ready == [self._recall]:
                 raise NotBegunError
-            if child.has_spoken(0.0):
+            if child.has_message(0.0):
                 return True
         return False

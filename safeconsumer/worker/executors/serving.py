@@ -1,4 +1,4 @@
-"""Runs in a child process: calls the handler there, and sends back what it raises."""
+"""Runs in a child process: calls the handler, and sends its exceptions back."""
 
 import contextlib
 import contextvars
@@ -14,7 +14,7 @@ from attrs import define
 from kafka.structs import TopicPartition
 
 from safeconsumer.errors.base import LifespanError
-from safeconsumer.worker.calls import blamed, refuse_undone
+from safeconsumer.worker.calls import failure_of, refuse_unfinished
 from safeconsumer.worker.executors.lifespan import enter, not_left
 from safeconsumer.worker.handlers import (
     BatchFailure,
@@ -27,8 +27,8 @@ from safeconsumer.worker.handlers import (
 from safeconsumer.worker.revocation import Revocation
 from safeconsumer.worker.tracebacks import chain, shorten_tracebacks, shown
 
-# The signal that ends a process at a handler's time limit: nearly nobody uses it, and
-# without a handler it ends a process, and leaves no core.
+# The signal that ends a process at a handler's time limit. Few programs use it; without
+# a signal handler it ends the process, and leaves no core file.
 ENDS_LATE = signal.SIGVTALRM
 
 
@@ -76,16 +76,16 @@ def _called(  # noqa: PLR0913, PLR0917 - as the question has them
     attempt: int,
     carrier: Mapping[str, str] | None,
 ) -> "Parcel | None":
-    # Returns what the call has raised.
+    # Returns the packed exception of the call; None if it raised none.
     if carrier is not None:
         from safeconsumer.worker.tracing import within  # noqa: PLC0415  an extra's
 
         handle = within(carrier, handle)
     context = Context(partition, attempt, Revocation(), _no_deadline, state)
     try:
-        refuse_undone(contextvars.copy_context().run(handle, given, context))
+        refuse_unfinished(contextvars.copy_context().run(handle, given, context))
     except BaseException as error:  # noqa: BLE001 - the record, or the batch, has failed
-        return packed(blamed(error))
+        return packed(failure_of(error))
     return None
 
 
@@ -120,7 +120,7 @@ def _pass_by(*_signal: object) -> None:
 
 def packed(error: BaseException) -> "Parcel":
     """
-    Return what can be sent of an error, whatever it is.
+    Return an error in a form that can be sent to another process.
 
     It arrives as it is if it can be pickled; otherwise its class or the nearest parent
     that can be imported there, so that ``Retry.never`` and ``except`` mean the same. An
@@ -158,8 +158,8 @@ class Parcel:
     error: BaseException
 
     def __reduce__(self) -> Any:  # noqa: ANN401 - what pickle asks for
-        # What can be imported is known only there: what is tried first comes first.
-        error, text = _each_apart(self.error), shown(self.error)
+        # Only the receiving process knows which class it can import: it tries these in order.
+        error, text = _with_packed_errors(self.error), shown(self.error)
         state = {name: one for name, one in error.__dict__.items() if _dumped(one)}
         args = error.args
         if isinstance(error, BaseExceptionGroup):
@@ -167,18 +167,18 @@ class Parcel:
         tries: list[object] = [error, (type(error), args, state)]
         for kind in type(error).__mro__:
             tries += [(kind, (text,), state), (kind, (text,), {})]
-        return _arrived, ([_dumped(one) for one in tries], text)
+        return _unpacked, ([_dumped(one) for one in tries], text)
 
 
-def _each_apart(error: BaseException) -> BaseException:
-    # Each error of a batch travels alone: one that cannot be sent loses no other.
+def _with_packed_errors(error: BaseException) -> BaseException:
+    # Each error of a batch is packed alone: one that cannot be sent affects no other.
     if not isinstance(error, BatchFailure) or not isinstance(error.errors, dict):
         return error
     apart = {
         at: packed(one) if isinstance(one, BaseException) else one
         for at, one in error.errors.items()
     }
-    return _remade(BatchFailure, (apart,), {"errors": apart})
+    return _rebuilt(BatchFailure, (apart,), {"errors": apart})
 
 
 def _dumped(thing: object) -> bytes | None:
@@ -188,20 +188,20 @@ def _dumped(thing: object) -> bytes | None:
         return None
 
 
-def _arrived(tries: list[bytes | None], text: str) -> BaseException:
+def _unpacked(tries: list[bytes | None], text: str) -> BaseException:
     for one in tries:
         with contextlib.suppress(BaseException):  # whatever its class does
             found = pickle.loads(one or b"")  # noqa: S301 - ours
-            error = _remade(*found) if isinstance(found, tuple) else found
+            error = _rebuilt(*found) if isinstance(found, tuple) else found
             if isinstance(error, BaseException):
                 return error
     return RuntimeError(text)
 
 
-def _remade(
+def _rebuilt(
     kind: type[BaseException], args: tuple[Any, ...], state: dict[str, Any]
 ) -> BaseException:
-    # Its constructor may need any arguments, so it is not called.
+    # The constructor is not called, as it may need any arguments.
     error = kind.__new__(kind, *args)
     error.args = args
     error.__dict__.update(state)

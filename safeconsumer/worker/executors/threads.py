@@ -9,16 +9,16 @@ from safeconsumer.worker.calls import (
     Calls,
     Slot,
     StackOf,
-    broken,
     call_batch,
     call_each,
     context_of,
     end_slot,
+    executor_failed,
 )
 from safeconsumer.worker.dead_letters import call_sink
 from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.executors.lifespan import LifespanThread
-from safeconsumer.worker.tasks import Outcome, Task
+from safeconsumer.worker.partition import Outcome, Task
 
 
 class Threads:
@@ -71,7 +71,7 @@ class Threads:
             while (tasks := wait_claim()) is not None:
                 complete([self._run_safely(task, slot) for task in tasks])
         except BaseException as error:  # noqa: BLE001 - run() raises it, healthy() names it
-            end_slot(slot, self._decisions, error)
+            end_slot(slot, self._decisions.fail, error)
 
     def _run_safely(self, task: Task, slot: Slot) -> Outcome:
         try:
@@ -80,7 +80,7 @@ class Threads:
             return self._run(task, slot)
         except BaseException as error:  # noqa: BLE001 - our own: handlers' errors were caught
             slot.task = None
-            return broken(task, error)
+            return executor_failed(task, error)
 
     def _stack_of(self, _slot: Slot) -> StackOf:
         return functools.partial(tracebacks.of_thread, threading.get_ident())

@@ -8,11 +8,11 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from safeconsumer.cli import records
 from safeconsumer.cli.commands import safeconsumer
 from tests.broker.audit.test_built_in import filled
-from tests.harness.audit.telling import Telling
+from tests.harness.audit.journals import MemberJournal
 
 
-def told_in(folder, told):
-    (folder / "a.journal").write_text(told.text())
+def write_journal(folder, member):
+    (folder / "a.journal").write_text(member.text())
 
 
 def against_topic(clients, folder):
@@ -23,48 +23,50 @@ def against_topic(clients, folder):
 @pytest.mark.contract("S5")
 @pytest.mark.any_broker
 @pytest.mark.parametrize(
-    ("deleted", "read", "said"),
+    ("deleted", "read", "message"),
     [
         (0, 4, "acknowledged offsets 4 to 5"),
         # What was deleted before anybody read it came to nobody, too.
         (6, 3, "nobody delivered offsets 3 to 5"),
     ],
 )
-def test_what_a_client_lost_is_found_in_the_topic(
-    clients, tmp_path, deleted, read, said
+def test_a_record_that_a_client_lost_is_found_in_the_topic(
+    clients, tmp_path, deleted, read, message
 ):
-    """A run that hides a record looks whole, but the topic has it."""
+    """A journal that hides a record looks whole; the topic has the record."""
     topic = filled(clients, 1, 10)
     if deleted:
         with KafkaAdminClient(**clients._broker.client_config) as admin:
             admin.delete_records({TopicPartition(topic, 0): deleted})
-    told = Telling("a").assigned(f"{topic}:0").poll(f"{topic}:0", 0, read)
-    told.revoked(f"{topic}:0").assigned(f"{topic}:0", generation=3)
-    told_in(tmp_path, told.poll(f"{topic}:0", 6, 10))
+    member = MemberJournal("a").assigned(f"{topic}:0").poll(f"{topic}:0", 0, read)
+    member.revoked(f"{topic}:0").assigned(f"{topic}:0", generation=3)
+    write_journal(tmp_path, member.poll(f"{topic}:0", 6, 10))
     done = against_topic(clients, tmp_path)
-    assert (done.exit_code, said in done.stdout) == (1, True), done.output
+    assert (done.exit_code, message in done.stdout) == (1, True), done.output
     assert f"A2  {topic}:0" in done.stdout
 
 
 @pytest.mark.any_broker
-def test_a_topic_that_is_gone_stays_gone_and_is_not_clean(
-    clients, tmp_path, monkeypatch
-):
-    """Reading makes nothing; a partition that does not exist is named, without waiting."""
+def test_a_deleted_topic_is_named_and_not_created_again(clients, tmp_path, monkeypatch):
+    """Reading creates no topic, and a missing partition is named without a wait."""
     monkeypatch.setattr(records, "_PATIENCE", 7200)  # polls of half a second: an hour
     there = clients.topic(1)
     gone = f"{there}-gone"
-    told = Telling("a").assigned(f"{gone}:0", f"{there}:0", f"{there}:7")
-    told.poll(f"{gone}:0", 0, 10).pause(f"{there}:0").poll(f"{there}:0", 0, 1)
-    told_in(tmp_path, told)
+    member = MemberJournal("a").assigned(f"{gone}:0", f"{there}:0", f"{there}:7")
+    member.poll(f"{gone}:0", 0, 10).pause(f"{there}:0").poll(f"{there}:0", 0, 1)
+    write_journal(tmp_path, member)
     done = against_topic(clients, tmp_path)
     assert done.exit_code == 1, done.output
-    assert f"A1  {there}:0" in done.stdout  # what journals prove is said all the same
+    assert (
+        f"A1  {there}:0" in done.stdout
+    )  # what journals prove is reported all the same
     assert f"the topic {gone} does not exist" in done.stderr
     assert f"{there}:7 does not exist: the topic has 1 partition" in done.stderr
     with KafkaAdminClient(**clients._broker.client_config) as admin:
         assert gone not in admin.list_topics()
-    told_in(tmp_path, Telling("a").assigned(f"{gone}:0").poll(f"{gone}:0", 0, 10))
+    write_journal(
+        tmp_path, MemberJournal("a").assigned(f"{gone}:0").poll(f"{gone}:0", 0, 10)
+    )
     done = against_topic(clients, tmp_path)
     assert (done.exit_code, "could not tell" in done.stdout) == (2, True)
 
@@ -72,18 +74,18 @@ def test_a_topic_that_is_gone_stays_gone_and_is_not_clean(
 @pytest.mark.contract("S5")
 @pytest.mark.any_broker
 @pytest.mark.parametrize(("policy", "status"), [("delete", 2), ("compact", 0)])
-def test_a_hole_is_judged_by_what_the_broker_says_of_the_topic(
+def test_a_hole_is_judged_by_the_topics_cleanup_policy(
     clients, tmp_path, policy, status
 ):
-    """The topic itself, which has the records, convicts."""
+    """With --against-topic the topic itself, which has the records, convicts."""
     topic = filled(clients, 1, 30)
     resource = ConfigResource(
         ConfigResourceType.TOPIC, topic, {"cleanup.policy": policy}
     )
     with KafkaAdminClient(**clients._broker.client_config) as admin:
         admin.alter_configs([resource])
-    told = Telling("a").assigned(f"{topic}:0").poll(f"{topic}:0", 0, 20)
-    told_in(tmp_path, told.poll(f"{topic}:0", 20, 30, first=27, count=3))
+    member = MemberJournal("a").assigned(f"{topic}:0").poll(f"{topic}:0", 0, 20)
+    write_journal(tmp_path, member.poll(f"{topic}:0", 20, 30, first=27, count=3))
     where = ["--bootstrap", clients._broker.bootstrap]
     done = CliRunner().invoke(safeconsumer, ["audit", str(tmp_path), *where])
     assert (done.exit_code, "had no record" in done.stdout) == (status, True)

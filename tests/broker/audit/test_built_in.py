@@ -12,13 +12,12 @@ from kafka.admin import KafkaAdminClient
 from kafka.errors import IllegalStateError, KafkaError
 
 from safeconsumer import SafeConsumer
-from safeconsumer.audit.results import Settings
 from safeconsumer.cli import records
 from safeconsumer.cli.against import topic_journal
 from safeconsumer.cli.errors import CommandError
 from safeconsumer.errors import HookTypeError, JournalError
 from safeconsumer.journal.writer import JournalWriter
-from tests.harness.audit.telling import check, findings_of, read
+from tests.harness.audit.journals import entries_in, faults_in, journals_in
 from tests.harness.kafka.patience import patient
 from tests.harness.polling import poll_until
 from tests.harness.producing import write
@@ -39,28 +38,13 @@ def filled(clients, partitions=2, records=20):
     return topic
 
 
-def journal_of(folder):
-    (path,) = folder.glob("*.journal")
-    return read(path)
-
-
-def of(journal, *events):
-    return [one for one in journal.lines if one.event in events]
-
-
-def violations(*folders):
-    journals = [read(path) for folder in folders for path in folder.glob("*.journal")]
-    found = findings_of(check(journals, Settings()))
-    return [(one.check, one.evidence) for one in found]
-
-
 def has(got, count):
     return lambda: sum(map(len, got.values())) >= count
 
 
 @pytest.mark.contract("S5")
 @pytest.mark.any_broker
-def test_a_consumers_life_is_written_down_and_clean(clients, tmp_path):
+def test_the_journal_of_a_consumers_life_is_clean(clients, tmp_path):
     topic = filled(clients)
     first = TopicPartition(topic, 0)
     consumer = clients.consumer(
@@ -84,53 +68,23 @@ def test_a_consumers_life_is_written_down_and_clean(clients, tmp_path):
     with pytest.raises(ValueError, match="Unassigned"):
         consumer.seek(TopicPartition(topic, 9), 0)
     consumer.close()
-    journal = journal_of(tmp_path)
-    delivered = of(journal, "deliver")
+    delivered = entries_in(tmp_path, "deliver")
     assert sum(one["count"] for one in delivered) == 45
     assert all(one["count"] <= 7 for one in delivered)
-    (assigned,) = of(journal, "assigned")
+    (assigned,) = entries_in(tmp_path, "assigned")
     assert assigned["partitions"] == [f"{topic}:0", f"{topic}:1"]
     assert assigned["generation"] >= 1
-    (gone,) = of(journal, "revoked", "lost")
+    (gone,) = entries_in(tmp_path, "revoked", "lost")
     assert gone["partitions"] == assigned["partitions"]
-    calls = [one["op"] for one in of(journal, "call") if one["op"] != "poll"]
+    calls = [one["op"] for one in entries_in(tmp_path, "call") if one["op"] != "poll"]
     assert calls[:5] == ["pause", "resume", "commit", "seek", "commit"]
-    failed = [one["op"] for one in of(journal, "return") if one["ok"] is False]
+    failed = [one["op"] for one in entries_in(tmp_path, "return") if one["ok"] is False]
     assert failed == ["seek"]
-    assert violations(tmp_path) == []
-
-
-@pytest.mark.any_broker
-def test_iteration_is_written_record_by_record(clients, tmp_path):
-    """
-    What a hold keeps back does not stand there as delivered; the rest does.
-
-    A step says when it began.
-    """
-    topic = filled(clients, 1)
-    tp = TopicPartition(topic, 0)
-    consumer = clients.consumer(SafeConsumer, journal=tmp_path)
-    consumer.assign([tp])
-    for record in consumer:
-        if record.offset == 9:
-            break
-    consumer.pause(tp)
-    assert consumer.poll(100) == {}
-    consumer.resume(tp)
-    got = {}
-    poll_until(consumer, has(got, 10), got=got)
-    assert got[tp] == list(range(10, 20))
-    steps = of(journal_of(tmp_path), "deliver")
-    assert steps[0].at <= steps[1]["asked"] <= steps[1].at
-    assert steps[0]["created"] <= steps[0].at
-    assert steps[0]["written"] is None
-    runs = [(one["from"], one["next"]) for one in steps]
-    assert runs == [(n, n + 1) for n in range(10)] + [(10, 20)]
-    assert violations(tmp_path) == []
+    assert faults_in(tmp_path) == []
 
 
 def test_a_signal_handler_may_pause_in_the_middle_of_a_write(tmp_path):
-    """It waits for no lock; every entry is there, and their numbers are in order."""
+    """The handler waits for no lock; every entry is written, and numbers are in order."""
     writer = JournalWriter(tmp_path)
     numbers = iter(range(10_000))
 
@@ -146,11 +100,12 @@ def test_a_signal_handler_may_pause_in_the_middle_of_a_write(tmp_path):
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     writer.write("end", {})
-    journal = journal_of(tmp_path)
-    told = [one["n_th"] for one in of(journal, "note")]
-    assert len(told) > 3
-    assert sorted(told) == list(range(next(numbers)))  # handlers interrupt each other
-    assert len(of(journal, "call")) == 5_000
+    written = [one["n_th"] for one in entries_in(tmp_path, "note")]
+    assert len(written) > 3
+    assert sorted(written) == list(
+        range(next(numbers))
+    )  # handlers interrupt each other
+    assert len(entries_in(tmp_path, "call")) == 5_000
 
 
 @pytest.mark.any_broker
@@ -159,19 +114,19 @@ def test_a_closed_consumer_behaves_as_one_without_a_journal(clients, tmp_path):
     consumer = clients.consumer(SafeConsumer, topic, journal=tmp_path)
     with consumer.held(topic):
         consumer.close()
-        entries = len(journal_of(tmp_path).lines)
+        entries = len(journals_in(tmp_path)[0].lines)
     consumer.pause(topic)
     consumer.resume(topic)
     with pytest.raises(IllegalStateError, match="closed"):
         consumer.poll()
-    assert len(journal_of(tmp_path).lines) == entries
+    assert len(journals_in(tmp_path)[0].lines) == entries
 
 
 @pytest.mark.parametrize(
     "wrong", [{"hooks": [3]}, {"no_such_setting": 1}, {"hooks": 3}], ids=str
 )
 def test_a_consumer_that_cannot_be_made_leaves_no_file_open(tmp_path, wrong):
-    """A program that tries until a broker is there does not run out of them."""
+    """A program that retries until a broker answers must not run out of files."""
     where = {"bootstrap_servers": "127.0.0.1:1", "journal": tmp_path}
     with pytest.raises((HookTypeError, AssertionError, KafkaError)):
         SafeConsumer(**where, **wrong)
@@ -189,57 +144,16 @@ def test_a_folder_that_cannot_be_written_is_refused_at_once(clients, tmp_path):
     assert set(threading.enumerate()) <= before  # one of another test may end
 
 
-@pytest.mark.any_broker
-def test_transactions_and_commits_by_themselves_are_no_gaps(clients, tmp_path):
-    """Markers and aborted records are passed over; the next begins behind them."""
-    topic, group = clients.topic(2), uuid4().hex
-    producer = KafkaProducer(
-        **clients._broker.client_config, transactional_id=uuid4().hex
-    )
-    producer.init_transactions()
-    for is_kept in (True, False, True, True, False):
-        producer.begin_transaction()
-        for n in range(6):
-            producer.send(topic, b"x", partition=n % 2)
-        (producer.commit_transaction if is_kept else producer.abort_transaction)()
-    producer.close()
-    for _ in range(2):
-        consumer = clients.consumer(
-            SafeConsumer,
-            topic,
-            group=group,
-            journal=tmp_path,
-            isolation_level="read_committed",
-            enable_auto_commit=True,
-            auto_commit_interval_ms=50,
-            max_poll_records=1,
-        )
-        ends = consumer.end_offsets([TopicPartition(topic, n) for n in range(2)])
-        poll_until(
-            consumer,
-            lambda: all(
-                tp in consumer.assignment() and consumer.position(tp) >= end  # noqa: B023
-                for tp, end in ends.items()  # noqa: B023
-            ),
-        )
-        consumer.close()
-    journals = [read(path) for path in tmp_path.glob("*.journal")]
-    moved = [one for journal in journals for one in of(journal, "moved")]
-    assert len(moved) >= 1
-    assert sum(one["count"] for j in journals for one in of(j, "deliver")) == 18
-    assert violations(tmp_path) == []
-
-
 @pytest.mark.parametrize("journal", ["", b"", 3, True, [], {"a": 1}], ids=repr)
-def test_what_is_no_folder_is_no_journal(journal):
-    """A typed error, before anything was started or written."""
+def test_a_journal_that_is_no_folder_is_refused(journal):
+    """The error is typed, and comes before anything was started or written."""
     with pytest.raises(JournalError, match="journal"):
         SafeConsumer(bootstrap_servers="127.0.0.1:1", journal=journal)
 
 
 @pytest.mark.embedded_broker
-def test_a_broker_that_falls_silent_while_topics_are_read_is_said(clients, monkeypatch):
-    """Before it has told where they begin; no position is no offset."""
+def test_reading_a_topic_fails_if_the_broker_stops_answering(clients, monkeypatch):
+    """The broker stops before it has answered where the partitions begin."""
     topic, broker = filled(clients, 2, 20), clients._broker
 
     class Silenced(KafkaConsumer):
@@ -261,8 +175,10 @@ def test_a_broker_that_falls_silent_while_topics_are_read_is_said(clients, monke
 
 
 @pytest.mark.any_broker
-def test_records_that_are_deleted_while_topics_are_read_are_said(clients, monkeypatch):
-    """It went on at the end, and what it had passed over counted as never written."""
+def test_reading_a_topic_fails_if_its_records_are_deleted_meanwhile(
+    clients, monkeypatch
+):
+    """Reading went on at the end, and counted the deleted records as never written."""
     topic, config = filled(clients, 1, 20), clients._broker.client_config
 
     class Deleted(KafkaConsumer):
@@ -278,7 +194,7 @@ def test_records_that_are_deleted_while_topics_are_read_are_said(clients, monkey
 
 
 def test_a_consumer_that_cannot_be_made_leaves_no_journal(tmp_path):
-    """A program that tries until a broker is there made one with each try."""
+    """A program that retries until a broker answers left a journal with each try."""
     for _ in range(2):
         with pytest.raises(KafkaError):
             SafeConsumer(
@@ -300,10 +216,10 @@ def test_a_consumer_that_cannot_be_made_leaves_no_journal(tmp_path):
 
 @pytest.mark.any_broker
 def test_a_topic_is_read_whole_whatever_partitions_journals_name(clients):
-    """What nobody read of a partition, and no journal names it, is there as well."""
+    """Partitions that no journal names are read, too."""
     topic = filled(clients, 3, 20)
     found, missing = topic_journal(clients._broker.client_config, [(topic, 1)])
     assert missing == []
-    told = {(one.tp, one.first, getattr(one, "last", None)) for one in found.entries}
+    written = {(one.tp, one.first, getattr(one, "last", None)) for one in found.entries}
     names = [f"{topic}:{number}" for number in range(3)]
-    assert told == {(name, 0, last) for name in names for last in (None, 19)}
+    assert written == {(name, 0, last) for name in names for last in (None, 19)}

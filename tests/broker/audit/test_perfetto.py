@@ -16,7 +16,7 @@ from tests.harness.worker.lab import Running
 
 
 @pytest.mark.any_broker
-def test_members_a_hold_of_their_group_and_a_worker(kafka_broker, tmp_path):
+def test_a_trace_shows_members_a_group_hold_and_a_worker(kafka_broker, tmp_path):
     folder, out = tmp_path / "journals", tmp_path / "out.json"
     with Team(kafka_broker) as team:
         member = team.subscribed("billing", journal=folder)
@@ -36,9 +36,9 @@ def test_members_a_hold_of_their_group_and_a_worker(kafka_broker, tmp_path):
         running.wait_done(len(team.partitions) * 8)
         running.end()
         history = run(team, "history", "--group", team.group, "-o", "json")
-    told = tmp_path / "history.json"
-    told.write_text(history.stdout)
-    asked = ["audit", str(folder), "--perfetto", str(out), "--history", str(told)]
+    file = tmp_path / "history.json"
+    file.write_text(history.stdout)
+    asked = ["audit", str(folder), "--perfetto", str(out), "--history", str(file)]
     done = CliRunner().invoke(safeconsumer, asked)
     assert done.exit_code == 0, done.output
     assert "clean: 2 journals, 8 partitions" in done.stdout
@@ -51,15 +51,15 @@ def test_members_a_hold_of_their_group_and_a_worker(kafka_broker, tmp_path):
 
 @pytest.mark.any_broker
 def test_the_history_and_the_audit_pass_over_a_record_that_cannot_be_read(kafka_broker):
-    """It is no gap: both say that the topic is complete."""
+    """Such a record is no gap: both call the topic complete."""
     with Team(kafka_broker) as team:
         team.operator_holds(team.topic)
         junk = {"key": b"junk", "value": b"junk"}
         team.producer.send(team.settings.holds_topic, **junk).get(timeout=20)
         began = time.time()
-        told = from_history("history", run(team, "history", "-o", "json").stdout)
+        printed = from_history("history", run(team, "history", "-o", "json").stdout)
         live = read_control(kafka_broker.client_config, team.settings.holds_topic)
-    assert told.since == live.since == 0.0
-    assert told.spans == live.spans
-    assert told.until is not None
-    assert began - 5 <= told.until <= time.time() + 5
+    assert printed.since == live.since == 0.0
+    assert printed.spans == live.spans
+    assert printed.until is not None
+    assert began - 5 <= printed.until <= time.time() + 5

@@ -1,4 +1,4 @@
-"""Ours passes every case; kafka-python's known results are the ones that are known."""
+"""Ours passes every case; kafka-python has its known verdicts."""
 
 from contextlib import ExitStack
 from itertools import product
@@ -8,15 +8,14 @@ import pytest
 from safeconsumer.testing.cases.catalogue import CASES
 from safeconsumer.testing.cases.lab import Lab
 from safeconsumer.testing.cases.process import launch_of
-from tests.broker.conformance.expected import is_known
 from tests.harness.brokers.java import JavaBroker
-from tests.harness.trying import OURS, tried
+from tests.harness.trying import OURS, is_known, tried
 
 pytestmark = pytest.mark.real_broker
 
 CLIENTS = {OURS: "safeconsumer:SafeConsumer", "stock": "kafka:KafkaConsumer"}
 RACES = [("stock", "a-join-outlasts-its-poll")]
-"""What can be forced, ``sim/test_joins`` forces."""
+"""Cases that depend on a race; ``sim/test_joins`` forces what can be forced."""
 
 LOG_CUT = "log-cut-while-away"
 PAIRS = {
@@ -43,8 +42,8 @@ def lab_of(kafka_broker, tmp_path_factory):
 
 @pytest.mark.contract("P1", "P4", "P5", "P6", "P7", "P8", "P9", "P11", "G7")
 @pytest.mark.parametrize(("client", "case"), sorted(PAIRS))
-def test_a_client_does_what_is_known_of_it(client, case, lab_of):
-    """A change of either is noticed: ours gets worse, or kafka-python another."""
+def test_a_client_has_its_known_verdict(client, case, lab_of):
+    """A regression of ours fails, and so does a change of kafka-python."""
     outcome = tried(CASES[case], lab_of(client), client)
     assert is_known(outcome), outcome
 
@@ -52,8 +51,8 @@ def test_a_client_does_what_is_known_of_it(client, case, lab_of):
 @pytest.mark.java_brokers
 @pytest.mark.contract("P20")
 @pytest.mark.parametrize("client", CLIENTS)
-def test_a_client_does_what_is_known_where_a_log_is_cut(client, tmp_path):
-    """On a broker of its own, which is killed and started anew for that."""
+def test_a_client_has_its_known_verdict_where_a_log_is_cut(client, tmp_path):
+    """The case has a broker of its own, which is killed and restarted."""
     launch = launch_of(CLIENTS[client])
     with JavaBroker() as broker, Lab(broker, launch, "range", tmp_path / "log") as lab:
         outcome = tried(CASES[LOG_CUT], lab, client)

@@ -13,8 +13,7 @@ from safeconsumer.group import topics
 from safeconsumer.testing.cases.catalogue import CASES
 from safeconsumer.testing.cases.lab import Lab
 from safeconsumer.testing.cases.process import Launch
-from tests.broker.conformance.expected import ENDS_WITH_THE_OWNERSHIP
-from tests.harness.trying import OURS, Verdict, tried
+from tests.harness.trying import ENDS_WITH_THE_OWNERSHIP, OURS, Verdict, tried
 
 pytestmark = pytest.mark.real_broker
 
@@ -45,7 +44,7 @@ KNOWN = {
     },
 }
 LOG_CUT = "log-cut-while-away"
-"""Nothing is paused in it, and it needs a broker that is stopped."""
+"""The case pauses nothing, and needs a broker that can be stopped."""
 
 RACES = {("confluent", "recreated-longer-while-paused")}
 """librdkafka takes the old offsets for positions, if it fetches before it knows."""
@@ -65,17 +64,17 @@ PLAYED = [
 
 @pytest.fixture(scope="module")
 def prefix(kafka_broker):
-    """Create control topics, which all obey."""
+    """Create control topics, which all members obey."""
     prefix = f"cases-{uuid4().hex[:8]}-"
     control = Control.prefixed(prefix)
-    wish = {"num_partitions": 1, "replication_factor": 1}
+    wanted = {"num_partitions": 1, "replication_factor": 1}
     settings = {
         control.holds_topic: topics.HOLDS_SETTINGS,
         str(control.status_topic): topics.STATUS_SETTINGS,
     }
     with KafkaAdminClient(**kafka_broker.client_config) as admin:
         for name, configs in settings.items():
-            made = {name: {**wish, "configs": dict(configs)}}
+            made = {name: {**wanted, "configs": dict(configs)}}
             admin.create_topics(made, wait_for_metadata=True)
     return prefix
 
@@ -102,6 +101,6 @@ def lab_of(kafka_broker, prefix, tmp_path_factory):
 
 @pytest.mark.contract("G9")
 @pytest.mark.parametrize(("client", "case"), PLAYED)
-def test_a_member_does_what_is_known_of_its_client(client, case, lab_of):
+def test_a_member_has_the_known_verdict_of_its_client(client, case, lab_of):
     outcome = tried(CASES[case], lab_of(client), OURS)
     assert outcome.verdict == KNOWN[client].get(case, Verdict.PASSES), outcome

@@ -64,7 +64,7 @@ def earlier(tmp_path_factory):
 
 
 def old_member(team, env):
-    """Run a member of the earlier version; it says of each poll how many came of what."""
+    """Run a member of the earlier version; it prints the count of each poll by partition."""
     given = {
         "topic": team.topic,
         "group": team.group,
@@ -83,15 +83,15 @@ def counted(said):
 
 
 @pytest.mark.contract("G1", "G3")
-def test_operators_are_obeyed_by_members_of_both_versions(team, earlier):
-    """All the while; what a member of the earlier version holds is named, and ends."""
+def test_members_of_both_versions_obey_operators(team, earlier):
+    """A hold of a member of the earlier version is named, and ends."""
     scope = f"{team.topic}:0"
     group = ("--group", team.group)
     held = ("pause", "--reason", "db", "--owner", "alice", *group)
     assert run(team, *held, "--future", scope).exit_code == Status.DONE
     got = {}
     with old_member(team, earlier) as old:
-        wait_for(lambda: counted(old.said) == {1: 5, 2: 5}, "what it may read")
+        wait_for(lambda: counted(old.lines) == {1: 5, 2: 5}, "what it may read")
         named = run(team, "doctor", *group).stdout
         assert f"holds_group has a hold of {team.topic}:3" in named
         assert f"--owner app --reason 'its own' --future -- {team.topic}:3" in named
@@ -114,17 +114,17 @@ def test_operators_are_obeyed_by_members_of_both_versions(team, earlier):
     held_now = {(str(one.scope), one.owner) for one in new.holds()}
     assert held_now == {(one, "operator:alice") for one in (scope, f"{team.topic}:1")}
     assert team.partitions[0] not in got
-    assert counted(old.said).keys() == {1, 2}
+    assert counted(old.lines).keys() == {1, 2}
 
 
 @pytest.mark.contract("G1", "G10")
 def test_a_member_of_the_earlier_version_is_held_and_moves_nothing(team, earlier):
-    """``reset-offsets`` names it, and so does ``status`` where it was forced."""
+    """``reset-offsets`` names it, and ``status`` does after ``--force``."""
     group = ("--group", team.group, "--owner", "alice")
     moved = ("reset-offsets", f"{team.topic}:1", "--to", "2", *group)
     why = "old moves nothing: its client, settings or version cannot"
     with old_member(team, earlier) as old:
-        wait_for(lambda: counted(old.said).get(1) == 5, "what it may read")
+        wait_for(lambda: counted(old.lines).get(1) == 5, "what it may read")
         held = run(team, "pause", team.topic, *group, "--reason", "x", "--wait", "30s")
         assert (held.exit_code, held.stderr) == (Status.DONE, "")
         refused = run(team, *moved)

@@ -1,8 +1,8 @@
 """
-Passwords stay where they were given: with real ones, on a broker that asks for them.
+No output has a password: with real ones, on a broker that requires them.
 
-Everything that this package writes is collected, at the most talkative level: logs,
-events, journals, pictures, errors with their causes, ``repr``, what commands print.
+All output of this package is collected, at the most verbose level: logs, events,
+journals, errors with their causes, ``repr``, the output of commands.
 """
 
 import base64
@@ -60,7 +60,7 @@ def run(team, file, *arguments):
 
 
 class Collected(logging.Handler):
-    """What was written, of any kind."""
+    """Collects output of any kind."""
 
     def __init__(self):
         super().__init__(logging.DEBUG)
@@ -117,16 +117,15 @@ def team(secured):
         yield made
 
 
-def test_the_search_would_find_one(collected):
-    """In whatever form it was written."""
+def test_the_search_finds_a_password_in_any_form(collected):
     logging.getLogger("any").debug("config %s", {"password": PASSWORDS["member"]})
     whole = base64.b64encode(f"\0member\0{PASSWORDS['member']}".encode()).decode()
     collected.add(ValueError(GUESS), whole)
     assert len(collected.leaks()) >= 5
 
 
-def test_a_member_that_works(team, collected, tmp_path):
-    """Joins, pauses, obeys an operator, journals, and is printed."""
+def test_a_member_and_its_operator_write_no_password(team, collected, tmp_path):
+    """The member joins, pauses, obeys, journals, and is printed."""
     permit(team)
     collected.parts.clear()  # what kafka-python's own admin client wrote is not ours
     journal = JournalWriter(tmp_path / "journals", member="m", group=team.group)
@@ -136,22 +135,22 @@ def test_a_member_that_works(team, collected, tmp_path):
     consumer.pause(team.topic)
     consumer.poll(timeout_ms=100)
     operator = properties(tmp_path, team, "operator", PASSWORDS["operator"])
-    said = [
+    output = [
         run(team, operator, "pause", "@all", "--group", team.group, "--reason", "x"),
         run(team, operator, "status", "--group", team.group, "-o", "json"),
         run(team, operator, "doctor", "--group", team.group),
         run(team, operator, "history"),
     ]
     poll_until(consumer, team.is_quiet(consumer))
-    collected.add(*(one.output for one in said), consumer, *consumer.holds())
+    collected.add(*(one.output for one in output), consumer, *consumer.holds())
     collected.add(*map(consumer.explain, team.partitions), team.settings)
     collected.add(*(path.read_text() for path in (tmp_path / "journals").iterdir()))
     assert any("HoldsPlaced" in part for part in collected.parts)
     assert collected.leaks() == []
 
 
-def test_one_that_is_refused(team, collected, tmp_path):
-    """By the broker, here and from the shell."""
+def test_a_refused_login_writes_no_password(team, collected, tmp_path):
+    """In a program and on the command line."""
     config = {**team.broker.client_of("member"), "sasl_plain_password": GUESS}
     config["bootstrap_timeout_ms"] = 1000
     with pytest.raises(KafkaError) as refused:
@@ -162,8 +161,8 @@ def test_one_that_is_refused(team, collected, tmp_path):
     assert collected.leaks() == []
 
 
-def test_settings_that_are_wrong(collected):
-    """The error names the setting, not what was written beside it."""
+def test_an_error_about_a_setting_has_no_password(collected):
+    """It names the setting."""
     secret = PASSWORDS["member"]
     config = {
         "sasl_plain_password": secret,

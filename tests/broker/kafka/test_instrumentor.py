@@ -1,4 +1,4 @@
-"""OpenTelemetry's instrumentor of kafka-python, beside us: what it sees, and what not."""
+"""OpenTelemetry's instrumentor of kafka-python sees our records, not control traffic."""
 
 import subprocess
 import sys
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.any_broker
 
 @contextmanager
 def instrumented():
-    """Have kafka-python instrumented for the block; what is recorded stays."""
+    """Instrument kafka-python for the block; the recorded spans stay."""
     found = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(found))
@@ -39,8 +39,8 @@ def names(found):
 
 
 @simulated(seeds=1)
-def test_an_iteration_that_runs_is_instrumented_from_then_on(lab):
-    """And no longer once that is over: in the middle of what a poll returned."""
+def test_an_iteration_is_instrumented_while_the_instrumentor_is_there(lab):
+    """Also in the middle of the records of one poll."""
     (tp,) = lab.topic("t", 1, records=9)
     reader = Reader(lab, SafeConsumer, tps=[tp], how="iterate")
     reader.take(3)
@@ -81,10 +81,8 @@ print(seen)
 """
 
 
-def test_what_wrapped_upstream_before_our_import_sees_every_record(
-    kafka_broker, kafka_topic
-):
-    """Also if it is a plain function, which looks the same whenever it is looked at."""
+def test_a_wrapper_from_before_our_import_sees_every_record(kafka_broker, kafka_topic):
+    """It may be a plain function, which cannot be told from upstream's."""
     topic = kafka_topic(partitions=1)
     with KafkaProducer(**kafka_broker.client_config) as producer:
         for _ in range(5):
@@ -97,8 +95,8 @@ def test_what_wrapped_upstream_before_our_import_sees_every_record(
     assert done.stdout.strip() == "[0, 1, 2, 3, 4]"
 
 
-def test_control_traffic_is_nobodys_span(kafka_broker):
-    """A member that reads and reports; an operator that holds."""
+def test_control_traffic_makes_no_spans(kafka_broker):
+    """Of a member that reads and reports, and of an operator that holds."""
     with instrumented() as exported, Team(kafka_broker) as team:
         exported.clear()  # of the records that it wrote
         member = team.subscribed()

@@ -1,4 +1,4 @@
-"""What one consumer promises, through real sockets: its calls, owners, threads, events."""
+"""The promises of one consumer through real sockets: calls, owners, threads, events."""
 
 import os
 import signal
@@ -31,10 +31,9 @@ AN_HOUR_MS = 3_600_000
 
 class Reading:
     """
-    A member of a group that has two partitions, and the records that came of each.
+    A member that has two partitions, and the records that came of each.
 
-    That nothing comes of one partition is proved by the other: its records were written
-    later, and have come.
+    Records of one partition that were written later prove that nothing came of the other.
     """
 
     def __init__(self, topic, producer, consumer):
@@ -73,7 +72,7 @@ def reading(kafka_topic, make_consumer, make_producer):
 
 @pytest.mark.contract("P2", "P3")
 def test_owners_hold_and_lift_their_own(reading):
-    """P2: none lifts another's; P3: what a call returns, lists and explains."""
+    """P2: an owner lifts its own holds only; P3: results of the calls."""
     one = reading(start_paused=True)
     consumer, first, second = one.consumer, one.first, one.second
     one.until(lambda: consumer.quiet() == {first, second})
@@ -98,10 +97,10 @@ def test_owners_hold_and_lift_their_own(reading):
 
 
 @pytest.mark.contract("P16")
-def test_records_that_were_deleted_under_a_hold_are_an_event(reading, kafka_broker):
-    """P16: under ``latest`` it goes on at what is left, and an event says what is gone."""
-    told = EventLog()
-    one = reading(start_paused=True, auto_offset_reset="latest", hooks=(told,))
+def test_records_that_were_deleted_under_a_hold_are_reported(reading, kafka_broker):
+    """P16: under ``latest`` reading goes on at the first one left."""
+    reported = EventLog()
+    one = reading(start_paused=True, auto_offset_reset="latest", hooks=(reported,))
     consumer, first, second = one.consumer, one.first, one.second
     one.until(lambda: consumer.quiet() == {first, second})
     consumer.seek(first, 0)
@@ -111,43 +110,46 @@ def test_records_that_were_deleted_under_a_hold_are_an_event(reading, kafka_brok
     consumer.resume_all()
     one.until_read(first, 2)
     assert one.got[first] == [3, 4]
-    gone = told.only(events.UnreadRecordsDeleted)
+    gone = reported.only(events.UnreadRecordsDeleted)
     assert (gone.partition, gone.position, gone.start, gone.gone) == (first, 0, 3, 3)
 
 
 @pytest.mark.contract("P16", "P20")
-def test_a_committed_position_beyond_the_end_goes_to_where_the_logs_part(
-    reading, make_consumer
-):
-    """It has an epoch, which Kafka compares with its log."""
-    told = EventLog()
+def test_a_committed_position_beyond_the_end_goes_to_the_cut(reading, make_consumer):
+    """P20: Kafka compares the epoch of the commit with its log."""
+    reported = EventLog()
     one = reading(auto_offset_reset="earliest")
     one.until_read(one.first, 5)
     one.until_read(one.second, 5)
     one.consumer.commit({one.first: OffsetAndMetadata(1000, "", 0)})
     one.consumer.close()
     consumer = make_consumer(
-        SafeConsumer, one.topic, group=f"g-{one.topic}", hooks=(told,)
+        SafeConsumer, one.topic, group=f"g-{one.topic}", hooks=(reported,)
     )
-    poll_until(consumer, lambda: told.of(events.LogTruncated))
-    moved = told.only(events.LogTruncated)
+    poll_until(consumer, lambda: reported.of(events.LogTruncated))
+    moved = reported.only(events.LogTruncated)
     assert (moved.partition, moved.position, moved.offset) == (one.first, 1000, 5)
-    assert told.of(events.PositionOutOfRange) == []
+    assert reported.of(events.PositionOutOfRange) == []
     one.append(one.first)
     came = poll_until(consumer, lambda: consumer.position(one.first) == 6)
     assert came[one.first] == [5]
 
 
 @pytest.mark.contract("P21")
-@pytest.mark.parametrize("count", [8, 2], ids=["longer", "shorter"])
-@pytest.mark.parametrize("by_hand", [True, False], ids=["assigned", "subscribed"])
-def test_a_topic_that_was_made_again_under_a_hold_is_read_from_its_start(  # noqa: PLR0913 - four fixtures
+@pytest.mark.parametrize(
+    ("count", "by_hand"), [(8, True), (2, False)], ids=["longer", "shorter"]
+)
+def test_a_topic_that_was_recreated_under_a_hold_is_read_from_its_start(  # noqa: PLR0913 - four fixtures
     kafka_topic, kafka_broker, make_consumer, make_producer, count, *, by_hand
 ):
-    """No metadata are asked for meanwhile, and nothing of the old one is committed."""
-    told = EventLog()
+    """P21: metadata are not asked for meanwhile; no old position is committed."""
+    reported = EventLog()
     topic = kafka_topic(partitions=2)
-    settings = {"group": f"g-{topic}", "hooks": (told,), "auto_offset_reset": "latest"}
+    settings = {
+        "group": f"g-{topic}",
+        "hooks": (reported,),
+        "auto_offset_reset": "latest",
+    }
     consumer = make_consumer(SafeConsumer, metadata_max_age_ms=300_000, **settings)
     one = Reading(topic, make_producer(), consumer)
     tps = [one.first, one.second]
@@ -161,7 +163,7 @@ def test_a_topic_that_was_made_again_under_a_hold_is_read_from_its_start(  # noq
         assert consumer.poll(100) == {}
     admin = KafkaAdminClient(**kafka_broker.client_config)
     admin.delete_topics([one.topic])
-    _made_again(admin, one.topic)
+    _recreate(admin, one.topic)
     admin.close()
     produce(make_producer(), one.topic, count, count)
     consumer.commit()
@@ -171,22 +173,22 @@ def test_a_topic_that_was_made_again_under_a_hold_is_read_from_its_start(  # noq
         one.until_read(tp, 5 + count)
         assert one.got[tp][5:] == [*range(count)]
     found = {
-        (m.partition, m.position, m.begins) for m in told.of(events.TopicRecreated)
+        (m.partition, m.position, m.begins) for m in reported.of(events.TopicRecreated)
     }
     assert found == {(tp, 5, "earliest") for tp in tps}
-    assert told.of(events.LogTruncated) == []
+    assert reported.of(events.LogTruncated) == []
     consumer.commit()
     assert [consumer.committed(tp) for tp in tps] == [count, count]
 
 
 @pytest.mark.contract("P21")
-def test_a_topic_that_is_made_again_while_it_is_read_is_read_from_its_start(
+def test_a_topic_that_is_recreated_while_it_is_read_is_read_from_its_start(
     kafka_topic, kafka_broker, make_consumer, make_producer
 ):
-    """Kafka answers fetches with an error until it is there again."""
-    told = EventLog()
+    """P21: Kafka answers fetches with an error until the topic exists again."""
+    reported = EventLog()
     topic = kafka_topic(partitions=2)
-    settings = {"hooks": (told,), "allow_auto_create_topics": False}
+    settings = {"hooks": (reported,), "allow_auto_create_topics": False}
     consumer = make_consumer(SafeConsumer, **settings)
     one = Reading(topic, make_producer(), consumer)
     consumer.assign([one.first, one.second])
@@ -196,17 +198,17 @@ def test_a_topic_that_is_made_again_while_it_is_read_is_read_from_its_start(
     admin.delete_topics([one.topic])
     for _ in range(5):
         assert consumer.poll(100) == {}
-    _made_again(admin, one.topic)
+    _recreate(admin, one.topic)
     admin.close()
     produce(make_producer(), one.topic, 8, 8)
-    one.until(lambda: len(told.of(events.TopicRecreated)) == 2)
+    one.until(lambda: len(reported.of(events.TopicRecreated)) == 2)
     one.until_read(one.first, 13)
     one.until_read(one.second, 13)
     assert one.got[one.first][5:] == one.got[one.second][5:] == [*range(8)]
 
 
-def _made_again(admin, topic):
-    # A topic that was deleted is there until its brokers have heard of it.
+def _recreate(admin, topic):
+    # A deleted topic exists until its brokers have learned of that.
     def is_made():
         try:
             admin.create_topics([NewTopic(topic, 2, 1)])
@@ -214,27 +216,13 @@ def _made_again(admin, topic):
             return False
         return True
 
-    for _ in looks(is_made, f"{topic} is made again"):
+    for _ in looks(is_made, f"{topic} is recreated"):
         pass
 
 
-@pytest.mark.contract("P16")
-@pytest.mark.parametrize(("reset", "begins"), [("earliest", 0), ("latest", 5)])
-def test_a_number_beyond_the_end_goes_where_the_policy_says(reading, reset, begins):
-    """A seek has no epoch: Kafka answers that the offset is out of range."""
-    told = EventLog()
-    one = reading(auto_offset_reset=reset, hooks=(told,))
-    one.until(one.consumer.assignment)
-    one.consumer.seek(one.first, 1000)
-    one.until(lambda: told.of(events.PositionOutOfRange))
-    moved = told.only(events.PositionOutOfRange)
-    assert (moved.partition, moved.position, moved.offset) == (one.first, 1000, begins)
-    assert told.of(events.LogTruncated) == []
-
-
 @pytest.mark.contract("P10", "P12")
-def test_another_thread_resumes_while_a_poll_waits(reading):
-    """P10, P12: a poll that would wait an hour returns what was parked."""
+def test_a_resume_on_another_thread_ends_the_wait_of_a_poll(reading):
+    """P10, P12: a poll that would wait for an hour returns the parked record."""
     one = reading(max_poll_records=1)
     one.until(lambda: any(one.got.values()))
     (parked,) = (tp for tp, got in one.got.items() if got)
@@ -249,10 +237,10 @@ def test_another_thread_resumes_while_a_poll_waits(reading):
 
 
 @pytest.mark.contract("P12")
-def test_a_signal_handler_pauses(reading):
-    """P12: while a poll waits; what is written afterwards does not come."""
-    told = EventLog()
-    one = reading(hooks=(told,))
+def test_a_pause_in_a_signal_handler_holds(reading):
+    """P12: it comes while a poll waits; records written later do not come."""
+    reported = EventLog()
+    one = reading(hooks=(reported,))
     one.until(lambda: all(len(got) == 5 for got in one.got.values()))
 
     def pause(_number, _frame):
@@ -267,13 +255,13 @@ def test_a_signal_handler_pauses(reading):
     one.append(one.second)
     one.until_read(one.second, 6)
     assert len(one.got[one.first]) == 5
-    placed = told.only(events.HoldsPlaced)
+    placed = reported.only(events.HoldsPlaced)
     assert {hold.owner for hold in placed.holds} == {"signal"}
 
 
 @pytest.mark.contract("P19")
-def test_a_poll_is_woken(reading):
-    """P19: by another thread and by a signal handler; with nobody waiting, the next one."""
+def test_a_wakeup_ends_the_poll_or_the_next_one(reading):
+    """P19: on another thread and in a signal handler."""
     one = reading()
     one.until(lambda: all(len(got) == 5 for got in one.got.values()))
     waking = threading.Timer(0.05, one.consumer.wakeup)
@@ -298,27 +286,27 @@ def test_every_hook_gets_the_same_events_in_order(reading):
     def raising(_event):
         raise ZeroDivisionError
 
-    told, also = EventLog(), EventLog()
-    one = reading(hooks=(told, raising, also), max_poll_records=1)
+    reported, also = EventLog(), EventLog()
+    one = reading(hooks=(reported, raising, also), max_poll_records=1)
     consumer = one.consumer
     one.until(lambda: any(one.got.values()))
     consumer.pause(one.first, one.second)
     consumer.resume(one.first, one.second)
     consumer.pause(one.first, one.second, owner="ops")
     consumer.unsubscribe()
-    one.until(lambda: told.of(events.FetchesPurged))
-    assert told.events == also.events
-    assert len(told.of(events.HoldsPlaced)) == 2
-    assert len(told.of(events.HoldsRemoved)) == 1
-    joined = told.only(events.RebalanceCompleted)
+    one.until(lambda: reported.of(events.FetchesPurged))
+    assert reported.events == also.events
+    assert len(reported.of(events.HoldsPlaced)) == 2
+    assert len(reported.of(events.HoldsRemoved)) == 1
+    joined = reported.only(events.RebalanceCompleted)
     assert set(joined.gained) == {one.first, one.second}
-    assert sum(event.records for event in told.of(events.FetchesPurged)) >= 4
-    assert consumer.hook_failures == {repr(raising): len(told.events)}
+    assert sum(event.records for event in reported.of(events.FetchesPurged)) >= 4
+    assert consumer.hook_failures == {repr(raising): len(reported.events)}
 
 
 @pytest.mark.contract("P17")
-def test_what_has_left_is_not_committed(reading, make_consumer):
-    """P17: its new owner's progress stays; what is kept is committed."""
+def test_a_partition_that_has_left_is_not_committed(reading, make_consumer):
+    """P17: its new owner's progress stays; partitions that are owned are committed."""
     one = reading()
     one.until(lambda: all(len(got) == 5 for got in one.got.values()))
     other = make_consumer(KafkaConsumer, one.topic, group=f"g-{one.topic}")
@@ -351,7 +339,7 @@ def _interrupted(*arguments):
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.nightly)])
 def test_a_call_raises_at_each_place_and_the_next_polls_go_on(every):
-    """P18: each exception comes out as it is, and each record comes once and in order."""
+    """P18: each exception comes out as it is; each record comes once, in order."""
     _interrupted("--every", str(every))
 
 
@@ -359,7 +347,7 @@ def test_a_call_raises_at_each_place_and_the_next_polls_go_on(every):
 @pytest.mark.parametrize("decoder", ["python", "compiled"])
 @pytest.mark.parametrize("seed", range(100))
 def test_polls_are_interrupted_at_random_moments(seed, decoder):
-    """No poll hangs, no other exception comes out, and each record comes once."""
+    """P18: no poll hangs, no other exception comes out, each record comes once."""
     _interrupted("--seconds", "8", "--seed", str(seed), "--decoder", decoder)
 
 
@@ -367,7 +355,7 @@ def test_polls_are_interrupted_at_random_moments(seed, decoder):
 def test_a_consumer_closes_while_its_join_waits_for_another_member(
     kafka_topic, make_consumer
 ):
-    """The other one has everything at its next join, without waiting for who left."""
+    """P22: the other member has everything at its next join, without waiting."""
     topic = kafka_topic(partitions=2)
     how = {
         "group": f"g-{topic}",

@@ -2,6 +2,6 @@
 
 from tests.broker.worker.conftest import recording
 from tests.harness.kafka.fixtures import safe, told
-from tests.harness.worker.fixtures import lab
+from tests.harness.worker.lab import lab
 
 __all__ = ["lab", "recording", "safe", "told"]

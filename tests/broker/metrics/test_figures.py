@@ -30,8 +30,8 @@ from tests.harness.waiting import wait_for
 
 
 @pytest.mark.any_broker
-def test_a_worker_brings_its_consumer(lab, recording):
-    """Both have their figures, before it runs, while it does, and after its end."""
+def test_a_worker_as_source_shows_its_consumer_too(lab, recording):
+    """Both have figures before the worker runs, while it runs, and after its end."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["", "", ""]})
     running = lab.run(recording)
@@ -58,8 +58,8 @@ def test_a_worker_brings_its_consumer(lab, recording):
 
 
 @pytest.mark.any_broker
-def test_a_worker_that_died_goes_on_being_one_that_does_not_poll(lab):
-    """It was not asked to end: WorkerNotPolling has what it fires for."""
+def test_a_worker_that_died_keeps_the_time_of_its_last_poll(lab):
+    """Nobody asked it to end, so WorkerNotPolling must have a value to fire for."""
 
     def fails(*_):
         raise ValueError
@@ -73,7 +73,7 @@ def test_a_worker_that_died_goes_on_being_one_that_does_not_poll(lab):
 
 
 @pytest.mark.any_broker
-def test_what_a_member_knows_of_the_control_topics(kafka_broker):
+def test_a_member_shows_how_it_reads_the_control_topics(kafka_broker):
     with Team(kafka_broker) as team:
         member = team.ready()
         team.write_raw(team.settings.holds_topic, b"garbage", b"garbage")
@@ -99,13 +99,13 @@ def test_what_a_member_knows_of_the_control_topics(kafka_broker):
 
 
 @needs_promtool
-def test_promtool_finds_nothing(safe):
+def test_promtool_accepts_a_members_metrics(safe):
     consumer = safe(client_id="works", group_id="g", enable_auto_commit=False)
     worker = Worker(consumer, print, limits=Limits(records=1000))
     other = safe(client_id="other", group_id="h")
     other.pause_all()
-    said = promtool("check", "metrics", given=text_of(worker, other))
-    assert not said.strip()
+    output = promtool("check", "metrics", given=text_of(worker, other))
+    assert not output.strip()
 
 
 # ---------------------------------------------------------------- a console
@@ -114,12 +114,12 @@ def test_promtool_finds_nothing(safe):
 @pytest.fixture(autouse=True)
 def patience(monkeypatch):
     """Let a scrape wait for the first answer, however slow the machine is."""
-    monkeypatch.setattr(module, "_MOMENT", 30.0)
+    monkeypatch.setattr(module, "_FIRST_ANSWER_SECONDS", 30.0)
 
 
 @pytest.mark.any_broker
-def test_from_flowing_to_quiet(kafka_broker):
-    """Members, partitions, holds and what waits: as the pages say it."""
+def test_a_console_shows_a_group_become_quiet(kafka_broker):
+    """The figures of members, partitions and holds are those of the pages."""
     with Team(kafka_broker) as team, console(team) as served:
         until_complete(served)
         members = settled(team, "billing-1", "billing-2")
@@ -157,6 +157,6 @@ def test_from_flowing_to_quiet(kafka_broker):
 
 
 @needs_promtool
-def test_promtool_finds_nothing_in_it():
+def test_promtool_accepts_a_consoles_metrics():
     given = console_text(console_of(big(), Limited))
     assert not promtool("check", "metrics", given=given).strip()

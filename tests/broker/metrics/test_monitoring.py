@@ -29,7 +29,7 @@ class Scenario:
         fires: in promtool's notation.
         born: of a counter, that its first scrape finds above 0.
         silent: the same series as they are if all is well, or if it is not this.
-        at: when it is looked at.
+        at: when the rule is evaluated.
         labels: of the alert, beside its severity.
         summary: as people read it.
     """
@@ -64,7 +64,7 @@ AGE = of_console("console_snapshot_age_seconds")
 LEAKED = of_member("worker_leaked_total")
 DELETED = of_member("deleted_unread_offsets_total")
 RESETS = of_member("control_resets_total")
-LOUD = of_group("group_partitions", ',state="held_flowing"')
+STILL_FLOWING = of_group("group_partitions", ',state="held_flowing"')
 QUIET = of_group("group_quiet")
 SILENT = of_group("group_members", ',state="silent"')
 OBEYS = of_group("group_members", ',state="obeys"')
@@ -104,8 +104,8 @@ def rises(summary, *counters):
 
 SCENARIOS = {
     "HoldNotObeyed": Scenario(
-        fires={LOUD: "0 3x10"},
-        silent=({LOUD: "0x10"}, {LOUD: "0 3 0x8"}),
+        fires={STILL_FLOWING: "0 3x10"},
+        silent=({STILL_FLOWING: "0x10"}, {STILL_FLOWING: "0 3 0x8"}),
         at="5m",
         labels=GROUP,
         summary="Held partitions of billing that still deliver records: 3",
@@ -121,11 +121,11 @@ SCENARIOS = {
         summary="Members of billing that do not report whether they obey its holds: 1",
     ),
     "HoldUnconfirmed": Scenario(
-        fires={QUIET: "1 0x15", SILENT: "0x15", LOUD: "0x15"},
+        fires={QUIET: "1 0x15", SILENT: "0x15", STILL_FLOWING: "0x15"},
         silent=(
-            {QUIET: "0x4 1x15", SILENT: "0x15", LOUD: "0x15"},
-            {QUIET: "0x15", SILENT: "2x15", LOUD: "0x15"},
-            {QUIET: "0x15", SILENT: "0x15", LOUD: "2x15"},
+            {QUIET: "0x4 1x15", SILENT: "0x15", STILL_FLOWING: "0x15"},
+            {QUIET: "0x15", SILENT: "2x15", STILL_FLOWING: "0x15"},
+            {QUIET: "0x15", SILENT: "0x15", STILL_FLOWING: "2x15"},
             {},
         ),
         at="10m",
@@ -223,29 +223,13 @@ def series(values):
     return [{"series": one, "values": value} for one, value in values.items()]
 
 
-def checks(folder, tests, rules):
-    file = folder / "tests.yml"  # JSON is YAML
-    document = {
-        "rule_files": [rules],
-        "evaluation_interval": "1m",
-        "tests": [{"interval": "1m", **one} for one in tests],
-    }
-    file.write_text(json.dumps(document))
-    return promtool("test", "rules", str(file))
-
-
-def test_there_is_a_scenario_for_each_alert():
-    assert list(SCENARIOS) == [one.name for one in ALERTS]
-    assert len(ALERTS) == 16
-
-
 def given(values, alert, at, *expected):
     """Return a test of promtool: with these series, exactly these alerts fire then."""
-    looked = {"eval_time": at, "alertname": alert, "exp_alerts": list(expected)}
-    return {"input_series": series(values), "alert_rule_test": [looked]}
+    evaluated = {"eval_time": at, "alertname": alert, "exp_alerts": list(expected)}
+    return {"input_series": series(values), "alert_rule_test": [evaluated]}
 
 
-def fired(alert):
+def fired(alert, **annotations):
     """Return an alert as promtool expects it where it ought to fire."""
     scenario = SCENARIOS[alert.name]
     return {
@@ -254,88 +238,53 @@ def fired(alert):
             "summary": scenario.summary,
             "description": alert.description,
             "runbook_url": f"runbook.md#{alert.name.lower()}",
+            **annotations,
         },
     }
 
 
-@needs_promtool
-@pytest.mark.parametrize("alert", ALERTS, ids=lambda one: one.name)
-def test_an_alert_fires_where_it_ought_to_and_nowhere_else(folder, alert):
+def in_scenario(alert):
+    """Yield the tests of an alert; a counter that is born high fires for a while."""
     scenario = SCENARIOS[alert.name]
-    tests = [
-        given(scenario.fires, alert.name, scenario.at, fired(alert)),
-        *(given(one, alert.name, scenario.at) for one in scenario.silent),
-    ]
-    assert "SUCCESS" in checks(folder, tests, "alerts.yml")
+    yield given(scenario.fires, alert.name, scenario.at, fired(alert))
+    for one in scenario.silent:
+        yield given(one, alert.name, scenario.at)
+    if scenario.born is not None:
+        late = {name: f"{values} 4x100" for name, values in scenario.born.items()}
+        yield given(scenario.born, alert.name, scenario.at, fired(alert))
+        yield given(late, alert.name, "290m")
 
 
-BORN = [one for one in ALERTS if SCENARIOS[one.name].born is not None]
-
-
-@needs_promtool
-@pytest.mark.parametrize("alert", BORN, ids=lambda one: one.name)
-def test_a_counter_that_is_born_high_fires(folder, alert):
-    """As where a process starts behind retention; and no more after a while."""
-    scenario = SCENARIOS[alert.name]
-    assert scenario.born is not None
-    late = {name: f"{values} 4x100" for name, values in scenario.born.items()}
-    tests = [
-        given(scenario.born, alert.name, scenario.at, fired(alert)),
-        given(late, alert.name, "290m"),
-    ]
-    assert "SUCCESS" in checks(folder, tests, "alerts.yml")
-
-
-def test_every_rule_that_counts_has_a_scenario_of_a_counter_born_high():
-    counting = [one.name for one in ALERTS if "_total" in one.expr]
-    assert counting == [one.name for one in BORN]
-
-
-@needs_promtool
-def test_retention_that_has_passed_is_no_negative_time(folder):
-    """It says that records may be gone."""
-    (alert,) = [one for one in ALERTS if one.name == "HeldDataAtRisk"]
-    expected = fired(alert)
-    expected["exp_annotations"]["summary"] = (
-        "Retention may have deleted records that billing has not read"
-    )
-    tests = [
-        given({MARGIN: f"{left}x10"}, alert.name, "8m", expected) for left in (0, -7200)
-    ]
-    assert "SUCCESS" in checks(folder, tests, "alerts.yml")
-
-
-@needs_promtool
-@pytest.mark.parametrize(
-    "alert",
-    [one for one in ALERTS if SCENARIOS[one.name].labels is GROUP],
-    ids=lambda one: one.name,
-)
-def test_replicas_of_a_console_are_one(folder, alert):
+def of_replicas(alert):
+    """Yield a test where two replicas of a console have the same figures."""
     scenario = SCENARIOS[alert.name]
     values = {
         name.replace('"c-1"', instance): value
         for name, value in scenario.fires.items()
         for instance in ('"c-1"', '"c-2",pod="two"')
     }
-    test = given(values, alert.name, scenario.at, fired(alert))
-    assert "SUCCESS" in checks(folder, [test], "alerts.yml")
+    yield given(values, alert.name, scenario.at, fired(alert))
 
 
-@needs_promtool
-@pytest.mark.parametrize(
-    "other", ['job="d",instance="d-1"', 'job="c",instance="c-2"', 'cluster="d"']
-)
-def test_a_hold_in_one_cluster_says_nothing_of_another(folder, other):
-    """Held here, and silent there in a group of the same name: no alert."""
-    values = {
-        HELD: "1x10",
-        SILENT: "0x10",
-        of_group("group_holds", at=other): "0x10",
-        of_group("group_members", ',state="silent"', at=other): "3x10",
-    }
-    test = given(values, "MembersSilentWhileHeld", "5m")
-    assert "SUCCESS" in checks(folder, [test], "alerts.yml")
+def retention_has_passed():
+    """Yield tests where the time that is left is over."""
+    (alert,) = (one for one in ALERTS if one.name == "HeldDataAtRisk")
+    gone = "Retention may have deleted records that billing has not read"
+    for left in (0, -7200):
+        values = {MARGIN: f"{left}x10"}
+        yield given(values, alert.name, "8m", fired(alert, summary=gone))
+
+
+def silent_elsewhere():
+    """Yield tests where the group is held here, and one of its name silent elsewhere."""
+    for other in ('job="d",instance="d-1"', 'job="c",instance="c-2"', 'cluster="d"'):
+        values = {
+            HELD: "1x10",
+            SILENT: "0x10",
+            of_group("group_holds", at=other): "0x10",
+            of_group("group_members", ',state="silent"', at=other): "3x10",
+        }
+        yield given(values, "MembersSilentWhileHeld", "5m")
 
 
 LAG = 'kafka_consumergroup_lag{consumergroup="%s",topic="%s",partition="0"%s}'
@@ -349,36 +298,28 @@ def lagging(group, topic, **more):
     }
 
 
-@needs_promtool
-def test_a_lag_alert_is_mute_about_what_is_held(folder):
-    """Of the same group it fires for another topic, and of another for the same."""
+def lags_beside_a_hold():
+    """Yield a test where only the topic and the group that are held fire no lag alert."""
     values = {
         LAG % ("billing", "orders", ""): "20000x20",
         LAG % ("billing", "audit", ""): "20000x20",
         LAG % ("shipping", "orders", ""): "20000x20",
         TOPIC_HELD: "1x20",
     }
-    loud = lagging("billing", "audit"), lagging("shipping", "orders")
-    test = given(values, "ConsumerLag", "15m", *loud)
-    assert "SUCCESS" in checks(folder, [test], "lag-alert.yml")
+    others = lagging("billing", "audit"), lagging("shipping", "orders")
+    yield given(values, "ConsumerLag", "15m", *others)
 
 
-@needs_promtool
-def test_a_hold_in_one_cluster_mutes_no_lag_in_another(folder):
-    """Its own it mutes; one without the label is not taken for another's."""
+def lags_in_a_cluster():
+    """Yield tests where a hold of its own cluster mutes a lag, and no other hold does."""
     cluster = ',cluster="production"'
     behind = {LAG % ("billing", "orders", cluster): "20000x20"}
-    loud = lagging("billing", "orders", cluster="production")
-
-    def held(cluster):
-        return {of_group("group_topic_held", ',topic="orders"', at=cluster): "1x20"}
-
-    tests = [
-        given({**behind, **held('cluster="production"')}, "ConsumerLag", "15m"),
-        given({**behind, **held('cluster="staging"')}, "ConsumerLag", "15m", loud),
-        given({**behind, TOPIC_HELD: "1x20"}, "ConsumerLag", "15m", loud),
-    ]
-    assert "SUCCESS" in checks(folder, tests, "lag-alert.yml")
+    alert = lagging("billing", "orders", cluster="production")
+    for place in ('cluster="production"', 'cluster="staging"', None):
+        held = of_group("group_topic_held", ',topic="orders"', at=place)
+        values = behind | {TOPIC_HELD if place is None else held: "1x20"}
+        alerts = () if place == 'cluster="production"' else (alert,)
+        yield given(values, "ConsumerLag", "15m", *alerts)
 
 
 def filled(query, interval="10s"):
@@ -387,15 +328,14 @@ def filled(query, interval="10s"):
     return re.sub(r"\$(console|group|instance)", ".*", query)
 
 
-def shown(values, at, *expected):
+def shown(values, at, figures):
     """Return a test of promtool: each title's panel shows this figure, and no other."""
-    asked = dict(expected)
     found = {
-        filled(query, "5m"): asked[title]
+        filled(query, "5m"): figures[title]
         for title, query in queries()
-        if title in asked
+        if title in figures
     }
-    assert len(found) == len(asked)
+    assert len(found) == len(figures)
     tests = [
         {
             "expr": f"sum ({query})",
@@ -407,31 +347,52 @@ def shown(values, at, *expected):
     return {"input_series": series(values), "promql_expr_test": tests}
 
 
-@needs_promtool
-def test_panels_count_replicas_of_a_console_once(folder):
+def panels():
+    """Yield tests where replicas of a console count once, and four workers are paused."""
     values = {
         of_group(name, f',state="{state}"', at=at): "4x30"
         for name, state in (("group_partitions", "held_flowing"), (MEMBERS, "silent"))
         for at in (*REPLICAS, 'job="d",instance="d-1"')
     }
-    titles = "Held, but still delivered", "Members"
-    test = shown(values, "12m", *((one, 8) for one in titles))
-    assert "SUCCESS" in checks(folder, [test], "alerts.yml")
+    yield shown(values, "12m", {"Held, but still delivered": 8, "Members": 8})
+    paused = f'{P}worker_pause_seconds_total{{owner="worker:drain",instance="%s"}}'
+    values = {paused % one: "0+60x30" for one in "abcd"}
+    yield shown(values, "12m", {"Paused by the worker itself": 1})
+
+
+OF_GROUPS = [one for one in ALERTS if SCENARIOS[one.name].labels is GROUP]
+TESTS = {
+    **{one.name: ("alerts.yml", [*in_scenario(one)]) for one in ALERTS},
+    **{
+        f"{one.name}-replicas": ("alerts.yml", [*of_replicas(one)]) for one in OF_GROUPS
+    },
+    "retention-has-passed": ("alerts.yml", [*retention_has_passed()]),
+    "silent-elsewhere": ("alerts.yml", [*silent_elsewhere()]),
+    "lags-beside-a-hold": ("lag-alert.yml", [*lags_beside_a_hold()]),
+    "lags-in-a-cluster": ("lag-alert.yml", [*lags_in_a_cluster()]),
+    "panels": ("alerts.yml", [*panels()]),
+}
 
 
 @needs_promtool
-def test_workers_that_are_paused_throughout_are_so_all_the_time(folder):
-    values = {
-        f'{P}worker_pause_seconds_total{{owner="worker:drain",instance="{one}"}}': (
-            "0+60x30"
-        )
-        for one in "abcd"
+@pytest.mark.parametrize(("rules", "tests"), TESTS.values(), ids=TESTS)
+def test_alerts_fire_and_panels_show_figures_as_they_should(folder, rules, tests):
+    document = {
+        "rule_files": [rules],
+        "evaluation_interval": "1m",
+        "tests": [{"interval": "1m", **one} for one in tests],
     }
-    test = shown(values, "12m", ("Paused by the worker itself", 1))
-    assert "SUCCESS" in checks(folder, [test], "alerts.yml")
+    (folder / "tests.yml").write_text(json.dumps(document))  # JSON is YAML
+    assert "SUCCESS" in promtool("test", "rules", str(folder / "tests.yml"))
 
 
-def test_the_files_ask_for_the_metrics_of_the_table():
+def test_each_alert_has_a_scenario():
+    assert list(SCENARIOS) == [one.name for one in ALERTS]
+    counting = [one.name for one in ALERTS if "_total" in one.expr]
+    assert [name for name, one in SCENARIOS.items() if one.born] == counting
+
+
+def test_the_files_use_exactly_the_metrics_of_the_table():
     named = {name for text in FILES.values() for name in NAMES.findall(text)}
     assert {name.removesuffix("_bucket") for name in named} == {
         one.full_name for one in METRICS
@@ -463,8 +424,8 @@ def test_the_dashboard_is_what_grafana_imports():
     assert asked | {"datasource"} == names
 
 
-def test_every_alert_has_its_paragraph():
-    """What it means, under the name that its annotation links to."""
+def test_every_alert_has_a_paragraph_in_the_runbook():
+    """The paragraph has the name to which the alert's annotation links."""
     book = FILES["runbook.md"]
     for one in ALERTS:
         assert f"## {one.name}\n\n" in book
@@ -506,7 +467,7 @@ def test_files_that_were_changed_are_left_alone(folder):
 
 
 def test_links_of_alerts_lead_where_the_runbook_is(tmp_path):
-    """Absolute, as a message of Alertmanager needs them; only links are changed."""
+    """Links become absolute, as a message of Alertmanager needs; nothing else changes."""
     arguments = ["monitoring", str(tmp_path), "--runbook", "https://wiki.example/r?p=1"]
     assert CliRunner().invoke(safeconsumer, arguments).exit_code == 0
     changed, old = (tmp_path / "alerts.yml").read_text(), FILES["alerts.yml"]

@@ -67,16 +67,16 @@ def as_prometheus(name, unit, kind):
 @pytest.mark.parametrize(
     "metric", table.of("consumer", "control", "worker"), ids=lambda one: one.name
 )
-def test_names_are_the_tables_again_in_prometheus(metric):
-    """So that one dashboard fits both ways; of a histogram it is the base of its parts."""
+def test_exported_to_prometheus_a_name_is_the_tables_again(metric):
+    """One dashboard fits both ways; a histogram's name is the base of its parts."""
     name, unit = name_of(metric), unit_of(metric)
     assert as_prometheus(name, unit, metric.kind) == metric.full_name
     assert unit in {"", "s", "By"} or (unit[0], unit[-1]) == ("{", "}")
 
 
 @pytest.mark.any_broker
-def test_values_are_those_of_prometheus(lab, monkeypatch):
-    """Of a worker that has worked, asked once, and of its consumer, with its labels."""
+def test_values_equal_those_for_prometheus(lab, monkeypatch):
+    """The worker has worked and is asked once; all values have the consumer's labels."""
     lab.new_topic(partitions=2)
     lab.produce({0: ["a", "b"], 1: ["c"]})
     running = lab.run(lambda _record, _context: None)
@@ -115,8 +115,8 @@ def test_values_are_those_of_prometheus(lab, monkeypatch):
     assert reader.read() == {}
 
 
-def test_several_of_one_provider_share_its_instruments(safe):
-    """Each part of a program may have its own, and one that is made again is not empty."""
+def test_observe_calls_of_one_provider_share_its_instruments(safe):
+    """Each part of a program may call observe; a source that is removed may return."""
     first, second = safe(client_id="a"), safe(client_id="a")
     assigned(first, A)
     assigned(second, A, B)
@@ -133,8 +133,10 @@ def test_several_of_one_provider_share_its_instruments(safe):
     assert reader.read()[ASSIGNED] == {named("a"): 1}
 
 
-def test_a_provider_that_becomes_the_global_one(safe, monkeypatch):
-    """Sources that were given before it was set, with it and without, are all observed."""
+def test_sources_stay_observed_when_a_provider_becomes_the_global_one(
+    safe, monkeypatch
+):
+    """Sources may be given before the provider is set, with it and without."""
     first, second, third = (safe(client_id=name) for name in "abc")
     reader, unset = Reader(), Reader()
     given = [unset.provider]
@@ -149,7 +151,7 @@ def test_a_provider_that_becomes_the_global_one(safe, monkeypatch):
     assert reader.read() == {}
 
 
-def test_what_is_no_source_is_refused():
+def test_observe_refuses_an_object_that_is_no_source():
     reader = Reader()
     with pytest.raises(MetricsSourceError, match="come from a SafeConsumer"):
         observe(object(), provider=reader.provider)
@@ -157,6 +159,6 @@ def test_what_is_no_source_is_refused():
         observe(provider=TracerProvider())
 
 
-def test_without_an_sdk_nothing_happens(safe):
+def test_observe_without_an_sdk_does_nothing(safe):
     consumer = safe()
     observe(consumer).remove(consumer)

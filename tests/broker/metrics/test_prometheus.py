@@ -112,8 +112,8 @@ def fleet(broker):
             one.commit()
         closing.enter_context(Polled(*members))
         until_settled(served, team.group, members=2, reporting=2)
-        wish = {"group": team.group, "scopes": team.topic, "reason": "r", "for": "1h"}
-        assert served.pause(**wish).is_success
+        form = {"group": team.group, "scopes": team.topic, "reason": "r", "for": "1h"}
+        assert served.pause(**form).is_success
         until_level(served, team.group, "quiet")
         other = f"workers-{team.group}"
         consumer = team.subscribed("worker", group_id=other, control=None)
@@ -130,8 +130,8 @@ def fleet(broker):
 
 @pytest.mark.embedded_broker
 @pytest.mark.skipif(PROMETHEUS is None, reason="Prometheus is not there")
-def test_each_panel_has_data(kafka_broker, tmp_path):
-    """Every query returns something while it scrapes them, and the rules are its own."""
+def test_every_query_of_the_dashboard_returns_data(kafka_broker, tmp_path):
+    """A real Prometheus scrapes the fleet and has loaded the alert rules."""
     (tmp_path / "alerts.yml").write_text(FILES["alerts.yml"])
     with fleet(kafka_broker) as targets, prometheus(tmp_path, targets) as address:
         left = dict.fromkeys(filled(query) for _, query in queries())

@@ -1,9 +1,8 @@
 """
-Programs that pause as people write them fare on Kafka as they do in the simulation.
+Programs that pause as people write them have the same results on Kafka as in the simulation.
 
-A turn ends when all that may flow has been read, so nothing waits for time to pass. What
-a broker does not do when it is asked to is left to the simulation: to refuse joins for
-some turns, as in "lost at go".
+A turn ends when all flowing records have been read, so no test waits for time to pass.
+Only the simulation can have a broker refuse joins for some turns, as in "lost at go".
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -44,7 +43,7 @@ class Play:
         self._forgotten = ""
 
     def lose(self):
-        """End its membership; it does not know yet."""
+        """End its membership, without its knowledge."""
         self._forgotten = self._reader.member_id()
         self._reader.forget()
 
@@ -52,12 +51,12 @@ class Play:
         """Play one turn, until all that may flow has been read."""
         generation = self._reader.generation()
         is_lost = number == situation.lost_at
-        is_told = number in situation.changes
+        has_changed = number in situation.changes
         if number == 0:
             self._assign(situation.first)
-        if is_told:
+        if has_changed:
             self._assign(situation.changes[number])
-        if is_told and not is_lost:
+        if has_changed and not is_lost:
             self._reader.consumer._coordinator.request_rejoin()
         self.game.begin(number)
 
@@ -67,7 +66,7 @@ class Play:
             if is_lost:
                 is_new = self._reader.member_id() != self._forgotten
             return (
-                (is_new or not (is_lost or is_told))
+                (is_new or not (is_lost or has_changed))
                 and not self.game.program.is_at_it()
                 and self._has_read_all()
             )
@@ -133,8 +132,8 @@ def played(broker, name, wanted):
 @pytest.mark.parametrize(
     "by_day", [True, pytest.param(False, marks=pytest.mark.nightly)]
 )
-def test_programs_fare_on_kafka_as_in_the_simulation(kafka_broker, name, by_day):
-    """All that are different at once, each with what the table says."""
+def test_programs_have_the_same_results_on_kafka(kafka_broker, name, by_day):
+    """The failure names all programs that differ."""
     wanted = [*games(name, by_day=by_day)]
     different = {
         f"{program}-{assignor}": (cell, known)

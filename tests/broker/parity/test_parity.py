@@ -1,9 +1,17 @@
-"""The simulated cluster does what Apache Kafka does, as clients see it."""
+"""The simulated cluster behaves as Apache Kafka, in scenarios and single requests."""
 
+import socket
+import struct
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from kafka import TopicPartition
+from kafka.admin import KafkaAdminClient, NewTopic
+from kafka.protocol.api_header import ResponseClassRegistry
 
+from tests.harness.testing.asking import Client
+from tests.harness.testing.requests import QUESTIONS, Place
 from tests.sim.parity.playing import real_facts, simulated_facts
 from tests.sim.parity.stages import cases
 
@@ -14,7 +22,7 @@ _BESIDE = 6  # scenarios on the real cluster at a time; they mostly wait
 @pytest.mark.real_broker
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("client", ["ours", "stock"])
-def test_apache_kafka_does_the_same(kafka_broker, client):
+def test_scenarios_have_the_same_facts_on_apache_kafka(kafka_broker, client):
     played = [case for case in cases() if case[1] == client]
     with ThreadPoolExecutor(_BESIDE) as pool:
         real = pool.map(lambda case: real_facts(kafka_broker, *case), played)
@@ -26,3 +34,54 @@ def test_apache_kafka_does_the_same(kafka_broker, client):
         if simulated != real
     ]
     assert not different, "\n".join(different)
+
+
+class Connection(Client):
+    """A client of a real broker: its requests go out by a socket."""
+
+    def __init__(self, bootstrap):
+        host, port = bootstrap.rsplit(":", 1)
+        self._socket = socket.create_connection((host, int(port)), timeout=60)
+
+    def ask(self, request, version):
+        """Send a request, and wait for its answer."""
+        request.API_VERSION = version
+        request.with_header(correlation_id=1, client_id="test")
+        self._socket.sendall(bytes(request.encode(header=True, framed=True)))
+        with self._socket.makefile("rb", buffering=0) as incoming:
+            (size,) = struct.unpack(">i", _read(incoming, 4))
+            data = _read(incoming, size)
+        kind = ResponseClassRegistry.get_response_class(request.header)
+        return kind.decode(data, header=True)
+
+    def close(self):
+        self._socket.close()
+
+
+def _read(incoming, size):
+    found = b""
+    while len(found) < size:
+        more = incoming.read(size - len(found))
+        assert more, "the broker closed the connection"
+        found += more
+    return found
+
+
+@pytest.mark.real_broker
+@pytest.mark.timeout(300)
+def test_apache_kafka_gives_the_same_answers(kafka_broker):
+    """tests/unit/testing/test_cluster.py asks the kit's broker."""
+    admin = KafkaAdminClient(**kafka_broker.client_config)
+    connection = Connection(kafka_broker.bootstrap)
+    place = Place(
+        connection,
+        create=lambda name, count: admin.create_topics([NewTopic(name, count, 1)]),
+        settle=lambda: time.sleep(0.1),
+        delete_before=lambda topic, offset: admin.delete_records(
+            {TopicPartition(topic, 0): offset}
+        ),
+    )
+    answers = {one.__name__: one(place) for one in QUESTIONS}
+    admin.close()
+    connection.close()
+    assert answers == {one.__name__: answer for one, answer in QUESTIONS.items()}

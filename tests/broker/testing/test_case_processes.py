@@ -1,4 +1,4 @@
-"""The processes of the cases: they outlive no session, and one case's calls no other's."""
+"""The processes of the cases end with the session, and their calls with the case."""
 
 import sys
 
@@ -41,8 +41,8 @@ def launch(tmp_path):
     )
 
 
-def test_one_that_hangs_ends_with_the_session(launch, tmp_path):
-    """A pytest that was killed closes its stdin, and can do no more."""
+def test_a_hanging_process_ends_with_the_session(launch, tmp_path):
+    """A pytest that is killed only closes the process's stdin."""
     process = Process(launch, tmp_path / "log")
     process.call("open", {"group": None})
     process.begin("commit")
@@ -54,10 +54,8 @@ def test_one_that_hangs_ends_with_the_session(launch, tmp_path):
 
 
 @pytest.mark.embedded_suffices
-def test_an_answer_that_nobody_waited_for_is_not_the_next_ones(
-    launch, kafka_broker, tmp_path
-):
-    """One member's poll raised while the other's was not over: the next case was given it."""
+def test_a_late_answer_is_not_taken_for_the_next_cases(launch, kafka_broker, tmp_path):
+    """The poll of one member may raise while the poll of another is not over."""
     with Lab(kafka_broker, launch, "range", tmp_path / "log") as lab:
         members = [lab.consumer("bad"), lab.consumer("good")]
         with pytest.raises(ClientError):

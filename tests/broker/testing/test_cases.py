@@ -1,4 +1,4 @@
-"""The cases as users run them: on a class of theirs, from a folder of theirs."""
+"""The cases as users run them: on their class, from their folder."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ class Refusing(KafkaConsumer):
 number = 3
 """
 
-# Their pauses are quiet, and records are lost all the same.
+# Classes whose paused partitions are quiet, and which lose records all the same.
 LOSING = """
 from kafka import AsyncConsumerRebalanceListener
 from kafka.structs import OffsetAndMetadata
@@ -109,8 +109,8 @@ class WiderPause(SafeConsumer):
         ("mine:Refusing", {"failed": 3, "skipped": 2}),
     ],
 )
-def test_a_class_is_tried(pytester, consumer, expected):
-    """Ours passes; kafka-python's starves and refuses; what it cannot do is skipped."""
+def test_a_class_passes_fails_or_skips_cases(pytester, consumer, expected):
+    """Ours passes; kafka-python's starves and raises; calls that it lacks are skipped."""
     pytester.makepyfile(mine=CLASSES)
     done = pytester.runpytest_subprocess(
         *CASES, "--consumer", consumer, "-k", SOME, "-rs", timeout=280
@@ -133,7 +133,7 @@ def test_a_class_is_tried(pytester, consumer, expected):
     ],
 )
 def test_a_class_that_loses_records_is_found(pytester, consumer, case, count):
-    """Quiet is not enough: what was paused must come, once, to somebody."""
+    """The records of paused partitions must come later, once, to some member."""
     pytester.makepyfile(mine=LOSING)
     done = pytester.runpytest_subprocess(
         *CASES, "--consumer", f"mine:{consumer}", "-k", case, timeout=280
@@ -143,7 +143,7 @@ def test_a_class_that_loses_records_is_found(pytester, consumer, case, count):
 
 @pytest.mark.timeout(300)
 @pytest.mark.nightly
-def test_a_failure_says_what_was_seen(pytester):
+def test_a_failure_shows_the_clients_traceback(pytester):
     pytester.makepyfile(mine=CLASSES)
     done = pytester.runpytest_subprocess(
         *CASES, "--consumer=mine:Refusing", "-k", "position_while", timeout=280
@@ -153,7 +153,7 @@ def test_a_failure_says_what_was_seen(pytester):
     )
 
 
-def test_they_are_for_all_assignors(pytester):
+def test_cases_of_groups_run_with_each_assignor(pytester):
     done = pytester.runpytest_inprocess(
         *CASES,
         "--consumer=kafka:KafkaConsumer",
@@ -172,7 +172,7 @@ def test_they_are_for_all_assignors(pytester):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ([], "--consumer MODULE:CLASS is missing*safeconsumer:SafeConsumer"),
         (["--consumer=kafka"], "*it is MODULE:CLASS*AttributeError*"),
@@ -184,15 +184,17 @@ def test_they_are_for_all_assignors(pytester):
         ),
     ],
 )
-def test_what_cannot_be_tried_is_refused_at_once(pytester, arguments, said):
+def test_impossible_options_of_the_cases_are_refused_at_once(
+    pytester, arguments, message
+):
     pytester.makepyfile(mine=CLASSES, broken="raise RuntimeError('oh')")
     done = pytester.runpytest_inprocess(*CASES, *arguments)
     assert done.ret == pytest.ExitCode.USAGE_ERROR
-    done.stderr.fnmatch_lines([f"ERROR: {said}"])
+    done.stderr.fnmatch_lines([f"ERROR: {message}"])
 
 
 def test_a_broker_that_does_not_answer_is_named(monkeypatch):
-    """After ten seconds, not case by case."""
+    """The session ends after ten seconds, before the first case."""
     monkeypatch.setattr(options, "_ANSWERS_WITHIN_MS", 300)
     with pytest.raises(pytest.UsageError, match="no Kafka broker answers"):
         options.check_broker("127.0.0.1:1")
@@ -211,13 +213,13 @@ def test_both(pytestconfig):
 """
 
 
-def test_options_of_others_have_these_names(pytester):
+def test_another_project_may_have_options_of_these_names(pytester):
     pytester.makeconftest(OTHERS_OPTIONS)
     pytester.makepyfile(OTHERS_TEST)
     pytester.runpytest_inprocess().assert_outcomes(passed=1)
 
 
-def test_elsewhere_neither_options_nor_help_name_a_consumer(pytester):
+def test_other_sessions_do_not_know_the_option_consumer(pytester):
     pytester.makepyfile("def test_nothing(): pass")
     done = pytester.runpytest_inprocess("--consumer=kafka:KafkaConsumer")
     assert done.ret == pytest.ExitCode.USAGE_ERROR

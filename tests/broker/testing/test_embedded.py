@@ -6,11 +6,8 @@ import pytest
 from kafka import KafkaConsumer
 from kafka.errors import KafkaTimeoutError, NotLeaderForPartitionError
 
-from safeconsumer.testing import (
-    Ghost,
-    PollTimeoutError,
-    poll_until,
-)
+from safeconsumer import SafeConsumer
+from safeconsumer.testing import Ghost, PollTimeoutError, poll_until
 from safeconsumer.testing.existing import ExistingCluster
 from tests.harness.polling import read
 from tests.harness.processes import ran_python
@@ -29,7 +26,7 @@ def test_the_clients_create_no_topics(broker, clients):
         assert admin.list_topics() == []
 
 
-def test_nothing_is_left_open():
+def test_a_stopped_broker_leaves_no_socket_open():
     """A process in which resource warnings are errors ends in silence."""
     program = (
         "import gc\n"
@@ -51,7 +48,7 @@ def test_nothing_is_left_open():
 @pytest.mark.parametrize(
     "error", ["NOT_LEADER_FOR_PARTITION", 6, NotLeaderForPartitionError, "DISCONNECT"]
 )
-def test_an_injected_error_is_met_and_survived(broker, clients, error):
+def test_a_client_survives_injected_errors(broker, clients, error):
     """Two Fetches fail, so at least three are sent until the records come."""
     topic = clients.topic(partitions=1)
     produce(clients.producer(), topic, 3)
@@ -71,7 +68,7 @@ def test_a_producer_that_has_no_answer_ends_with_the_test(broker, clients):
     assert set(threading.enumerate()) <= before
 
 
-def test_a_ghost_that_cannot_settle_says_what_it_waited_for(broker, clients):
+def test_a_ghost_without_a_partition_is_an_error(broker, clients):
     """More members than partitions: the ghost gets none, and the error says so."""
     name = clients.topic(partitions=1)
     # Partitions are dealt out by the members' names.
@@ -82,3 +79,22 @@ def test_a_ghost_that_cannot_settle_says_what_it_waited_for(broker, clients):
     with pytest.raises(PollTimeoutError, match="the ghost member to get a partition"):
         ghost.join()
     assert len(broker.members("g")) == 2  # it is a member for all that
+
+
+def test_one_member_pauses_ten_thousand_partitions(broker, clients):
+    """A paused topic is not fetched, and gives every record once it is resumed."""
+    count, some = 10_000, range(0, 10_000, 500)
+    broker.create_topic("t", count)
+    consumer = clients.consumer(SafeConsumer, "t", group="g", session_timeout_ms=60_000)
+    poll_until(consumer, lambda: len(consumer.assignment()) == count, timeout=60)
+    consumer.pause("t")
+    consumer.poll(1000)  # Fetches that were sent before are answered
+    broker.clear_requests()
+    for partition in some:
+        broker.command(lambda cluster, number=partition: cluster.append("t", number, 2))
+    assert consumer.poll(1000) == {}
+    assert broker.requests("Fetch") == ()
+    assert len(consumer.paused()) == count
+    consumer.resume("t")
+    came = sorted((one.partition, one.offset) for one in read(consumer, 2 * len(some)))
+    assert came == [(partition, offset) for partition in some for offset in (0, 1)]

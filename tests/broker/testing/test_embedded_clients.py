@@ -88,7 +88,9 @@ def test_aiokafka_reads_what_its_transactions_committed(broker):
 def test_a_topic_tells_the_settings_it_was_created_with(broker, admin):
     broker.create_topic("holds", 1, {"cleanup.policy": "compact"})
     broker.create_topic("orders", 3)
-    holds, orders, nothing = described_topics.ask(admin, ("holds", "orders", "nope"))
+    holds, orders, nothing = described_topics.describe(
+        admin, ("holds", "orders", "nope")
+    )
     assert (holds.settings or {})["cleanup.policy"] == "compact"
     kept = (orders.settings or {})["retention.ms"]
     assert (orders.partitions, kept) == (3, "604800000")
@@ -97,7 +99,7 @@ def test_a_topic_tells_the_settings_it_was_created_with(broker, admin):
     assert admin.describe_configs(wanted)["topic"]["holds"].keys() == {"cleanup.policy"}
 
 
-def test_it_has_no_authorizer(admin):
+def test_the_embedded_broker_has_no_authorizer(admin):
     wanted = ACLFilter(
         principal=None,
         host=None,
@@ -111,22 +113,22 @@ def test_it_has_no_authorizer(admin):
         admin.describe_acls(wanted)
 
 
-def test_the_right_to_ask_can_be_missing(broker, admin):
+def test_a_refused_describe_configs_is_no_setting(broker, admin):
     broker.create_topic("orders", 1)
     broker.fail("DescribeConfigs", "TOPIC_AUTHORIZATION_FAILED")
-    (refused,) = described_topics.ask(admin, ("orders",))
-    (told,) = described_topics.ask(admin, ("orders",))
-    assert (refused.settings, told.settings is None) == (None, False)
+    (refused,) = described_topics.describe(admin, ("orders",))
+    (answered,) = described_topics.describe(admin, ("orders",))
+    assert (refused.settings, answered.settings is None) == (None, False)
 
 
 class TestAdmin:
-    def test_topics_are_made_as_asked(self, admin):
+    def test_admins_can_create_topics(self, admin):
         one = {"t": {"num_partitions": 3, "configs": {"retention.ms": "1000"}}}
         admin.create_topics(one, validate_only=True)
         assert admin.list_topics() == []
         admin.create_topics(one)
-        (told,) = admin.describe_topics(["t"])
-        assert len(told["partitions"]) == 3
+        (topic,) = admin.describe_topics(["t"])
+        assert len(topic["partitions"]) == 3
         with pytest.raises(TopicAlreadyExistsError):
             admin.create_topics(one)
         with pytest.raises(InvalidConfigurationError):
@@ -138,8 +140,8 @@ class TestAdmin:
         consumer = clients.consumer(KafkaConsumer, topic, group="g")
         read(consumer, 1)
         consumer.commit()
-        told = [admin.delete_groups(["g"])["g"]]
+        answers = [admin.delete_groups(["g"])["g"]]
         consumer.close()
-        told += [admin.delete_groups(["g"])["g"] for _ in range(2)]
-        assert told == ["NonEmptyGroupError", "OK", "GroupIdNotFoundError"]
+        answers += [admin.delete_groups(["g"])["g"] for _ in range(2)]
+        assert answers == ["NonEmptyGroupError", "OK", "GroupIdNotFoundError"]
         assert admin.list_group_offsets("g") == {"g": {}}

@@ -1,4 +1,4 @@
-"""What pages say about aiokafka and confluent-kafka, played with them."""
+"""The pages' claims about aiokafka and confluent-kafka, tried with these clients."""
 
 import asyncio
 from functools import partial
@@ -7,6 +7,7 @@ import aiokafka
 import confluent_kafka
 import pytest
 
+from tests.harness.members import Librdkafka
 from tests.harness.producing import produce
 from tests.harness.waiting import wait_for
 
@@ -15,48 +16,18 @@ HELD = [0, 1]  # of three partitions: the third one flows
 LIMIT = 20.0
 
 
-class Confluent:
-    """A member of a group, with the records that it was given."""
-
-    def __init__(self, broker, assignor):
-        self.came = []
-        self.consumer = confluent_kafka.Consumer(
-            {
-                "bootstrap.servers": broker.bootstrap,
-                "group.id": "g",
-                "auto.offset.reset": "earliest",
-                "enable.auto.commit": False,
-                "partition.assignment.strategy": assignor,
-                "session.timeout.ms": 6000,
-                "heartbeat.interval.ms": 300,
-            }
-        )
-        self.consumer.subscribe([TOPIC])
-
-    def pause(self):
-        self.consumer.pause(
-            [confluent_kafka.TopicPartition(TOPIC, one) for one in HELD]
-        )
-
-    def poll(self):
-        record = self.consumer.poll(0.05)
-        if record is not None and record.error() is None:
-            self.came.append((record.partition(), record.offset()))
-
-    def of(self, partition):
-        return [offset for number, offset in self.came if number == partition]
-
-    def owns(self, count):
-        return len(self.consumer.assignment()) == count
+def pause_held(member):
+    partitions = [confluent_kafka.TopicPartition(TOPIC, one) for one in HELD]
+    member.consumer.pause(partitions)
 
 
-def _polling(*members, condition, what="records and partitions"):
+def poll_until(condition, *members):
     def is_so():
         for one in members:
-            one.poll()
+            one.poll(50)
         return condition()
 
-    wait_for(is_so, what, LIMIT)
+    wait_for(is_so, "records and partitions", LIMIT)
 
 
 @pytest.fixture
@@ -72,26 +43,26 @@ def write(broker, clients):
 def test_confluent_kafka_keeps_the_pause_of_what_moves_and_returns(
     broker, write, assignor
 ):
-    member = Confluent(broker, assignor)
-    _polling(member, condition=lambda: len(member.came) == 3)
+    member = Librdkafka(broker, "g", TOPIC, assignor)
+    poll_until(lambda: len(member.records) == 3, member)
     member.consumer.commit(asynchronous=False)
-    member.pause()
-    other = Confluent(broker, assignor)
-    _polling(member, other, condition=lambda: not member.owns(3) and not other.owns(0))
+    pause_held(member)
+    other = Librdkafka(broker, "g", TOPIC, assignor)
+    poll_until(lambda: len(member.owned) < 3 and other.owned, member, other)
     other.consumer.close()
-    _polling(member, condition=lambda: member.owns(3))
+    poll_until(lambda: len(member.owned) == 3, member)
     write()
-    _polling(member, condition=lambda: 1 in member.of(2))
-    assert [member.of(one) for one in HELD] == [[0], [0]]
+    poll_until(lambda: 1 in member.offsets(2), member)
+    assert [member.offsets(one) for one in HELD] == [[0], [0]]
     member.consumer.close()
 
 
 @pytest.mark.usefixtures("write")
 def test_confluent_kafka_forgets_a_pause_before_the_first_poll(broker):
-    """It takes it after ``subscribe()``, raises nothing, and the records come."""
-    member = Confluent(broker, "range")
-    member.pause()
-    _polling(member, condition=lambda: len(member.came) == 3)
+    """After ``subscribe()`` it accepts the pause, raises nothing, and gives records."""
+    member = Librdkafka(broker, "g", TOPIC, "range")
+    pause_held(member)
+    poll_until(lambda: len(member.records) == 3, member)
     member.consumer.close()
 
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.broker.worker.handlers import Recording
-from tests.harness.worker.fixtures import lab
+from tests.harness.worker.lab import lab
 
 __all__ = ["lab", "recording"]
 

@@ -68,7 +68,7 @@ class Recording:
                     if self._is_first(record):
                         raise Pause(float(value))
                 case "reject":
-                    message = "told to"
+                    message = "planted"
                     raise Reject(message)
                 case "kill":
                     if self._is_first(record):

@@ -1,7 +1,5 @@
-"""What a worker promises, on a real broker, in threads, coroutines and processes."""
+"""The promises of a worker on a real broker, in threads, coroutines and processes."""
 
-import asyncio
-import os
 import signal
 import threading
 from contextlib import closing
@@ -16,7 +14,7 @@ from safeconsumer.testing.polling import poll_until
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.brakes import BACKPRESSURE
 from tests.broker.worker.handlers import AsyncRecording, Recording
-from tests.harness.waiting import looks, wait_for
+from tests.harness.waiting import wait_for
 
 pytestmark = pytest.mark.any_broker
 
@@ -44,8 +42,7 @@ def run(lab, executor, recording):
 
 
 @pytest.mark.contract("W7")
-def test_a_dead_letter_completes_its_record(lab, run, recording):
-    """W7: with where it stood and why, and at once for a rejected record."""
+def test_dead_letter_completes_its_record(lab, run, recording):
     lab.new_topic(partitions=1)
     lab.produce({0: ["", "fail", "reject", ""]}, key=lambda n: b"k%d" % n)
     dead = lab.other_topic()
@@ -54,7 +51,7 @@ def test_a_dead_letter_completes_its_record(lab, run, recording):
     report = running.end()
     assert (report.dead_letters, lab.committed()) == (2, {0: 4})
     assert recording.offsets()[0] == [0, 1, 1, 1, 2, 3]
-    letters = read_all(lab, dead, 2)
+    letters = lab.read(dead, 2)
     assert [one.value for one in letters] == [b"fail", b"reject"]
     headers = dict(letters[0].headers)
     assert headers["dead-letter-offset"] == b"1"
@@ -63,23 +60,7 @@ def test_a_dead_letter_completes_its_record(lab, run, recording):
     assert headers["dead-letter-exception"] == b"builtins.ValueError"
 
 
-def read_all(lab, topic, count):
-    reader = lab._make_consumer(topic, group=f"g-{topic}")
-    got = []
-
-    def more():
-        for records in reader.poll(200).values():
-            got.extend(records)
-        return len(got) >= count
-
-    wait_for(more, f"{count} records of {topic}")
-    return got
-
-
-def test_a_handler_that_stands_still_is_named_with_its_stack(
-    lab, run, executor, recording
-):
-    """Where the handler itself stands, in whatever thread or coroutine it is."""
+def test_stalled_handler_is_named_with_its_stack(lab, run, executor, recording):
     lab.new_topic(partitions=1)
     lab.produce({0: ["until=go"]})
     running = run(limits=Limits(age=0.2), drain=Drain(shutdown=0.1))
@@ -87,7 +68,7 @@ def test_a_handler_that_stands_still_is_named_with_its_stack(
     at = {
         "thread": "time.sleep(seconds)",
         "asyncio": "await asyncio.sleep(seconds)",
-        "process": place,  # nobody sees into it
+        "process": place,  # its stack cannot be read from here
     }[executor]
 
     def is_named():
@@ -96,16 +77,16 @@ def test_a_handler_that_stands_still_is_named_with_its_stack(
 
     wait_for(is_named, f"it to be found at {at}")
 
-    def told():
+    def reported():
         events = running.events
         return [one for one in events if type(one) is worker_events.HandlerStalled]
 
-    wait_for(told, "its event")
-    assert bool(told()[0].stack) is (executor != "process")
+    wait_for(reported, "its event")
+    assert bool(reported()[0].stack) is (executor != "process")
     (recording.folder / "go").touch()
 
 
-# What the rest of the promises needs a broker for: the simulated world has the details.
+# One real proof of the other promises; the simulated world has the details.
 
 
 class Gate:
@@ -121,8 +102,7 @@ class Gate:
 
 
 @pytest.mark.contract("W1", "W9")
-def test_what_is_held_is_bounded_and_named(lab):
-    """W1, W9: with stuck handlers it stops at the limit, by a hold of its own."""
+def test_kept_records_are_bounded_and_the_hold_is_named(lab):
     lab.new_topic(partitions=2)
     lab.produce({0: ["v"] * 200, 1: ["v"] * 200})
     gate = Gate()
@@ -149,8 +129,8 @@ def test_what_is_held_is_bounded_and_named(lab):
 
 
 @pytest.mark.contract("W2")
-def test_a_handler_slower_than_max_poll_interval_evicts_nobody(lab):
-    """W2: it keeps its generation for longer than a stock member that does not poll."""
+def test_handler_slower_than_max_poll_interval_evicts_nobody(lab):
+    """A stock member that does not poll is evicted meanwhile."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"]})
     gate = Gate()
@@ -178,30 +158,7 @@ def test_a_handler_slower_than_max_poll_interval_evicts_nobody(lab):
     assert lab.committed() == {0: 1}
 
 
-def test_a_signal_drains_it(lab):
-    """As in ``run()``, and the handlers from before are put back."""
-    lab.new_topic(partitions=1)
-    count = lab.produce({0: ["v"] * 3})
-    before = signal.getsignal(signal.SIGTERM)
-
-    async def handle(_record, _context): ...
-
-    async def main():
-        worker = Worker(lab.consumer(), handle, executor="asyncio")
-        serving = asyncio.create_task(worker.serve(signals=(signal.SIGTERM,)))
-        for _ in looks(lambda: worker.stats().done == count, "all to be done"):
-            await asyncio.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGTERM)
-        report = await serving
-        assert (report.done, report.committed) == (count, True)
-
-    asyncio.run(main())
-    assert signal.getsignal(signal.SIGTERM) is before
-    assert lab.committed() == {0: 3}
-
-
-def test_a_signal_handler_stops_it(lab):
-    """W8: in the middle of waiting for a batch too."""
+def test_signal_handler_stops_a_waiting_pump(lab):
     lab.new_topic(partitions=1)
     consumer = lab.consumer()
     pump = Pump(consumer)
@@ -224,8 +181,7 @@ def test_a_signal_handler_stops_it(lab):
     assert not [one for one in threading.enumerate() if one.name == "safeconsumer-pump"]
 
 
-def test_signals_that_cannot_be_taken_leave_it_as_it_was(lab):
-    """Nothing has begun, the handlers are those from before, and it can still run."""
+def test_signals_that_cannot_be_taken_leave_the_worker_new(lab):
     lab.new_topic(partitions=1)
     worker = Worker(lab.consumer(), Gate())
     before = signal.getsignal(signal.SIGTERM)
@@ -238,8 +194,7 @@ def test_signals_that_cannot_be_taken_leave_it_as_it_was(lab):
 
 
 @pytest.mark.contract("W11")
-def test_a_handler_pauses_its_topic(lab, recording, run):
-    """W11: wherever it runs, for its time; its record comes first then, as if it were new."""
+def test_handler_pauses_its_topic(lab, recording, run):
     lab.new_topic(partitions=1)
     count = lab.produce({0: ["pause=0.5", *[""] * 10]})
     running = run()
@@ -252,8 +207,7 @@ def test_a_handler_pauses_its_topic(lab, recording, run):
 
 
 @pytest.mark.contract("W12")
-def test_an_idle_ownership_is_committed(lab):
-    """W12: before any record has come, so that even a kill passes nothing over."""
+def test_idle_ownership_is_committed(lab):
     lab.new_topic(partitions=3)
     lab.produce({0: ["before"] * 4, 1: ["before"] * 2})
     running = lab.run(Gate(), lab.consumer(auto_offset_reset="latest"))

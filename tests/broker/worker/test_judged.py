@@ -1,4 +1,4 @@
-"""Workers whose consumers keep journals, judged by the audit: with handlers in processes."""
+"""The audit judges workers with journals, whose handlers run in processes."""
 
 from collections import Counter
 
@@ -6,12 +6,12 @@ import pytest
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
-from safeconsumer.audit.results import Settings
 from safeconsumer.journal.writer import JournalWriter
 from safeconsumer.worker import Commit, DeadLetter, Drain, Limits, Retry
 from tests.broker.worker.handlers import Recording
-from tests.harness.audit.telling import check, findings_of, read
+from tests.harness.audit.journals import read
 from tests.harness.waiting import wait_for
+from tests.harness.worker.journals import broken
 
 pytestmark = pytest.mark.any_broker
 
@@ -28,7 +28,7 @@ class Journals:
         lab.new_topic(partitions=2)
 
     def run(self, handle, *, protocol="eager", **settings):
-        """Run a worker whose journal nobody but itself writes."""
+        """Run a worker with a journal of its own."""
         consumer = self._lab.consumer(
             journal=self.folder,
             max_poll_records=20,
@@ -44,8 +44,8 @@ class Journals:
         count = self._lab.produce({0: values, 1: values}, key=_key)
         producer = JournalWriter(self.folder, member="producer")
         for number in (0, 1):
-            said = {"tp": f"{self._lab.topic}:{number}", "first": 0}
-            producer.write("acked", {**said, "last": len(values) - 1})
+            place = {"tp": f"{self._lab.topic}:{number}", "first": 0}
+            producer.write("acked", {**place, "last": len(values) - 1})
         return count
 
     def ending(self, policy):
@@ -60,13 +60,6 @@ class Journals:
         paths = set(self.folder.glob("*.journal")) - {*self.folder.glob("producer*")}
         return [one for path in paths for one in read(path).lines]
 
-    def broken(self):
-        """Return which checks found something."""
-        journals = [read(path) for path in self.folder.glob("*.journal")]
-        assumed = Settings(is_drained=True, patience=60)
-        found = findings_of(check(journals, assumed))
-        return {one.check for one in found}
-
 
 @pytest.fixture
 def journals(lab, tmp_path):
@@ -79,8 +72,7 @@ def _key(number):
 
 @pytest.mark.contract("W3", "W4", "W5", "W10")
 @pytest.mark.parametrize("policy", ["dead_letter", "skip"])
-def test_processes_under_holds_are_clean(lab, journals, tmp_path, policy):
-    """W3 to W5, W7, W10: once a hold is in force no other record begins."""
+def test_audit_finds_nothing_in_processes_under_holds(lab, journals, tmp_path, policy):
     count = journals.produce(["", "fail", "fail=1", "reject", "later=0.02"] * 16)
     running = journals.run(Recording(tmp_path), **journals.ending(policy))
     for part in range(5):
@@ -90,16 +82,17 @@ def test_processes_under_holds_are_clean(lab, journals, tmp_path, policy):
     running.wait_done(count)
     running.end()
     assert lab.committed() == {0: 80, 1: 80}
-    assert journals.broken() == set()
-    said = Counter(entry.event for entry in journals.entries())
-    assert said["completed"] == 2 * count // 5
-    assert said["handle"] == said["handled"]
+    assert broken(journals.folder) == set()
+    counts = Counter(entry.event for entry in journals.entries())
+    assert counts["completed"] == 2 * count // 5
+    assert counts["handle"] == counts["handled"]
 
 
 @pytest.mark.contract("W4", "W6", "W7")
 @pytest.mark.parametrize("protocol", list(ASSIGNORS))
-def test_workers_that_come_and_go_are_clean(lab, journals, tmp_path, protocol):
-    """W4, W6, W7: one joins, one is stopped with handlers at work, and another goes on."""
+def test_audit_finds_nothing_in_workers_with_processes_that_come_and_go(
+    lab, journals, tmp_path, protocol
+):
     values = ["fail", "", "reject", "later=0.02", "", "fail=1", "", ""] * 20
     count = journals.produce(values)
     options = {
@@ -124,16 +117,15 @@ def test_workers_that_come_and_go_are_clean(lab, journals, tmp_path, protocol):
         limit=60.0,
     )
     second.end()
-    assert journals.broken() == set()
+    assert broken(journals.folder) == set()
 
 
-def test_what_a_process_took_with_it(lab, journals, tmp_path):
-    """W5, W7: the record that it dies with comes again, before those behind it."""
+def test_record_of_a_killed_process_comes_again_first(lab, journals, tmp_path):
     count = journals.produce([*[""] * 30, "kill", *[""] * 9])
     running = journals.run(Recording(tmp_path), order="partition")
     running.wait_done(count)
     running.end()
     assert lab.committed() == {0: 40, 1: 40}
-    assert journals.broken() == set()
+    assert broken(journals.folder) == set()
     handed = [one for one in journals.entries() if one.event == "handled"]
     assert [one["offset"] for one in handed if not one["ok"]] == [30, 30]

@@ -1,4 +1,4 @@
-"""How much memory a worker at its limit needs, whose handlers and sink fail."""
+"""A worker at its limit needs little memory, even if handlers and sink fail."""
 
 import os
 import subprocess

@@ -1,10 +1,9 @@
-"""Handlers in processes: what only a real process can show."""
+"""Handlers in real processes, with signals, forks and lifespans."""
 
 import contextlib
 import fcntl
 import multiprocessing
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -19,11 +18,10 @@ from kafka import TopicPartition
 from safeconsumer.errors import HandlersCannotRunError, LifespanError
 from safeconsumer.worker import Drain, Retry
 from safeconsumer.worker.executors.serving import ENDS_LATE
-from safeconsumer.worker.lanes import Order
 from tests.harness.processes import forked
 from tests.harness.waiting import wait_for
-from tests.harness.worker.bench import OTHER, bench
 from tests.harness.worker.desk import Record
+from tests.harness.worker.executing import OTHER, executing
 
 pytestmark = pytest.mark.embedded_suffices
 
@@ -40,44 +38,6 @@ def stack_of(made):
     """Return what is told of the one record that failed for good."""
     (gone,) = (one for one in made.events if one.name == "record_exhausted")
     return gone.traceback
-
-
-@frozen
-class Slow:
-    """A handler that notes each call, and stays with one record until it is killed."""
-
-    folder: Path
-    at: int = 2
-
-    def note(self, record):
-        """Write down that it was called."""
-        with (self.folder / "calls").open("a") as file:
-            file.write(f"{record.offset}\n")
-
-    def calls(self):
-        return [*map(int, (self.folder / "calls").read_text().split())]
-
-    def __call__(self, record, _context):
-        self.note(record)
-        if record.offset == self.at:
-            threading.Event().wait()
-
-
-def test_only_the_record_that_takes_too_long_fails(tmp_path):
-    """W7: the others are done, each once; its error says where the handler stood."""
-    handle = Slow(tmp_path)
-    how = {"count": 1, "order": Order.PARTITION, "timeout": 0.3, **QUICK_ONCE}
-    with bench("process", handle, **how) as made:
-        made.finish(6)
-        assert [*failed(made)] == [2]
-        assert "HandlerTimeoutError" in failed(made)[2]
-        assert "longer than 0.3 s" in failed(made)[2]
-        assert re.search(r"test_processes.py\D+\d+ in __call__", stack_of(made))
-        assert made.decisions.fatal is None
-        assert made.decisions.retries == 0
-        # A killed process is no accident here.
-        assert not [one for one in made.events if one.name == "worker_process_died"]
-    assert handle.calls() == [*range(6)]
 
 
 def keeps_the_interpreter(_record, _context):
@@ -101,12 +61,17 @@ def stops(_record, _context):
     [(keeps_the_interpreter, True), (takes_the_signal, False), (stops, False)],
 )
 def test_no_handler_outlives_its_limit(handler, has_stack):
-    """W7: if the signal does not end its process, it is killed a second later."""
-    with bench("process", handler, count=1, timeout=0.3, **QUICK_ONCE) as made:
-        made.finish(1)
-        assert "HandlerTimeoutError" in failed(made)[0]
-        assert (f" in {handler.__name__}" in stack_of(made)) is has_stack
+    """If the signal does not end its process, it is killed a second later."""
+    with executing("process", handler, count=1, timeout=0.3, **QUICK_ONCE) as made:
+        made.finish(2)
+        gone = [one for one in made.events if one.name == "record_exhausted"]
+        assert [one.offset for one in gone] == [0, 1]
+        for one in gone:
+            assert "HandlerTimeoutError" in one.error
+            assert (f" in {handler.__name__}" in one.traceback) is has_stack
         assert made.decisions.fatal is None
+        # A process that is killed at its limit has not died unexpectedly.
+        assert not [one for one in made.events if one.name == "worker_process_died"]
 
 
 def goes_deep(_record, _context):
@@ -122,9 +87,8 @@ def goes_deep(_record, _context):
     wait(90)
 
 
-def test_a_stack_that_is_too_long_for_its_pipe_keeps_no_process_alive():
-    """W7: what is too much of it is left out."""
-    with bench("process", goes_deep, count=1, timeout=1.0, **QUICK_ONCE) as made:
+def test_stack_larger_than_its_pipe_keeps_no_process_alive():
+    with executing("process", goes_deep, count=1, timeout=1.0, **QUICK_ONCE) as made:
         made.finish(1)
         assert "HandlerTimeoutError" in failed(made)[0]
         assert " in goes_deep" in stack_of(made) or " in wait" in stack_of(made)
@@ -163,9 +127,9 @@ def kill_the_fork_server():
 
 @pytest.mark.contract("W3")
 def test_a_killed_fork_server_ends_no_process(tmp_path):
-    """W3: the record that one is at goes on there, and the next ones after it."""
+    """The record in a living process is finished there."""
     handle = KeepsALock(tmp_path)
-    with bench("process", handle, count=1, **QUICK_ONCE) as made:
+    with executing("process", handle, count=1, **QUICK_ONCE) as made:
         made.admit(3)
         wait_for(handle.calls, "the first call")
         (child,) = made.runner._children.values()
@@ -176,7 +140,7 @@ def test_a_killed_fork_server_ends_no_process(tmp_path):
         assert (failed(made), made.decisions.retries) == ({}, 0)
         assert [*made.runner._children.values()] == [child]
         os.kill(child.process.pid, signal.SIGKILL)
-        wait_for(lambda: child.has_spoken(0.0), "its end")
+        wait_for(lambda: child.has_message(0.0), "its end")
         epoch = made.kept.open(OTHER, 1, 0, 0)
         made.kept.admit(epoch, [Record(*OTHER, 3)])
         made.decisions.queue.admit(epoch)
@@ -186,9 +150,9 @@ def test_a_killed_fork_server_ends_no_process(tmp_path):
 
 @pytest.mark.contract("W8")
 def test_a_stop_kills_a_process_whose_fork_server_was_killed(tmp_path):
-    """W8: though ``multiprocessing`` says that it has ended."""
+    """``multiprocessing`` reports this process as ended."""
     handle = KeepsALock(tmp_path)
-    with bench("process", handle, count=1, **QUICK_ONCE) as made:
+    with executing("process", handle, count=1, **QUICK_ONCE) as made:
         made.admit(1)
         wait_for(handle.calls, "the first call")
         (child,) = made.runner._children.values()
@@ -234,11 +198,10 @@ class NotingHandler:
         self.lifespan.note(context.state)
 
 
-def test_each_process_has_its_own(tmp_path):
-    """Also one that takes the place of another."""
+def test_each_process_has_its_own_lifespan(tmp_path):
     lifespan = Noting(tmp_path)
     handle = NotingHandler(lifespan)
-    with bench("process", handle, count=1, lifespan=lifespan) as made:
+    with executing("process", handle, count=1, lifespan=lifespan) as made:
         made.finish(1)
         first = int(lifespan.notes()[0].split()[1])
         os.kill(first, signal.SIGKILL)
@@ -273,8 +236,8 @@ def handle(_record, _context):
 
 
 @pytest.mark.parametrize("lifespan", [cannot_be_entered, leaves_the_process])
-def test_one_that_cannot_be_entered_ends_run(lab, lifespan):
-    """With a typed error that says why; no record is blamed, none is passed over."""
+def test_lifespan_that_cannot_be_entered_ends_run(lab, lifespan):
+    """No record is blamed, and none is passed over."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 3})
     running = lab.run(
@@ -295,8 +258,7 @@ def cannot_be_left():
     raise ConnectionError(message)
 
 
-def test_one_that_cannot_be_left_ends_run(lab):
-    """With the same typed error as in threads, once all was done and committed."""
+def test_lifespan_that_cannot_be_left_ends_run(lab):
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 3})
     running = lab.run(handle, executor="process", lifespan=cannot_be_left)
@@ -320,8 +282,7 @@ class Entering(Noting):
         yield "never"
 
 
-def test_a_worker_can_be_stopped_while_a_process_enters_it(lab, tmp_path):
-    """W8; it is not left over, and no handler was given up: none had begun."""
+def test_stop_while_a_process_enters_its_lifespan_gives_up_no_handler(lab, tmp_path):
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"]})
     before = set(multiprocessing.active_children())
@@ -357,8 +318,7 @@ class NotLoadable:
     def __call__(self, _record, _context): ...
 
 
-def test_a_process_that_does_not_start(lab):
-    """The worker stops, and says what to look at."""
+def test_process_that_does_not_start_stops_the_worker(lab):
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"] * 3})
     running = lab.run(NotLoadable(), executor="process", concurrency=1, **SKIP)
@@ -369,8 +329,7 @@ def test_a_process_that_does_not_start(lab):
 
 
 @pytest.mark.contract("W10")
-def test_a_hold_that_comes_in_a_call_lets_no_other_begin(lab, recording):
-    """W10: of quick records, too, which could be handed over together."""
+def test_hold_during_a_call_lets_no_other_begin(lab, recording):
     lab.new_topic(partitions=1)
     lab.produce({0: [*[""] * 50, "touch=here;until=go", *[""] * 20]})
     tp = TopicPartition(lab.topic, 0)
@@ -388,8 +347,7 @@ def test_a_hold_that_comes_in_a_call_lets_no_other_begin(lab, recording):
 
 
 @pytest.mark.contract("W8")
-def test_a_sigterm_for_all_processes_at_once(lab, recording):
-    """W8: as systemd sends it: what the processes are at is finished, as in a drain."""
+def test_sigterm_to_all_processes_drains_the_worker(lab, recording):
     lab.new_topic(partitions=1)
     lab.produce({0: ["", "until=go"]})
     before = set(multiprocessing.active_children())
@@ -412,16 +370,15 @@ def test_a_sigterm_for_all_processes_at_once(lab, recording):
 EXIT = """
 from pathlib import Path
 from tests.broker.worker.handlers import Recording
-from tests.harness.worker.bench import bench
+from tests.harness.worker.executing import executing
 
 if __name__ == "__main__":
-    running = bench("process", Recording(Path()))
+    running = executing("process", Recording(Path()))
     running.__enter__().runner._make_ready()
 """
 
 
 def test_processes_keep_no_program_from_its_end(tmp_path):
-    """Also one that ends without having stopped its worker."""
     script = tmp_path / "program.py"
     script.write_text(EXIT)
     root = str(Path(__file__).parents[3])
@@ -435,10 +392,10 @@ def test_processes_keep_no_program_from_its_end(tmp_path):
     assert done.returncode == 0
 
 
-def test_a_fork_of_the_program_that_ends_leaves_the_processes_alone(tmp_path):
-    """W7: it runs the exit handlers that it has inherited, and kills nobody."""
+def test_ending_fork_of_the_program_kills_no_process(tmp_path):
+    """A fork runs the exit handlers that it has inherited."""
     handle = KeepsALock(tmp_path)
-    with bench("process", handle, count=1, **QUICK_ONCE) as made:
+    with executing("process", handle, count=1, **QUICK_ONCE) as made:
         made.admit(1)
         wait_for(handle.calls, "the call")
         assert forked(made.runner._kill) == 0
@@ -465,10 +422,10 @@ class LeavesAFork:
                 os.kill(os.getpid(), signal.SIGKILL)
 
 
-def test_a_process_is_dead_although_its_fork_lives(tmp_path):
-    """W7: its record has failed at once, though the fork holds the ends of its pipes."""
+def test_killed_process_is_noticed_although_its_fork_lives(tmp_path):
+    """The fork keeps the ends of its pipes open."""
     try:
-        with bench("process", LeavesAFork(tmp_path), count=1, **QUICK_ONCE) as made:
+        with executing("process", LeavesAFork(tmp_path), count=1, **QUICK_ONCE) as made:
             made.finish(3)
             assert [*failed(made)] == [1]
             assert "ProcessDiedError" in failed(made)[1]
@@ -479,16 +436,15 @@ def test_a_process_is_dead_although_its_fork_lives(tmp_path):
 
 @frozen
 class LargeRecord(Record):
-    """More than a pipe takes while nobody reads from it."""
+    """A record larger than a pipe that is not read."""
 
     load: bytes = bytes(4_000_000)
 
 
-def test_an_idle_process_is_dead_although_its_fork_lives(tmp_path):
-    """W2: handing over to it ends at once, and another process takes the records."""
+def test_killed_idle_process_is_noticed_although_its_fork_lives(tmp_path):
     handler = LeavesAFork(tmp_path, dies=False)
     try:
-        with bench("process", handler, count=1) as made:
+        with executing("process", handler, count=1) as made:
             made.finish(2)
             os.kill(int((tmp_path / "pid").read_text()), signal.SIGKILL)
             epoch = made.kept.open(OTHER, 1, 0, 0)

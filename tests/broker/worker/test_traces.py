@@ -1,4 +1,4 @@
-"""Spans of a worker's attempts: what they say, where they live, and what carries them on."""
+"""Spans of the attempts of a worker."""
 
 import asyncio
 import contextvars
@@ -12,7 +12,6 @@ from types import SimpleNamespace
 import pytest
 from kafka import TopicPartition
 from opentelemetry import baggage, propagate, trace
-from opentelemetry import context as contexts
 from opentelemetry.propagators.textmap import TextMapPropagator
 from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
@@ -37,7 +36,6 @@ from safeconsumer.worker import Context, Tracing
 from safeconsumer.worker.revocation import Revocation
 from safeconsumer.worker.tracebacks import CHAIN_BYTES, MESSAGE_BYTES
 from safeconsumer.worker.tracing import Tracer
-from tests.broker.worker.test_contract import read_all
 
 pytestmark = pytest.mark.embedded_suffices
 
@@ -51,7 +49,7 @@ ONCE = Retry(attempts=1, first=0.05, most=0.05)
 
 
 class Spans:
-    """What was recorded, by a provider of our own."""
+    """The spans that a provider of the test has recorded."""
 
     def __init__(self):
         self._exporter = InMemorySpanExporter()
@@ -74,8 +72,11 @@ class Spans:
         """Make an attempt without a worker; return its span's context and attributes."""
         config = {"group_id": "g", "client_id": "c"}
         tracer = Tracer(self.tracing(parent=parent), config)
-        record = SimpleNamespace(headers=[*headers.items()], offset=0, value=None)
-        given = record if batch is None else batch * [record]
+        records = [
+            SimpleNamespace(headers=[*headers.items()], offset=offset, value=None)
+            for offset in range(batch or 1)
+        ]
+        given = records[0] if batch is None else records
         context = Context(TopicPartition("t", 0), 1, Revocation(), lambda: None)
 
         def call():
@@ -157,8 +158,8 @@ def handler_for(place):
 # ------------------------------------------------------------ what a span says
 
 
-def test_a_span_says_what_the_conventions_name(lab, spans):
-    """Kind, name, attributes, schema, a link to who sent it; the key is told nowhere."""
+def test_span_has_the_attributes_of_the_conventions(lab, spans):
+    """The key is in no attribute."""
     handled(lab, nothing, {"one": FULL}, trace=spans.tracing())
     span = spans.one
     assert (span.name, span.kind) == (f"process {lab.topic}", SpanKind.CONSUMER)
@@ -186,8 +187,7 @@ def test_a_span_says_what_the_conventions_name(lab, spans):
 
 @pytest.mark.parametrize("sent", [SENT, NOT_SAMPLED])
 @pytest.mark.parametrize("parent", [False, True])
-def test_the_record_is_the_parent_by_option(spans, sent, parent):
-    """Then the attempt is part of its sender's trace, and sampled as it is; a link is not."""
+def test_record_is_the_parent_by_option(spans, sent, parent):
     headers = {"traceparent": sent.encode(), "tracestate": b"vendor=1"}
     here, _ = spans.attempt(parent=parent, **headers)
     assert (here.trace_id == TRACE_ID) is parent
@@ -201,8 +201,7 @@ def test_the_record_is_the_parent_by_option(spans, sent, parent):
 
 @pytest.mark.parametrize("damaged", [b"", b"\xff\xfe\x00", SENT.encode()[:-2]])
 @pytest.mark.parametrize("parent", [False, True])
-def test_a_damaged_context_is_none(spans, damaged, parent):
-    """The record is handled, in a trace of its own without a link."""
+def test_damaged_context_gives_no_parent_and_no_link(spans, damaged, parent):
     spans.attempt(parent=parent, traceparent=damaged, baggage=b"\xff%;=,=")
     assert (spans.one.parent, spans.one.links) == (None, ())
 
@@ -237,8 +236,8 @@ LATER = RetryLater(0.01)
         (BatchFailure({}), None, None),
     ],
 )
-def test_a_span_says_what_became_of_its_attempt(spans, error, asked, kind):
-    """What a handler asks for is no error; what is one is told with its class, and cut."""
+def test_span_reports_the_outcome_of_its_attempt(spans, error, asked, kind):
+    """A request of the handler is no error."""
     batch = 2 if isinstance(error, BatchFailure) else None
     _, attributes = spans.attempt(error, batch=batch)
     assert attributes.get("safeconsumer.asked") == asked
@@ -246,49 +245,37 @@ def test_a_span_says_what_became_of_its_attempt(spans, error, asked, kind):
     is_error = spans.one.status.status_code is StatusCode.ERROR
     assert is_error is bool(kind) is (error_attributes.ERROR_TYPE in attributes)
     for event in spans.one.events:
-        said = event.attributes or {}
-        assert len(str(said["exception.message"])) <= MESSAGE_BYTES
-        assert len(str(said["exception.stacktrace"])) <= CHAIN_BYTES + len("\n...\n")
+        fields = event.attributes or {}
+        assert len(str(fields["exception.message"])) <= MESSAGE_BYTES
+        assert len(str(fields["exception.stacktrace"])) <= CHAIN_BYTES + len("\n...\n")
 
 
-def test_a_batch_is_one_span_with_links(lab, spans):
-    """One for each record that says where it came from, and how many records there are."""
-    calls = []
-
-    def handle(records, _context):
-        here = trace.get_current_span().get_span_context()
-        calls.append((len(records), here.span_id, baggage.get_all()))
-
-    headers = {
-        "one": {**LINKED, "baggage": "a=b"},
-        "two": {},
-        "three": {"traceparent": NOT_SAMPLED},
-    }
-    how = {"batch": 3, "batch_within": 10.0, "trace": spans.tracing(parent=True)}
-    handled(lab, handle, headers, **how)
-    span = spans.one
-    assert calls == [(3, span.context.span_id, {})]
-    attributes = span.attributes or {}
+def test_batch_is_one_span_with_links(spans):
+    here, attributes = spans.attempt(parent=True, batch=3, traceparent=SENT.encode())
+    assert here.span_id == spans.one.context.span_id
     assert attributes[names.MESSAGING_BATCH_MESSAGE_COUNT] == 3
     assert names.MESSAGING_KAFKA_OFFSET not in attributes
-    assert span.parent is None
-    assert [dict(link.attributes or {}) for link in span.links] == [
-        {names.MESSAGING_KAFKA_OFFSET: 0},
-        {names.MESSAGING_KAFKA_OFFSET: 2},
+    assert spans.one.parent is None
+    assert [dict(link.attributes or {}) for link in spans.one.links] == [
+        {names.MESSAGING_KAFKA_OFFSET: offset} for offset in range(3)
     ]
+
+
+def test_record_of_a_batch_without_context_has_no_link(spans):
+    spans.attempt(batch=2)
+    assert spans.one.links == ()
 
 
 # ------------------------------------------------------------ one for each attempt
 
 
 def test_each_attempt_is_a_span(lab, spans, place):
-    """One that failed says so, wherever it ran; one that asks for later is no error."""
     how = {"executor": place, "concurrency": 1, "trace": spans.tracing()}
     headers = {"bad": LINKED, "later": LINKED}
     handled(lab, handler_for(place), headers, **how, retry=TWICE)
-    said = [dict(span.attributes or {}) for span in spans.all]
-    assert [one["messaging.kafka.offset"] for one in said] == [0, 0, 1, 1]
-    assert [one["safeconsumer.attempt"] for one in said] == [1, 2, 1, 1]
+    attributes = [dict(span.attributes or {}) for span in spans.all]
+    assert [one["messaging.kafka.offset"] for one in attributes] == [0, 0, 1, 1]
+    assert [one["safeconsumer.attempt"] for one in attributes] == [1, 2, 1, 1]
     for span in spans.all[:2]:
         assert span.status.status_code is StatusCode.ERROR
         assert span.status.description == "planted"
@@ -299,7 +286,10 @@ def test_each_attempt_is_a_span(lab, spans, place):
     for span in spans.all[2:]:
         assert span.status.status_code is StatusCode.UNSET
         assert error_attributes.ERROR_TYPE not in (span.attributes or {})
-    assert [one.get("safeconsumer.asked") for one in said[2:]] == ["RetryLater", None]
+    assert [one.get("safeconsumer.asked") for one in attributes[2:]] == [
+        "RetryLater",
+        None,
+    ]
     assert all(len(span.links) == 1 for span in spans.all)
     assert len({span.context.trace_id for span in spans.all}) == 4
 
@@ -323,10 +313,9 @@ def blocks(_record, _context):
         (nothing, "thread", "DeserializationError"),
     ],
 )
-def test_what_is_not_the_handlers_own_end_is_in_its_span(
+def test_timeout_and_deserializer_errors_are_in_the_span(
     lab, spans, handle, place, ended
 ):
-    """A limit, by which its process is killed; a deserializer before it."""
     reading = {"value_deserializer": int} if ended == "DeserializationError" else {}
     how = {"executor": place, "handler_timeout": None if reading else 0.2}
     how["trace"] = spans.tracing()
@@ -347,16 +336,15 @@ def tell(record, _context):
 
 
 async def tell_async(record, context):
-    """As ``tell``, in a task that the handler made."""
+    """Do the same in a task that the handler made."""
 
-    async def told():
+    async def reported():
         tell(record, context)
 
-    await asyncio.create_task(told())
+    await asyncio.create_task(reported())
 
 
-def test_the_span_is_current_in_the_handler(lab, spans, place):
-    """Wherever it runs, with the baggage of its own record, and of no other."""
+def test_span_is_current_in_the_handler(lab, spans, place):
     failed = []
 
     def sink(_record, failure):
@@ -374,37 +362,15 @@ def test_the_span_is_current_in_the_handler(lab, spans, place):
     ]
 
 
-def test_who_awaits_the_worker_is_no_parent(lab, spans):
-    """``serve()`` has its caller's context, for days: its span is not all records'."""
-    lab.new_topic(partitions=1)
-    send(lab, "one", {})
-    seen = []
-    done = asyncio.Event()
-
-    async def handle(_record, _context):
-        seen.append(contexts.get_value("mine"))
-        done.set()
-        await asyncio.sleep(0)
-
-    worker = Worker(
-        lab.consumer(), handle, executor="asyncio", trace=spans.tracing(parent=True)
-    )
-
-    async def live():
-        tracer = spans.provider.get_tracer("theirs")
-        contexts.attach(contexts.set_value("mine", 1))
-        with tracer.start_as_current_span("days"):
-            serving = asyncio.create_task(worker.serve())
-            await asyncio.wait_for(done.wait(), 30)
-            worker.stop()
-            await serving
-
-    asyncio.run(live())
+def test_current_span_of_the_caller_is_no_parent(spans):
+    """With ``serve()`` handlers have the context of its caller, for days."""
+    theirs = spans.provider.get_tracer("theirs")
+    with theirs.start_as_current_span("days"):
+        here, _ = spans.attempt(parent=True)
     first, days = spans.all
     assert days.name == "days"
     assert first.parent is None
-    assert first.context.trace_id != days.context.trace_id
-    assert seen == [1]
+    assert here.trace_id == first.context.trace_id != days.context.trace_id
 
 
 # ------------------------------------------------------------ dead letters
@@ -419,31 +385,32 @@ def buried(lab, **settings):
     dead = lab.other_topic()
     letters = DeadLetter(lab.producer, dead, max_ratio=None)
     running = handled(lab, obey, {"bad": FULL}, dead_letter=letters, **settings)
-    (letter,) = read_all(lab, dead, 1)
+    (letter,) = lab.read(dead, 1)
     return running.worker, letter
 
 
 @pytest.mark.any_broker
 @pytest.mark.parametrize("has_sdk", [True, False])
-def test_a_letter_keeps_its_records_context(lab, spans, has_sdk):
-    """Whole: the span of an attempt is found by where the letter says it comes from."""
+def test_dead_letter_keeps_the_context_of_its_record(lab, spans, has_sdk):
     _, letter = buried(lab, trace=spans.tracing() if has_sdk else True)
     assert contexts_of(letter) == [SENT]
     assert contexts_of(letter, "tracestate") == ["vendor=1"]
     assert contexts_of(letter, "baggage") == ["a=b"]
     place = dict(letter.headers)
     for span in spans.all:
-        said = span.attributes or {}
-        assert place["dead-letter-topic"].decode() == said["messaging.destination.name"]
-        assert int(place["dead-letter-offset"]) == said["messaging.kafka.offset"]
+        attributes = span.attributes or {}
+        assert (
+            place["dead-letter-topic"].decode()
+            == attributes["messaging.destination.name"]
+        )
+        assert int(place["dead-letter-offset"]) == attributes["messaging.kafka.offset"]
     assert len(spans.all) == has_sdk
 
 
 # ------------------------------------------------------------ off, and out of order
 
 
-def test_a_processor_that_raises_is_nobodys_failure(lab):
-    """Records are handled; what failed is counted and logged once."""
+def test_span_processor_that_raises_fails_no_record(lab):
     spans = Spans()
 
     class Broken(SpanProcessor):
@@ -461,7 +428,7 @@ def test_a_processor_that_raises_is_nobodys_failure(lab):
 
 
 class House(TextMapPropagator):
-    """A house's own: it brings baggage that nobody can write, and fails to write its own."""
+    """A propagator that reads baggage that cannot be written, and cannot write."""
 
     fields = {"house"}  # noqa: RUF012 - a property there
 
@@ -483,8 +450,7 @@ def propagating(house):
         propagate.set_global_textmap(before)
 
 
-def test_a_context_that_cannot_be_written_is_no_records_fault(lab, spans):
-    """Its handler is called, once; its letter keeps the record's headers."""
+def test_context_that_cannot_be_written_fails_no_record(lab, spans):
     with propagating(House()):
         worker, letter = buried(lab, trace=spans.tracing(), executor="process")
     assert spans.one.status.status_code is StatusCode.ERROR
@@ -492,8 +458,7 @@ def test_a_context_that_cannot_be_written_is_no_records_fault(lab, spans):
     assert worker.hook_failures["trace"] == 1
 
 
-def test_off_nothing_of_opentelemetry_is_imported():
-    """Nor where it is installed."""
+def test_opentelemetry_is_not_imported_without_trace():
     program = "import sys, safeconsumer.worker; print('opentelemetry' in sys.modules)"
     done = subprocess.run(  # noqa: S603 - ours
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
@@ -501,8 +466,7 @@ def test_off_nothing_of_opentelemetry_is_imported():
     assert done.stdout.strip() == "False"
 
 
-def test_without_the_extra_it_is_named(lab, monkeypatch):
-    """Before anything begins, with the line that installs it."""
+def test_missing_extra_is_named(lab, monkeypatch):
     lab.new_topic(partitions=1)
     import_again(monkeypatch, "safeconsumer.worker", "tracing")
     for name in ("opentelemetry", "opentelemetry.trace"):

@@ -1,4 +1,4 @@
-"""Which broker the tests run on."""
+"""Chooses the broker of a test run."""
 
 import os
 import shutil
@@ -19,7 +19,7 @@ class Kind(StrEnum):
 
 
 def choose(option):
-    """Return what ``--kafka`` asks for; start nothing."""
+    """Return the kind that ``--kafka`` names; start no broker."""
     if option == Kind.BOOTSTRAP and not os.environ.get(BOOTSTRAP_VARIABLE):
         msg = f"--kafka=bootstrap needs {BOOTSTRAP_VARIABLE}=host:port"
         raise pytest.UsageError(msg)
@@ -27,7 +27,7 @@ def choose(option):
 
 
 def why_no_java():
-    """Say why no broker of Java can be started here; None: it can."""
+    """Return why no Java broker can be started here; None if one can."""
     if shutil.which("java") is None:
         return "no java in PATH"
     if jars.jars_folder().is_dir():

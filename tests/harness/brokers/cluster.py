@@ -39,12 +39,12 @@ class Node(JavaBroker):
         self.quorum = ()
 
     def restart(self):
-        """Start it again at the same address; once more if it does not come up in time."""
+        """Start it again at the same address; try twice if it does not come up in time."""
         try:
             super().restart()
         except RuntimeError:
             self.kill()
-            self._starts -= 1  # that one will never say that it is up
+            self._starts -= 1  # the log has no line of that start
             super().restart()
 
     def _write_properties(self):
@@ -67,8 +67,8 @@ class Cluster(OwnBroker):
     """
     Brokers that start together. A context manager: it ends them.
 
-    Thread rules: one thread; what takes long is done by threads of the cluster's own,
-    which live as long as the brokers they started, because these are tied to them.
+    Thread rules: one thread. Slow work is done by the cluster's own threads, which live
+    as long as the brokers: a broker process ends with the thread that started it.
     """
 
     def __init__(self):
@@ -99,7 +99,7 @@ class Cluster(OwnBroker):
 
     def coordinator_of(self, group):
         """Return the node that coordinates a group; None while none does."""
-        # librdkafka 2.16 crashes where a question about a group has an error for an answer.
+        # librdkafka 2.16 crashes when a request about a group is answered by an error.
         partitions = self._partitions(_OFFSETS)
         if not partitions:
             return None
@@ -107,14 +107,14 @@ class Cluster(OwnBroker):
         return next((node for node in self.nodes if node.number == leader), None)
 
     def are_in_sync(self):
-        """Tell whether every partition has all its replicas, so that one broker may go."""
+        """Whether every partition has all its replicas, so that one broker may stop."""
         partitions = self._partitions()
         return bool(partitions) and all(
             len(one.isrs) == len(one.replicas) for one in partitions
         )
 
     def _partitions(self, topic=None):
-        """Return the partitions, of one topic in order; none while nobody can tell."""
+        """Return the partitions, of one topic in order; none while no broker answers."""
         admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         try:
             topics = admin.list_topics(topic, timeout=5).topics.values()
@@ -123,7 +123,7 @@ class Cluster(OwnBroker):
         return [one for found in topics for _, one in sorted(found.partitions.items())]
 
     def later(self, work):
-        """Do something slow on a thread of the cluster's."""
+        """Do slow work on a thread of the cluster's; return its future."""
         return self._threads.submit(work)
 
 

@@ -25,12 +25,12 @@ def cache_folder():
 
 
 def jars_folder():
-    """Where the jars are, or would be: the folder appears only when it is complete."""
+    """Return the folder of the jars, which exists only when it is complete."""
     return cache_folder() / f"kafka-{KAFKA_VERSION}"
 
 
 def fetch():
-    """Return the folder of the jars, after Maven has fetched them if need be."""
+    """Return the folder of the jars; have Maven fetch them if they are missing."""
     version = f"-Dkafka.version={KAFKA_VERSION}"
     what = f"the jars of Kafka {KAFKA_VERSION}"
     return fetched(
@@ -39,7 +39,7 @@ def fetch():
 
 
 def fetched(folder, pom, what, *options):
-    """Return a folder, which Maven fills with what a pom names if it is not there."""
+    """Return a folder; if it is missing, Maven makes it with the jars of a pom."""
     if folder.is_dir():
         return folder
     maven = shutil.which("mvn")
@@ -53,15 +53,15 @@ def fetched(folder, pom, what, *options):
         command = [maven, "-B", "-q", "-f", file, _GOAL, f"-DoutputDirectory={part}"]
         must_run([*command, *options], f"Maven could not fetch {what}", 600.0)
         try:
-            part.rename(folder)  # at once or not at all
+            part.rename(folder)  # all files at once
         except OSError:
-            if not folder.is_dir():  # else somebody else was quicker
+            if not folder.is_dir():  # else another process was quicker
                 raise
     return folder
 
 
 def must_run(command, failure, timeout):
-    """Run a program that has to succeed; the error has the end of what it said."""
+    """Run a program that has to succeed; an error has the end of its output."""
     done = subprocess.run(  # noqa: S603  our own command line
         command,
         stdout=subprocess.PIPE,

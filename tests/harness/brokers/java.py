@@ -23,7 +23,7 @@ from tests.harness.brokers.settings import (
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 # Linux's file system in memory; Docker gives containers one of 64 MB.
 _MEMORY = Path("/dev/shm")  # noqa: S108  only as a parent of mkdtemp's
-_NAME = "safeconsumer-kafka-of-"  # and a process; one that is killed leaves its folder
+_NAME = "safeconsumer-kafka-of-"  # and a process id; a killed process leaves its folder
 _ROOM = 2 << 30  # bytes, free
 _BATCH = struct.Struct(">qi")  # base offset, and how many bytes follow
 # Quick to start rather than quick for hours.
@@ -65,7 +65,7 @@ class JavaBroker(OwnBroker):
         self.close()
 
     def start(self):
-        """Start the process and return once the broker says it is up."""
+        """Start the process and return once the broker's log says that it is up."""
         command = ["kafka.Kafka", str(self._properties)]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603  our own command line
@@ -88,10 +88,10 @@ class JavaBroker(OwnBroker):
 
     def truncate(self, name, partition, offset):
         """
-        Lose the batches of a partition from ``offset`` on, and start anew.
+        Lose the batches of a partition from ``offset`` on, and restart.
 
-        A broker that crashed trusts the log that it finds, and leads in another epoch:
-        what clients see of an unclean election. Only where a batch begins at ``offset``.
+        A broker that crashed takes the log that it finds, and leads in another epoch:
+        clients see an unclean election. A batch must begin at ``offset``.
         """
         self.kill()
         folder = self._folder / "data" / f"{name}-{partition}"
@@ -182,8 +182,8 @@ def _batches_below(offset, data):
 
 
 def _in_memory():
-    # A broker's controller waits for the disk at each change, by fsync. A disk that
-    # others keep busy has held it up for a minute. A test's data is some 10 MB.
+    # A broker's controller waits for the disk at each change, by fsync: a busy disk has
+    # held it up for a minute. A test's data is some 10 MB.
     try:
         has_room = shutil.disk_usage(_MEMORY).free >= _ROOM
     except OSError:
@@ -192,7 +192,7 @@ def _in_memory():
 
 
 def folder_for_data(parent):
-    """Make a folder that says whose it is, and remove those of processes that are gone."""
+    """Make a folder named after this process, and remove those of ended processes."""
     folder = Path(tempfile.mkdtemp(prefix=f"{_NAME}{os.getpid()}-", dir=parent))
     for other in folder.parent.glob(f"{_NAME}*"):
         try:
@@ -200,11 +200,11 @@ def folder_for_data(parent):
         except ProcessLookupError:
             shutil.rmtree(other, ignore_errors=True)
         except PermissionError:
-            pass  # somebody else's, and there
+            pass  # another user's process, which runs
     return folder
 
 
 def tied_to_us(command):
-    """Let Linux end a process when we are killed and can no longer do it."""
+    """Return a command whose process Linux ends if this one is killed."""
     setpriv = shutil.which("setpriv")
     return [setpriv, "--pdeathsig", "KILL", *command] if setpriv else command

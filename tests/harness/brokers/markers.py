@@ -1,4 +1,4 @@
-"""What a test says about the broker it needs, and which tests that leaves out."""
+"""The markers by which tests name the broker that they need."""
 
 import pytest
 
@@ -11,7 +11,7 @@ MARKERS = {
     "embedded_broker": "needs the embedded broker: it injects errors",
     "java_brokers": "starts brokers of its own as Java processes",
 }
-# How what a test needs is got, where it is not the embedded broker.
+# How to get the broker that a skipped test needs.
 _JAVA = "python -m tests.harness.brokers.jars fetches it for --kafka=java"
 _HOW = {"real_broker": f"; {_JAVA}", "java_brokers": f"; {_JAVA}"}
 _FITTING = {
@@ -29,13 +29,13 @@ def register(config):
         config.addinivalue_line("markers", f"{name}: {meaning}")
     for line in (
         "contract(id, ...): proves these promises of design/contract.md",
-        "nightly: takes long and proves little more; .ci/nightly runs it, nobody else",
+        "nightly: takes long and proves little more; only .ci/nightly runs it",
     ):
         config.addinivalue_line("markers", line)
 
 
 def apply(items, kind):
-    """Skip each test whose marker does not fit the broker, and say why."""
+    """Skip each test whose marker does not fit the broker, with the reason."""
     for item in items:
         names = [mark.name for mark in item.iter_markers() if mark.name in _FITTING]
         _check_marked(item, names)

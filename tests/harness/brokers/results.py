@@ -1,11 +1,10 @@
 # ruff: noqa: T201  what it prints is what it is for
 """
-What became of each test in a run, in a file; several are merged.
+Writes the outcome of each test of a run into a file, and compares several files.
 
 ``python -m tests.harness.brokers.results LISTING FILE...`` fails for tests that ran in
-none of the runs: the listing is what ``--collect-only --results-file`` wrote, the files
-are of runs with ``--results-file``. Tests that are marked ``nightly`` are counted apart:
-they need not have run.
+none of the runs. ``--collect-only --results-file`` writes the listing, and runs with
+``--results-file`` write the files. Tests that are marked ``nightly`` need not have run.
 """
 
 import argparse
@@ -14,7 +13,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-#: What a listing says of tests that only the night runs, and of all others.
+#: The entries of a listing for tests that only the night runs, and for all others.
 NIGHTLY, LISTED = "nightly", "listed"
 
 # An outcome replaces one that stands further left: a failing teardown is a failure.
@@ -25,8 +24,8 @@ class ResultsFile:
     """
     A pytest plugin that writes ``{nodeid: outcome}`` as JSON when the session ends.
 
-    With ``--collect-only`` it writes a listing: no outcome, but whether a test is
-    one of the night's.
+    With ``--collect-only`` it writes a listing, which has no outcomes but whether a
+    test is marked ``nightly``.
     """
 
     def __init__(self, path):
@@ -34,7 +33,7 @@ class ResultsFile:
         self._outcomes = {}
 
     def pytest_collection_finish(self, session):
-        """List what was collected, if nothing will be run."""
+        """List the collected tests, if none will be run."""
         if session.config.option.collectonly:
             for item in session.items:
                 is_nightly = item.get_closest_marker("nightly") is not None

@@ -1,9 +1,9 @@
-"""How a real broker is set up for tests, whatever runs it."""
+"""The settings of real brokers in tests."""
 
 import os
 
-# Which Apache Kafka ``--kafka=java`` runs; another one by this variable, as a nightly
-# job does. A variable, because programs that tests start read it, too.
+# This variable changes the version of Apache Kafka that ``--kafka=java`` runs, as a
+# nightly job does. It is a variable because programs that tests start read it, too.
 VERSION_VARIABLE = "SAFECONSUMER_TEST_KAFKA_VERSION"
 USUAL_VERSION = "4.1.0"
 KAFKA_VERSION = os.environ.get(VERSION_VARIABLE) or USUAL_VERSION
@@ -14,7 +14,7 @@ TEST_SETTINGS = {
     # Kafka's defaults are 6 s and 3 s: every rebalance in a test would take as long.
     "group.min.session.timeout.ms": 1000,
     "group.initial.rebalance.delay.ms": 0,
-    # The same of KIP-848, where it is the broker that says how quick a group is.
+    # The same for KIP-848, where these are the broker's settings.
     "group.consumer.min.session.timeout.ms": 1000,
     "group.consumer.session.timeout.ms": 2000,
     "group.consumer.min.heartbeat.interval.ms": 100,
@@ -29,8 +29,7 @@ TEST_SETTINGS = {
     "num.partitions": 4,
     # The log cleaner looks every 15 s by default.
     "log.cleaner.backoff.ms": 500,
-    # A broker killed and started again is itself only when its old session is over:
-    # 9 s by default.
+    # A restarted broker has to wait for the end of its old session, 9 s by default.
     "broker.session.timeout.ms": 3000,
     "broker.heartbeat.interval.ms": 500,
 }

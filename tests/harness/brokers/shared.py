@@ -12,10 +12,10 @@ _ADDRESS = "kafka_bootstrap"
 
 class BrokerForWorkers:
     """
-    A plugin of the process that starts the workers: it starts the broker for them.
+    A plugin of the process that starts xdist's workers: it starts a broker for them.
 
-    Each worker gets the address. Embedded brokers are not shared: every worker has one
-    of its own, because tests inject errors into it.
+    Each worker gets the address. Embedded brokers are not shared: tests inject errors
+    into them, so every worker has one of its own.
     """
 
     def __init__(self, kind):
@@ -25,7 +25,7 @@ class BrokerForWorkers:
 
     @pytest.hookimpl(optionalhook=True)  # pytest-xdist's
     def pytest_configure_node(self, node):
-        """Tell a worker, before it starts, where its broker is."""
+        """Give a worker, before it starts, the address of its broker."""
         if self._address is None:
             broker = self._running.enter_context(choice.start(self._kind))
             self._address = broker.bootstrap
@@ -44,11 +44,11 @@ class LentBroker(OwnBroker):
 
 
 def is_worker(config):
-    """Tell whether this process runs tests for another one."""
+    """Whether this process is a worker of xdist."""
     return hasattr(config, "workerinput")
 
 
 def lent_to(config, kind):
-    """Return the broker lent to this worker, None if there is none."""
+    """Return the broker lent to this worker; None if it has none."""
     address = getattr(config, "workerinput", {}).get(_ADDRESS)
     return None if address is None else LentBroker(kind, address)

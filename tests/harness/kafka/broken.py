@@ -1,4 +1,4 @@
-"""Answers that stock cannot read: a record that its deserializer refuses, a bad checksum."""
+"""Records that raise: one that its deserializer refuses, one with a bad checksum."""
 
 import pytest
 from kafka.errors import CorruptRecordError
@@ -12,7 +12,7 @@ class PoisonError(Exception):
 
 
 class Picky(Deserializer):
-    """Refuses one value, until it is repaired."""
+    """A deserializer that refuses one value, until ``refused`` is changed."""
 
     def __init__(self):
         self.refused = b"666"

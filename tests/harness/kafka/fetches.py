@@ -1,4 +1,4 @@
-"""Answers of a broker, made by hand and put where the IO thread would put them."""
+"""Answers to Fetches, made by hand and put where the IO thread would put them."""
 
 from kafka.consumer.fetcher import CompletedFetch
 from kafka.protocol.consumer import FetchResponse
@@ -9,7 +9,7 @@ from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 
 PartitionData = FetchResponse.FetchableTopicResponse.PartitionData
 
-# The version of Fetch that these answers are of.
+# The version of these answers.
 VERSION = 12
 
 
@@ -24,12 +24,12 @@ def batch(first, count, *, value=b"value"):
 
 
 def corrupted(data):
-    """Return a batch whose checksum no longer fits."""
+    """Return a batch whose checksum is wrong."""
     return data[:-1] + bytes([data[-1] ^ 0xFF])
 
 
 def answer(consumer, tp, offset, data, *, error=0):
-    """Put an answer to a fetch of this moment's ownership into the buffer."""
+    """Put an answer to a Fetch of the present ownership into the buffer."""
     fetcher = consumer._fetcher
     state = consumer._subscription.assignment.get(tp)
     is_ours = isinstance(state, OwnedPartitionState)
@@ -51,7 +51,7 @@ def answer(consumer, tp, offset, data, *, error=0):
 
 
 def assigned(consumer, *partitions):
-    """Assign partitions at offset 0, so that nothing has to be asked of a broker."""
+    """Assign partitions at offset 0, so that the consumer needs no broker."""
     consumer.assign(list(partitions))
     for tp in partitions:
         if not consumer._subscription.assignment[tp].has_valid_position:

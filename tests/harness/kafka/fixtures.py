@@ -1,4 +1,4 @@
-"""Consumers that reach no broker, and what their hooks were told."""
+"""Consumers that reach no broker, and a hook that keeps their events."""
 
 from contextlib import ExitStack
 
@@ -11,7 +11,7 @@ from tests.harness.kafka.offline import offline
 
 @pytest.fixture
 def told():
-    """Make a hook that remembers."""
+    """Make a hook that keeps events."""
     return EventLog()
 
 

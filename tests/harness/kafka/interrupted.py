@@ -1,9 +1,9 @@
 """
-A program that reads a broker of its own while a signal handler raises, in real time.
+A program that reads from its own broker while a signal handler raises, in real time.
 
-It ends with status 0 if every record came once, in order, and each exception came out
-of the call that it interrupted. If a call never returns, the program prints the stacks
-of all threads and ends with status 1.
+It ends with status 0 if every record came once, in order, and each interrupted call
+raised the handler's exception. If a call never returns, the program prints the stacks of
+all threads and ends with status 1.
 """
 
 import argparse
@@ -28,13 +28,13 @@ OURS = str(Path(safeconsumer.__file__).parent)
 THEIRS = str(Path(kafka.__file__).parent)
 PARTITIONS = 2
 FEWEST = 20
-"""The least number of places that a call which waits has."""
+"""The least number of places of a call that waits."""
 LIMIT = 20
 """Seconds after which a call counts as one that never returns."""
 
 
 class Reading:
-    """A consumer of two partitions, and the offsets of the records that came of each."""
+    """A consumer of two partitions, and the offsets of the records of each."""
 
     def __init__(self, broker, settings):
         broker.create_topic("t", PARTITIONS)
@@ -71,7 +71,7 @@ class Reading:
             break
 
     def read_all(self, place):
-        """Read what is left, and check that each record came once and in order."""
+        """Read the remaining records, and check that each came once and in order."""
         faulthandler.dump_traceback_later(LIMIT, exit=True)
         while any(len(got) < self.written for got in self.got.values()):
             self.poll()
@@ -85,14 +85,14 @@ class Reading:
 
 
 def everywhere(reading, call, every):
-    """Raise at places of a call in turn, Python's own waits among them."""
+    """Raise at one place of a call after the other, Python's own waits among them."""
     main = threading.main_thread()
     interrupts = Interrupts(
         (OURS, THEIRS, threading.__file__), lambda: threading.current_thread() is main
     )
     for at in itertools.count(step=every):
         faulthandler.dump_traceback_later(LIMIT, exit=True)
-        has_come = interrupts.at(at, call)  # it waits: nothing is left to read
+        has_come = interrupts.at(at, call)  # the call waits, as no record is left
         reading.write()
         reading.read_all(interrupts.place)
         if not has_come:
@@ -101,7 +101,7 @@ def everywhere(reading, call, every):
 
 
 def at_random(reading, seconds):
-    """Raise at a moment that is drawn in about half of the polls."""
+    """Raise in about half of the polls, at a random moment."""
     end = time.monotonic() + seconds
     polls = raised = 0
     while time.monotonic() < end:
@@ -133,7 +133,7 @@ def poll_with_limit(reading):
 
 
 def limit(_number, frame):
-    """Raise inside of a poll; behind it the handler would take its records away."""
+    """Raise inside of a poll; after it the poll's records would be lost."""
     while frame is not None:
         if frame.f_code is SafeConsumer.poll.__code__:
             raise TimeLimitError

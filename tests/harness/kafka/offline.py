@@ -1,8 +1,7 @@
 """
-Consumers whose broker takes connections and never answers.
+Consumers whose broker accepts connections and never answers.
 
-Whatever needs no answer can be tried on them in milliseconds, and nothing that a
-broker does can get in the way.
+Calls that need no answer are tried on them in milliseconds.
 """
 
 import socket
@@ -14,8 +13,8 @@ def silent_broker():
     """
     Listen, so that connecting succeeds, and answer nothing.
 
-    A closed port would do as well, but upstream forgets to close the sockets of
-    failed attempts, and warnings are errors here.
+    A closed port would not do: upstream does not close the sockets of failed attempts,
+    and warnings are errors here.
     """
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield f"127.0.0.1:{server.getsockname()[1]}"

@@ -1,4 +1,4 @@
-"""Settings of clients that wait for long."""
+"""Settings of clients with long timeouts."""
 
 from kafka import KafkaConsumer
 
@@ -9,8 +9,7 @@ def patient(request_ms, **more):
     """
     Return settings by which an answer may take so many milliseconds.
 
-    kafka-python 3.1 wants the time of a whole call to be no shorter; 3.0 has no such
-    setting.
+    In kafka-python 3.1 the timeout of a whole call must be no shorter; 3.0 has none.
     """
     whole = {_WHOLE: request_ms} if _WHOLE in KafkaConsumer.DEFAULT_CONFIG else {}
     return {"request_timeout_ms": request_ms, **whole, **more}

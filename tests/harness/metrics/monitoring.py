@@ -28,8 +28,8 @@ class Alert:
 def _alerts():
     for text in FILES["alerts.yml"].split("      - alert: ")[1:]:
         found = dict(_VALUE.findall(text))
-        told = (json.loads(found[name]) for name in ("expr", "summary", "description"))
-        expr, summary, description = told
+        texts = (json.loads(found[name]) for name in ("expr", "summary", "description"))
+        expr, summary, description = texts
         name, severity = text.splitlines()[0], found["severity"]
         yield Alert(name, expr, severity, summary, description)
 

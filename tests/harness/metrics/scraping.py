@@ -57,9 +57,9 @@ def promtool(*arguments, given=""):
         timeout=60,
         check=False,
     )
-    said = done.stdout + done.stderr
-    assert done.returncode == 0, said
-    return said
+    output = done.stdout + done.stderr
+    assert done.returncode == 0, output
+    return output
 
 
 def console_text(served):
@@ -69,10 +69,10 @@ def console_text(served):
     return generate_latest(registry).decode()
 
 
-def console_values(said):
+def console_values(output):
     """Return samples by name and labels, without that of the group."""
     found = {}
-    for family in text_string_to_metric_families(said):
+    for family in text_string_to_metric_families(output):
         for one in family.samples:
             labels = ",".join(v for k, v in sorted(one.labels.items()) if k != "group")
             found[f"{one.name.removeprefix(PREFIX)} {labels}".strip()] = one.value

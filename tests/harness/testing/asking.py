@@ -15,7 +15,7 @@ ADDRESSES = [("one", 9092), ("two", 9092), ("three", 9092)]
 
 
 class Clock:
-    """Scheduled calls that are made when the test says that time has passed."""
+    """Makes scheduled calls when the test lets time pass."""
 
     def __init__(self, now=0.0):
         self.now = now
@@ -46,7 +46,7 @@ class Call:
 
 
 def cluster_of(brokers=1):
-    """Make a cluster whose time passes when the test says so."""
+    """Make a cluster, and the clock by which a test lets its time pass."""
     clock = Clock(now=1_000_000.0)
     cluster = Cluster(
         ADDRESSES[:brokers],
@@ -58,7 +58,7 @@ def cluster_of(brokers=1):
 
 
 class Client:
-    """One connection; its answers stand in ``answers``, in the order they came."""
+    """One connection, and its answers in the order in which they came."""
 
     def __init__(self, cluster, node=1, origin=None):
         self.answers = []

@@ -1,8 +1,8 @@
 """
-Questions by single requests, which the kit's broker and Apache Kafka answer alike.
+Single requests that the kit's broker and Apache Kafka must answer alike.
 
-Each is put once, by a function that returns what was answered; ``QUESTIONS`` has what
-that must be. The answers are those of Kafka 4.1.0.
+Each function sends some and returns the answers; ``QUESTIONS`` has the right ones, which
+are those of Kafka 4.1.0.
 """
 
 from collections.abc import Callable
@@ -35,16 +35,16 @@ from tests.harness.testing.asking import Client, batch, fetch, records_in
 
 NONE = _codes.NONE
 _GROUP, _TRANSACTION = 0, 1
-# A topic or a coordinator is not there yet, or a transaction not ended everywhere.
+# A topic or a coordinator does not exist yet, or a transaction's end is not written.
 _NOT_YET = {3, 5, 6, 14, 15, 16, _codes.CONCURRENT_TRANSACTIONS}
-# What a consumer says of itself: that it subscribes to one topic.
+# A consumer's metadata: it subscribes to one topic.
 TOPIC_T = b"\0\0\0\0\0\1\0\1t\0\0\0\0"
 TOPIC_U = TOPIC_T.replace(b"t", b"u")
 
 
 @define
 class Place:
-    """A cluster of one broker, and how time passes there."""
+    """A cluster of one broker, and a way to let time pass there."""
 
     ask: Any
     create: Callable[[str, int], None]
@@ -52,7 +52,7 @@ class Place:
     delete_before: Callable[[str, int], None]
 
     def topic(self, partitions=1):
-        """Make a topic with a record in each partition; return its name."""
+        """Create a topic with a record in each partition; return its name."""
         name = f"t-{uuid4().hex}"
         self.create(name, partitions)
         for number in range(partitions):
@@ -63,7 +63,7 @@ class Place:
         return int(self.ask.produce(topic, batch(b""), partition).error_code)
 
     def until(self, ask):
-        """Ask until everything is there that an answer needs; return its error code."""
+        """Ask until the answer is no transient error; return its error code."""
         while (error := ask()) in _NOT_YET:
             self.settle()
         return error
@@ -116,8 +116,8 @@ def member_of(place, **how):
     return group, answer
 
 
-def the_only_member_speaks_something_else(place):
-    """Ask as the only member, which is compared with what it said before."""
+def the_only_member_changes_its_protocol(place):
+    """Join as the only member, whose former protocols must have one in common."""
     group, member = member_of(place)
     changes = [
         {"protocols": {"sticky": TOPIC_T}},
@@ -128,7 +128,7 @@ def the_only_member_speaks_something_else(place):
 
 
 def a_static_member_returns(place):
-    """Its generation goes on if it subscribes to something else, not with an assignor."""
+    """Join again with another topic, which keeps the generation, and another assignor."""
     group, member = member_of(place, protocols={"range": TOPIC_T, "sticky": TOPIC_T})
     changes = [
         {"range": TOPIC_U, "sticky": TOPIC_T},
@@ -138,15 +138,15 @@ def a_static_member_returns(place):
     return [one - member.generation_id for one in now]
 
 
-def who_is_no_member(place):
-    """Beat, join again and leave under wrong names."""
+def a_wrong_member_id_is_used(place):
+    """Send heartbeats, join and leave under wrong names."""
     group, member = member_of(place)
     id_, generation, leaver = (
         member.member_id,
         member.generation_id,
         LeaveGroupRequest.MemberIdentity,
     )
-    told = []
+    errors = []
     for name, instance in (("x", None), ("x", "static"), (id_, "other"), ("", None)):
         beat = HeartbeatRequest(
             group_id=group,
@@ -158,19 +158,19 @@ def who_is_no_member(place):
             group_id=group,
             members=[leaver(member_id=name, group_instance_id=instance)],
         )
-        who = {"member_id": name or "y", "group_instance_id": instance}
-        told.append(
+        joiner = {"member_id": name or "y", "group_instance_id": instance}
+        errors.append(
             [
                 place.ask.ask(beat, 3).error_code,
-                joined(place, group, **who).error_code,
+                joined(place, group, **joiner).error_code,
                 place.ask.ask(left, 3).members[0].error_code,
             ]
         )
-    return told
+    return errors
 
 
 def commit(place, group, topic, offset, member=(-1, "", None)):
-    """Commit an offset, as a member or as none."""
+    """Commit an offset, with or without membership; return the error code."""
     generation, id_, instance = member
     kind = OffsetCommitRequest.OffsetCommitRequestTopic
     one = kind.OffsetCommitRequestPartition(
@@ -183,8 +183,8 @@ def commit(place, group, topic, offset, member=(-1, "", None)):
         group_instance_id=instance,
         topics=[kind(name=topic, partitions=[one])],
     )
-    (told,) = place.ask.ask(request, 7).topics
-    return int(told.partitions[0].error_code)
+    (one,) = place.ask.ask(request, 7).topics
+    return int(one.partitions[0].error_code)
 
 
 def committed(place, group, topic, *, is_stable=False):
@@ -214,9 +214,10 @@ class Writer:
 
     def begins(self):
         """Ask for a producer's id, once."""
-        told = self.asks_for_an_epoch(-1, -1)
-        self.producer, self.sequence = (told.producer_id, told.producer_epoch), 0
-        return int(told.error_code)
+        answer = self.asks_for_an_epoch(-1, -1)
+        self.producer = answer.producer_id, answer.producer_epoch
+        self.sequence = 0
+        return int(answer.error_code)
 
     def asks_for_an_epoch(self, producer, epoch):
         """Ask for the epoch after this one; return the answer."""
@@ -250,9 +251,9 @@ class Writer:
             base_sequence=self.sequence,
             is_transactional=is_transactional,
         )
-        told = self.place.ask.produce(self.topic, data, txn=self.id)
-        self.sequence += not told.error_code
-        return int(told.error_code)
+        answer = self.place.ask.produce(self.topic, data, txn=self.id)
+        self.sequence += not answer.error_code
+        return int(answer.error_code)
 
     def _named(self):
         id_, epoch = self.producer
@@ -268,7 +269,7 @@ class Writer:
         return int(self.place.ask.ask(request, 3).error_code)
 
     def commits_offset(self, group, offset, member=(-1, "", None)):
-        """Commit an offset with the transaction, as a member or as none."""
+        """Commit an offset with the transaction, with or without membership."""
         kind = TxnOffsetCommitRequest.TxnOffsetCommitRequestTopic
         one = kind.TxnOffsetCommitRequestPartition(
             partition_index=0,
@@ -293,25 +294,25 @@ class Writer:
 
 
 def a_producer_numbers_its_batches(place):
-    """Each may be repeated as long as five have not followed; an error has no offset."""
-    topic, told = place.topic(), []
+    """Repeat batches, which is right until five have followed; an error has no offset."""
+    topic, answers = place.topic(), []
     numbers = [(0, n) for n in (5, 6, 7, 8, 9, 10, 10, 6, 5, 12)]
     for epoch, number in (*numbers, (1, 3), (1, 0), (0, 11)):
         data = batch(b"", producer_id=7, producer_epoch=epoch, base_sequence=number)
         answer = place.ask.produce(topic, data)
         is_new = not answer.error_code
-        told.append((int(answer.error_code), answer.base_offset if is_new else -1))
-    return told
+        answers.append((int(answer.error_code), answer.base_offset if is_new else -1))
+    return answers
 
 
 def a_producers_epoch_is_asked_for_again(place):
-    """By who has not heard the answer, and by who was another before."""
-    writer, told = writer_in(place), []
-    for epoch in (0, 0, 1, 0):
-        answer = writer.asks_for_an_epoch(writer.producer[0], epoch)
-        is_new = not answer.error_code
-        told.append((int(answer.error_code), answer.producer_epoch if is_new else -1))
-    return told
+    """By a producer that did not get the answer, and by a fenced one."""
+    writer, answers = writer_in(place), []
+    for former in (0, 0, 1, 0):
+        answer = writer.asks_for_an_epoch(writer.producer[0], former)
+        epoch = -1 if answer.error_code else answer.producer_epoch
+        answers.append((int(answer.error_code), epoch))
+    return answers
 
 
 def writer_in(place):
@@ -322,36 +323,36 @@ def writer_in(place):
 
 
 def a_fenced_producer_writes(place):
-    """Into its successor's transaction, of which the partition has heard nothing yet."""
+    """Into its successor's transaction, before that has written to the partition."""
     old = writer_in(place)
     new = Writer(place, old.topic, old.id)
     return [place.until(new.begins), new.adds(), old.writes(), new.writes()]
 
 
 def a_producer_writes_beside_its_transaction(place):
-    """Such a record would be readable, however the transaction ends."""
+    """Write a record without the transaction: readers would get an aborted one."""
     writer = writer_in(place)
     return [writer.adds(), writer.writes(), writer.writes(is_transactional=False)]
 
 
 def offsets_belong_to_no_transaction(place):
-    """Nothing would end them: they would be unstable for ever."""
+    """Commit them without AddOffsetsToTxn: they would be unstable for ever."""
     writer, group = writer_in(place), place.coordinated(_GROUP)
-    told = [writer.adds(), writer.commits_offset(group, 5)]
-    return [*told, committed(place, group, writer.topic, is_stable=True)]
+    errors = [writer.adds(), writer.commits_offset(group, 5)]
+    return [*errors, committed(place, group, writer.topic, is_stable=True)]
 
 
-def offsets_of_what_does_not_exist(place):
-    """Commit for a topic that is not there, plainly and in a transaction."""
+def offsets_of_an_unknown_topic(place):
+    """Commit for a topic that does not exist, plainly and in a transaction."""
     writer, group = writer_in(place), place.coordinated(_GROUP)
     plainly = commit(place, group, "nowhere", 5)
-    told = [plainly, committed(place, group, "nowhere"), writer.adds_offsets(group)]
+    answers = [plainly, committed(place, group, "nowhere"), writer.adds_offsets(group)]
     nowhere = evolve(writer, topic="nowhere")
-    return [*told, nowhere.commits_offset(group, 5)]
+    return [*answers, nowhere.commits_offset(group, 5)]
 
 
 def offsets_come_before_the_assignment(place):
-    """Commit as a member of a generation that has no assignment yet: plainly, and not."""
+    """Commit before the assignment, plainly and in a transaction."""
     group, joiner = joiner_of(place)
     writer = writer_in(place)
     writer.adds_offsets(group)
@@ -361,18 +362,18 @@ def offsets_come_before_the_assignment(place):
 
 
 def a_later_commit_overtakes_a_transaction(place):
-    """Return what counts: what was committed last, though the transaction ends later."""
+    """Commit before a transaction's end: the later commit wins."""
     writer, group = writer_in(place), place.coordinated(_GROUP)
-    told = [writer.adds_offsets(group), writer.commits_offset(group, 5)]
-    told += [commit(place, group, writer.topic, 9), writer.ends(is_committed=True)]
+    errors = [writer.adds_offsets(group), writer.commits_offset(group, 5)]
+    errors += [commit(place, group, writer.topic, 9), writer.ends(is_committed=True)]
     place.until(writer.adds)
-    return [*told, committed(place, group, writer.topic, is_stable=True)]
+    return [*errors, committed(place, group, writer.topic, is_stable=True)]
 
 
 def an_open_transaction_loses_its_records(place):
-    """Where readers of committed records then begin at the end, and whether they can."""
+    """Delete the records: ListOffsets names a later end, and a Fetch from there works."""
     writer = writer_in(place)
-    told = [writer.adds(), writer.writes()]
+    errors = [writer.adds(), writer.writes()]
     for _ in range(4):
         place.ask.produce(writer.topic, batch(b""))
     place.delete_before(writer.topic, 4)
@@ -387,21 +388,21 @@ def an_open_transaction_loses_its_records(place):
     )
     end = place.ask.ask(request, 4).topics[0].partitions[0].offset
     read = place.ask.ask(fetch((0, end), topic=writer.topic, isolation=1), 11)
-    return [*told, end, read.responses[0].partitions[0].error_code]
+    return [*errors, end, read.responses[0].partitions[0].error_code]
 
 
 # Fetches
 
 
 def sizes(answer):
-    """Return how many bytes each partition's answer has."""
+    """Return the number of bytes of each partition."""
     return [
         len(p.records or b"") for topic in answer.responses for p in topic.partitions
     ]
 
 
 def a_batch_exceeds_the_limits(place):
-    """Which of three partitions are read: the first that has records, and no other."""
+    """Of three partitions only the first that has records is read."""
     topic = place.topic(3)
     for number in (1, 2):
         place.ask.produce(topic, batch(b"x" * 500), number)
@@ -411,16 +412,16 @@ def a_batch_exceeds_the_limits(place):
 
 
 def a_limit_ends_within_a_batch(place):
-    """How many bytes come, and how many whole records."""
+    """Return how many bytes come, and how many whole records."""
     topic = place.topic()
     for _ in range(3):
         place.ask.produce(topic, batch(b"x" * 100))
-    told = place.ask.ask(fetch((0, 1), topic=topic, room=300), 11)
-    return [*sizes(told), len(records_in(told))]
+    answer = place.ask.ask(fetch((0, 1), topic=topic, room=300), 11)
+    return [*sizes(answer), len(records_in(answer))]
 
 
-def a_fetch_says_which_epoch_it_has_read(place):
-    """Ask beyond the end, at the end, below the start, and for what has no epoch."""
+def a_fetch_has_a_last_epoch(place):
+    """Fetch beyond the end, at the end, below the start, and without an epoch."""
     topic = place.topic()
     for _ in range(4):
         place.ask.produce(topic, batch(b""))
@@ -445,8 +446,8 @@ def fetched(answer):
     )
 
 
-def a_session_parts_from_the_log(place):
-    """Ask beyond the end within a session, twice, and by a version that is too old."""
+def a_session_diverges_from_the_log(place):
+    """Fetch beyond the end in a session, twice, and with a version without epochs."""
     topic = place.topic()
     beyond = {"topic": topic, "last_epoch": 0}
     first = place.ask.ask(fetch((0, 9), session=(0, 0), **beyond), 12)
@@ -458,10 +459,10 @@ def a_session_parts_from_the_log(place):
 
 
 def a_reader_asks_where_epochs_end(place):
-    """Ask by OffsetForLeaderEpoch of the present one, of one to come, and of none."""
+    """Send OffsetForLeaderEpoch for the present epoch, a later one, and none."""
     topic = place.topic()
     kind = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
-    told = []
+    answers = []
     for current, epoch in ((-1, 0), (0, 0), (0, 1), (-1, -1), (1, 0)):
         one = kind.OffsetForLeaderPartition(
             partition=0, current_leader_epoch=current, leader_epoch=epoch
@@ -470,16 +471,17 @@ def a_reader_asks_where_epochs_end(place):
             replica_id=-1, topics=[kind(topic=topic, partitions=[one])]
         )
         (answer,) = place.ask.ask(request, 4).topics[0].partitions
-        told.append((int(answer.error_code), answer.leader_epoch, answer.end_offset))
-    return told
+        error = int(answer.error_code)
+        answers.append((error, answer.leader_epoch, answer.end_offset))
+    return answers
 
 
 def the_ends_of_a_log_have_epochs(place):
-    """Ask for the earliest and the latest offset, and for the first of a time."""
+    """Ask for the earliest and the latest offset, and for the first since a time."""
     topic = place.topic()
     place.ask.produce(topic, batch(b""))
     kind = ListOffsetsRequest.ListOffsetsTopic
-    told = []
+    answers = []
     for timestamp in (-2, -1, 0):
         asked = kind.ListOffsetsPartition(
             partition_index=0, current_leader_epoch=-1, timestamp=timestamp
@@ -490,12 +492,12 @@ def the_ends_of_a_log_have_epochs(place):
             topics=[kind(name=topic, partitions=[asked])],
         )
         (answer,) = place.ask.ask(request, 4).topics[0].partitions
-        told.append((answer.offset, answer.leader_epoch))
-    return told
+        answers.append((answer.offset, answer.leader_epoch))
+    return answers
 
 
 def a_fetch_asks_for_nothing(place):
-    """Ask with a long wait, which has nothing to wait for."""
+    """Fetch no partition, with a long wait: the answer comes at once."""
     return sizes(place.ask.ask(fetch(wait=600_000), 11))
 
 
@@ -509,9 +511,9 @@ def in_kit(cluster, clock):
 
 
 QUESTIONS = {
-    the_only_member_speaks_something_else: [_codes.INCONSISTENT_GROUP_PROTOCOL] * 2,
+    the_only_member_changes_its_protocol: [_codes.INCONSISTENT_GROUP_PROTOCOL] * 2,
     a_static_member_returns: [0, 1],
-    who_is_no_member: [
+    a_wrong_member_id_is_used: [
         [_codes.UNKNOWN_MEMBER_ID] * 3,
         [_codes.FENCED_INSTANCE_ID] * 3,
         [_codes.UNKNOWN_MEMBER_ID] * 3,
@@ -532,7 +534,7 @@ QUESTIONS = {
     a_fenced_producer_writes: [NONE, NONE, _codes.INVALID_PRODUCER_EPOCH, NONE],
     a_producer_writes_beside_its_transaction: [NONE, NONE, _codes.INVALID_TXN_STATE],
     offsets_belong_to_no_transaction: [NONE, _codes.INVALID_TXN_STATE, -1],
-    offsets_of_what_does_not_exist: [
+    offsets_of_an_unknown_topic: [
         _codes.UNKNOWN_TOPIC_OR_PARTITION,
         -1,
         NONE,
@@ -544,14 +546,14 @@ QUESTIONS = {
     a_batch_exceeds_the_limits: [[False, True, False]] * 2,
     a_limit_ends_within_a_batch: [300, 1],
     a_fetch_asks_for_nothing: [],
-    a_fetch_says_which_epoch_it_has_read: [
+    a_fetch_has_a_last_epoch: [
         (NONE, (0, 5), (2, 5), []),
         (NONE, None, (2, 5), []),
         (NONE, None, (2, 5), [4]),
         *[(_codes.OFFSET_OUT_OF_RANGE, None, None, [])] * 4,
         (NONE, None, (2, 5), []),
     ],
-    a_session_parts_from_the_log: [
+    a_session_diverges_from_the_log: [
         (NONE, (0, 1)),
         (NONE, (0, 1)),
         (_codes.OFFSET_OUT_OF_RANGE, None),

@@ -1,4 +1,4 @@
-"""A queue and its decisions on a desk: no broker, no threads, and time stands still."""
+"""A queue and its decisions, without a broker and threads; time stands still."""
 
 from attrs import field, frozen
 from kafka.structs import TopicPartition
@@ -8,10 +8,9 @@ from safeconsumer.holds.scope import Everything
 from safeconsumer.worker import Retry
 from safeconsumer.worker.calls import all_done
 from safeconsumer.worker.decisions import Decisions
-from safeconsumer.worker.kept import Kept
-from safeconsumer.worker.lanes import Order
+from safeconsumer.worker.kept import KeptRecords
+from safeconsumer.worker.partition import Order, Outcome
 from safeconsumer.worker.queue import Policy, Queue
-from safeconsumer.worker.tasks import Outcome
 from tests.harness.holds.lab import Clock, assign_to
 
 TP = TopicPartition("orders", 0)
@@ -48,7 +47,7 @@ class Desk:
     A queue and its decisions for one partition, and the clock it looks at.
 
     Attributes:
-        told: the kinds of all events, in their order.
+        kinds: the kinds of all events, in their order.
         events: the events.
     """
 
@@ -56,11 +55,11 @@ class Desk:
 
     def __init__(self, order, key=None, breaker=None, records=0, clock=None, **policy):
         self.clock = clock or Clock()
-        self.kept = Kept(self.clock)
+        self.kept = KeptRecords(self.clock)
         self.ledger = PauseLedger((), clock=self.clock, wall=self.clock)
         assign_to(self.ledger, [TP])
         settings = {"retry": Retry(attempts=3, first=1.0, jitter=False), **policy}
-        self.told = []
+        self.kinds = []
         self.events = []
         self.decisions = self.make_decisions(
             Queue(
@@ -82,7 +81,7 @@ class Desk:
             self.admit(records)
 
     def emit(self, kind, **fields):
-        self.told.append(kind)
+        self.kinds.append(kind)
         self.events.append(kind(**fields))
 
     def place(self, scope, owner, reason, seconds):

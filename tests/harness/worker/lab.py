@@ -1,16 +1,18 @@
-"""What the tests of workers share: running them, and waiting for what they do."""
+"""Runs workers on the broker of the run, and waits for their results."""
 
 import threading
 
+import pytest
 from kafka import TopicPartition
 
+from safeconsumer import SafeConsumer
 from safeconsumer.worker import Worker
 from tests.harness.producing import write
 from tests.harness.waiting import LIMIT, wait_for
 
 PATIENT = {"session_timeout_ms": 15_000}
 """
-How long a member is silent before it is taken for dead: a slow machine evicts nobody.
+The session timeout of members, so long that a slow machine evicts none.
 
 A test that waits for a member to expire gives a short time of its own.
 """
@@ -120,9 +122,37 @@ class Lab:
             for number in sorted(asking.partitions_for_topic(self.topic))
         }
 
+    def read(self, topic, count):
+        """Return so many records of a topic, as a group of their own reads them."""
+        reader, found = self._make_consumer(topic, group=f"g-{topic}"), []
+
+        def are_there():
+            for records in reader.poll(200).values():
+                found.extend(records)
+            return len(found) >= count
+
+        wait_for(are_there, f"{count} records of {topic}")
+        return found
+
     def close(self):
         """Stop every worker, at once."""
         for running in self._running:
             running.worker.stop(drain=False)
         for running in self._running:
             running.wait_end()
+
+
+@pytest.fixture
+def lab(kafka_broker, kafka_topic, make_consumer, make_producer):
+    made = Lab(
+        broker=kafka_broker,
+        make_topic=kafka_topic,
+        make_consumer=lambda *topics, **config: make_consumer(
+            SafeConsumer, *topics, **config
+        ),
+        make_producer=make_producer,
+    )
+    try:
+        yield made
+    finally:
+        made.close()

@@ -1,4 +1,4 @@
-"""Faults for a worker, each of which the audit must find."""
+"""Breaches of a worker, each of which the audit must find."""
 
 from safeconsumer.worker.client import ConsumerClient
 from safeconsumer.worker.partition import Epoch

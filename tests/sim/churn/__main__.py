@@ -25,7 +25,7 @@ from tests.sim.churn.playing import played
 
 
 def main():
-    """Play the seeds that are asked for; return 1 if something was found."""
+    """Play the seeds of the command line; return 1 if one finds a violation."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", default="0-9", help="one, or the first and the last")
     parser.add_argument("--minutes", type=float, default=30.0, help="virtual ones")
@@ -36,23 +36,23 @@ def main():
     given = parser.parse_args()
     first, _, last = given.seeds.partition("-")
     seeds = range(int(first), int(last or first) + 1)
-    what = Churn(minutes=given.minutes, are_workers=given.workers)
+    churn = Churn(minutes=given.minutes, are_workers=given.workers)
     if given.operators:
-        what = evolve(what, is_controlled=True)
+        churn = evolve(churn, is_controlled=True)
     with planted(given.plant):
-        found = [seed for seed in seeds if not _is_good(what, seed, given.preempt)]
+        found = [seed for seed in seeds if not _is_good(churn, seed, given.preempt)]
     print(f"{len(seeds)} seeds, {given.minutes:g} minutes: found by {found or 'none'}")
     return bool(found)
 
 
-def _is_good(what, seed, preempt):
+def _is_good(churn, seed, preempt):
     began = time.process_time()
     try:
-        judge = played(what, seed, preempt=preempt)
+        judge = played(churn, seed, preempt=preempt)
     except ViolationError as violation:
         print(f"seed {seed}: {violation}", *violation.__notes__, sep="\n", flush=True)
         return False
-    except Exception:  # noqa: BLE001 - told, and the next seed is played
+    except Exception:  # noqa: BLE001 - printed, and the next seed is played
         print(f"seed {seed}: {traceback.format_exc()}", flush=True)
         return False
     cost = time.process_time() - began

@@ -1,50 +1,38 @@
 """
-Judges a churn by a small book of its own: what was held, owned and delivered by whom.
+Judges a churn by a small book of its own: holds, ownerships and records of each member.
 
-It shares no code with the product. It is told what programs know (calls that have
-returned, calls of listeners, records) and reads what brokers were asked.
+It shares no code with the product. Programs enter what they know (calls that have
+returned, calls of listeners, records), and the judge reads the requests to brokers.
 """
 
-import re
 from collections import Counter, deque
 from math import inf
 
 from attrs import define, field
 from kafka import TopicPartition
 
+from tests.harness.scopes import covers, short
 from tests.sim.churn.logs import Logs
 from tests.sim.lab import Lab
 
 PROPAGATION = 5.0  # seconds within which owners obey a hold of the group
 SETTLING = 30.0  # seconds after a fault until all is well
-_STORY = 60  # lines of it that a violation tells
+_HISTORY = 60  # lines of it that a violation shows
 
 
 class ViolationError(AssertionError):
-    """What a promise excludes has happened; the message ends with what led to it."""
-
-
-def covers(scope, tp):
-    """Whether a scope, in the notation of the contract, includes a partition."""
-    if scope.startswith("re:"):
-        return re.fullmatch(scope.removeprefix("re:"), tp.topic) is not None
-    return scope in {"@all", tp.topic, short(tp)}
-
-
-def short(*partitions):
-    """Return partitions in the notation of the contract."""
-    return " ".join(f"{tp.topic}:{tp.partition}" for tp in sorted(partitions))
+    """A promise was broken; the message ends with the member's history."""
 
 
 @define
-class Unrest:
-    """What is wrong with a member, or with brokers: how much now, and until when."""
+class Disturbance:
+    """Counts faults of a member, or of brokers, and remembers when the last one ended."""
 
     count: int = 0
     ended_at: float = -inf
 
     def begin(self):
-        """Note that something goes wrong."""
+        """Note that a fault begins."""
         self.count += 1
 
     def end(self, now):
@@ -61,7 +49,7 @@ class Unrest:
 
 @define
 class Hold:
-    """A hold that is in force for sure: from ``since`` until ``until``."""
+    """A hold that is certainly in force: from ``since`` until ``until``."""
 
     since: float
     until: float = inf
@@ -73,13 +61,13 @@ class Ownership:
     A partition at one member, from one assignment to its end.
 
     Attributes:
-        began: not before this: then the broker was asked for the assignment.
-        firsts: where it may begin: what is committed, or else the log's start.
+        began: when the broker was asked for the assignment; it did not begin before.
+        firsts: where it may begin: a committed offset, or the log's start.
         next: the next record's offset; None until the first has come.
-        is_new: nothing that was fetched before it may be delivered in it.
-        is_first: this member has never owned it before.
-        is_fetched: a Fetch has asked for it.
-        running: the record that a Worker's handler has begun with last.
+        is_new: no record that was fetched before it may be delivered in it.
+        is_first: this member has never owned the partition before.
+        is_fetched: a Fetch has asked for the partition.
+        running: the record that a Worker's handler has begun last.
     """
 
     began: float
@@ -93,7 +81,7 @@ class Ownership:
 
 @define
 class Judge:
-    """The books of all members of a group, and what they have in common."""
+    """Has a book for each member of a group; the group's holds and logs are its own."""
 
     lab: Lab
     logs: Logs
@@ -102,7 +90,7 @@ class Judge:
     group_holds: dict[str, float] = field(factory=dict)
     owners: dict[TopicPartition, str] = field(factory=dict)
     done: dict[TopicPartition, set[int]] = field(factory=dict)
-    trouble: Unrest = field(factory=Unrest)
+    trouble: Disturbance = field(factory=Disturbance)
     verdict: ViolationError | None = None
     committing: list[tuple["Book | None", set[TopicPartition]]] = field(factory=list)
 
@@ -115,7 +103,7 @@ class Judge:
         return self.books[name]
 
     def first_offsets(self, tp):
-        """Return where who gets a partition now begins."""
+        """Return where a member begins that gets the partition now."""
         self.logs.look()
         return {self.logs.committed.get(tp, self.logs.log(tp).start)}
 
@@ -135,7 +123,7 @@ class Judge:
             self.lab.world.call_later(0.0, self._compare)
 
     def _compare(self):
-        """Look what requests have committed; several may come in one instant."""
+        """Find the offsets that requests have committed; several may come in one instant."""
         asked, self.committing = self.committing, []
         before = dict(self.logs.committed)
         for tp, at in self.logs.newly_committed().items():
@@ -143,20 +131,20 @@ class Judge:
             for one in self.books.values():
                 if tp in one.owned and one.owned[tp].next is None:
                     one.owned[tp].firsts.add(at)
-            whose = [book for book, named in asked if tp in named]
-            whose += [book for book, named in asked if not named]  # a transaction's end
-            if whose and whose[0] is not None:
-                whose[0].committed(tp, at, before.get(tp))
+            books = [book for book, named in asked if tp in named]
+            books += [book for book, named in asked if not named]  # a transaction's end
+            if books and books[0] is not None:
+                books[0].committed(tp, at, before.get(tp))
 
-    def worth_seeing(self, wanted):
-        """Fail if less was seen than wanted: then nothing was judged."""
+    def check_coverage(self, wanted):
+        """Fail if less happened than wanted: the churn has then judged nothing."""
         missing = {what: n for what, n in wanted.items() if self.seen[what] < n}
-        assert not missing, f"nothing worth seeing: {missing} of {dict(self.seen)}"
+        assert not missing, f"too little happened: {missing} of {dict(self.seen)}"
 
 
 @define(eq=False)
 class Book:
-    """What one member's program knows of itself, and what is known of it."""
+    """Records what one member's program knows, and judges what it is given."""
 
     judge: Judge
     name: str
@@ -171,9 +159,9 @@ class Book:
     generation: int = -1
     assigned_in: int = -1
     synced_at: float = -inf
-    disturbance: Unrest = field(factory=Unrest)
+    disturbance: Disturbance = field(factory=Disturbance)
     is_worker: bool = False
-    story: deque[str] = field(factory=lambda: deque(maxlen=_STORY))
+    history: deque[str] = field(factory=lambda: deque(maxlen=_HISTORY))
 
     @property
     def now(self):
@@ -182,18 +170,18 @@ class Book:
 
     @property
     def is_well(self):
-        """Whether nothing has disturbed this member or brokers for a while."""
-        unrests = (self.disturbance, self.judge.trouble)
-        return all(one.is_over(self.now) for one in unrests)
+        """Whether this member and the brokers have been undisturbed for a while."""
+        both = (self.disturbance, self.judge.trouble)
+        return all(one.is_over(self.now) for one in both)
 
-    def say(self, what):
-        """Add a line to the story that a violation tells."""
-        self.story.append(f"{self.now:9.3f} {what}")
+    def log(self, line):
+        """Add a line to the history that a violation shows."""
+        self.history.append(f"{self.now:9.3f} {line}")
 
     def fail(self, promise, what):
-        """Tell a violation, also where what is raised would be caught."""
-        story = "\n    ".join(self.story)
-        text = f"{promise}: {self.name} at {self.now:.3f}: {what}\n    {story}"
+        """Raise a violation, and keep it: the client may catch what is raised."""
+        history = "\n    ".join(self.history)
+        text = f"{promise}: {self.name} at {self.now:.3f}: {what}\n    {history}"
         self.judge.verdict = self.judge.verdict or ViolationError(text)
         raise self.judge.verdict
 
@@ -203,25 +191,25 @@ class Book:
         """Return since when a hold of an owner, or of any, covers a partition, or None."""
         since = [
             hold.since
-            for (whose, scope), hold in self.holds.items()
-            if owner in {None, whose} and hold.until > self.now and covers(scope, tp)
+            for (its, scope), hold in self.holds.items()
+            if owner in {None, its} and hold.until > self.now and covers(scope, tp)
         ]
         return min(since, default=None)
 
     def placed(self, owner, scope, until=inf):
         """Note a hold: the call that placed it has returned."""
-        self.say(f"placed {scope} of {owner} until {until:.3f}")
+        self.log(f"placed {scope} of {owner} until {until:.3f}")
         before = self.holds.get((owner, scope))
         since = before.since if before and before.until > self.now else self.now
         self.holds[owner, scope] = Hold(since, until)
 
     def lifted(self, owner, scope):
         """Note that a hold is about to be lifted."""
-        self.say(f"lifts {scope} of {owner}")
+        self.log(f"lifts {scope} of {owner}")
         self.holds.pop((owner, scope), None)
 
-    def look(self):
-        """Count what a hold keeps from being delivered."""
+    def count_held(self):
+        """Count the partitions whose records a hold keeps from being delivered."""
         for tp, mine in self.owned.items():
             at = min(mine.firsts) if mine.next is None else mine.next
             is_waiting = at < self.judge.logs.log(tp).end
@@ -231,7 +219,7 @@ class Book:
     # Ownerships
 
     def assigned(self, partitions):
-        self.say(f"assigned {short(*partitions)} in generation {self.generation}")
+        self.log(f"assigned {short(*partitions)} in generation {self.generation}")
         kept, self.kept = self.kept, {}
         is_next = self.generation == self.assigned_in + 1
         self.assigned_in = self.generation
@@ -245,7 +233,7 @@ class Book:
             self.before.add(tp)
 
     def _gained(self, tp, mine):
-        """Begin an ownership; it may continue the last one if nobody had it since."""
+        """Begin an ownership; it may continue the last one if no other member had it."""
         self.judge.seen["gained"] += 1
         firsts = self.judge.first_offsets(tp)
         is_first = tp not in self.before
@@ -255,45 +243,45 @@ class Book:
         return Ownership(mine.began, firsts, is_new=False, is_first=False)
 
     def revoked(self, partitions):
-        """Note what the listener gives up; an eager join may give it back."""
-        self.say(f"revoked {short(*partitions)}")
+        """Note partitions that the listener gives up; an eager join may give them back."""
+        self.log(f"revoked {short(*partitions)}")
         for tp in partitions:
             mine = self.owned.pop(tp, None)
             if mine is not None and not self.is_cooperative:
                 self.kept[tp] = mine
 
     def lost(self, partitions):
-        self.say(f"lost {short(*partitions)}")
+        self.log(f"lost {short(*partitions)}")
         self.judge.seen["lost"] += 1
         self.kept.clear()
         for tp in partitions:
             self.owned.pop(tp, None)
 
     def left(self, why):
-        """Note that it owns nothing any more."""
-        self.say(why)
+        """Note that the member owns no partition any more."""
+        self.log(why)
         self.owned.clear()
         self.kept.clear()
 
     # Records
 
     def delivered(self, tp, offsets):
-        """Judge records that the program was given."""
+        """Judge records that a poll returned."""
         mine = self._may_deliver(tp, offsets[0])
         for offset in offsets:
             self._follows(tp, mine, offset)
             mine.next = offset + 1
             self.furthest[tp] = max(self.furthest.get(tp, 0), offset + 1)
             self.judge.seen["delivered"] += 1
-        self._tell(tp, offsets[0], offsets[-1])
+        self._log_records(tp, offsets[0], offsets[-1])
 
-    def _tell(self, tp, first, last):
-        # Line by line an iteration would fill the story.
-        what, _, end = self.story[-1].rpartition("-") if self.story else ("", "", "")
-        if f" got {short(tp)} " in what and end == str(first - 1):
-            self.story[-1] = f"{what}-{last}"
+    def _log_records(self, tp, first, last):
+        # Line by line an iteration would fill the history.
+        line, _, end = (self.history or [""])[-1].rpartition("-")
+        if f" got {short(tp)} " in line and end == str(first - 1):
+            self.history[-1] = f"{line}-{last}"
         else:
-            self.say(f"got {short(tp)} {first}-{last}")
+            self.log(f"got {short(tp)} {first}-{last}")
 
     def _may_deliver(self, tp, offset):
         since = self.held_since(tp)
@@ -326,22 +314,20 @@ class Book:
 
     def sought(self, tp, offset):
         """Note a seek that has returned."""
-        self.say(f"sought {short(tp)} {offset}")
+        self.log(f"sought {short(tp)} {offset}")
         self.owned[tp].next = offset
         self.furthest[tp] = max(self.furthest.get(tp, 0), offset)
 
-    def looked(self, told, owner=None):
-        """Judge what ``quiet()`` has returned, or ``paused()`` for an owner."""
-        self.look()
+    def listed_as_held(self, listed, owner=None):
+        """Judge the answer of ``quiet()``, or of ``paused()`` for an owner."""
+        self.count_held()
         for tp in self.owned:
-            if self.held_since(tp, owner) is not None and tp not in told:
-                whose = owner or "anybody"
-                self.fail(
-                    "P3", f"{short(tp)}, held by {whose}, is not in {short(*told)}"
-                )
+            if self.held_since(tp, owner) is not None and tp not in listed:
+                by = owner or "any owner"
+                self.fail("P3", f"{short(tp)}, held by {by}, not in {short(*listed)}")
 
-    def stands(self, tp, position):
-        """Judge what ``position()`` has returned."""
+    def stands_at(self, tp, position):
+        """Judge the answer of ``position()``."""
         mine, logs = self.owned.get(tp), self.judge.logs
         if mine is None or mine.next is None:
             return
@@ -351,10 +337,10 @@ class Book:
         if position < mine.next or hidden:
             self.fail("P8", f"position of {short(tp)} is {position}, not {mine.next}")
 
-    # What brokers are asked
+    # Requests to brokers
 
     def fetches(self, partitions):
-        """Judge a Fetch: none is sent for what is held."""
+        """Judge a Fetch: held partitions are not asked for."""
         for tp in partitions:
             if tp in self.kept:  # between an eager join's two calls of the listener
                 self.kept[tp].is_fetched = True
@@ -373,7 +359,7 @@ class Book:
 
     def committed(self, tp, offset, before):
         """Judge an offset that a commit of this member has changed."""
-        self.say(f"committed {short(tp)} {before} -> {offset}")
+        self.log(f"committed {short(tp)} {before} -> {offset}")
         logs = self.judge.logs
         if not self.is_worker:
             places = {self.furthest.get(tp, 0), *logs.starts[tp], before or 0}
@@ -392,17 +378,17 @@ class Book:
     # Handlers of a Worker
 
     def begins(self, tp, offset):
-        """Judge the start of a handler; what is returned notes that it has succeeded."""
+        """Judge the start of a handler; return a function that notes its success."""
         mine = self._may_deliver(tp, offset)
         if mine.running != offset:  # else it is tried again
             if mine.running is not None:
                 self.fail("W3", f"{short(tp)}: {offset} begins beside {mine.running}")
             self._follows(tp, mine, offset)
             mine.next, mine.running = offset + 1, offset
-        self.say(f"begins {short(tp)} {offset}")
+        self.log(f"begins {short(tp)} {offset}")
 
         def done():
-            self.say(f"done {short(tp)} {offset}")
+            self.log(f"done {short(tp)} {offset}")
             self.judge.seen["delivered"] += 1
             self.judge.done.setdefault(tp, set()).add(offset)
             mine.running = None

@@ -1,4 +1,4 @@
-"""Remembers logs: where they began, what readers are not given, what is committed."""
+"""Remembers logs: their starts, the records that readers are not given, commits."""
 
 from collections import defaultdict
 from itertools import takewhile
@@ -8,12 +8,11 @@ from kafka import TopicPartition
 
 class Logs:
     """
-    What was ever in the partitions, also after retention has deleted it.
+    Knows every record that was ever in the partitions, also after retention.
 
     Attributes:
-        starts: where each partition began, and where retention moved that since.
-        committed: the group's offsets, as they were last seen.
-        deleted: the records that retention has deleted.
+        starts: of each partition, its first start and each to which retention moved it.
+        committed: the group's offsets at the last look.
     """
 
     def __init__(self, cluster, group, topics):
@@ -37,7 +36,7 @@ class Logs:
                 yield TopicPartition(name, number)
 
     def look(self):
-        """Take note of what is new; before and after anything is deleted."""
+        """Read what is new; call it before and after records are deleted."""
         for tp in self.partitions():
             log = self.log(tp)
             starts = self.starts.setdefault(tp, [0])
@@ -74,7 +73,7 @@ class Logs:
         return new
 
     def given(self, tp, first, end, *, is_committed):
-        """Return the offsets from ``first`` to ``end`` that a reader gets records of."""
+        """Return the offsets from ``first`` to ``end`` whose records a reader gets."""
         self.look()
         hidden = self._marks[tp]
         if is_committed:
@@ -85,8 +84,8 @@ class Logs:
         """
         Whether a reader at ``position`` may be given ``found`` as its next record.
 
-        It may if nothing visible is in between. Retention sends a reader whose position
-        is deleted to a start of the log.
+        A reader may if no visible record is in between. Retention sends a reader whose
+        position is deleted to a start of the log.
         """
         begins = [position, *(at for at in self.starts[tp] if position < at <= found)]
         return any(
@@ -96,7 +95,7 @@ class Logs:
         )
 
     def has_read_all(self, tp, position, *, is_committed):
-        """Whether a reader at this position has been given all there is."""
+        """Whether a reader at this position has been given every record."""
         self.look()
         log = self.log(tp)
         first = max(position, log.start)

@@ -1,10 +1,8 @@
-"""Programs of a churn: they poll, iterate or are Workers, and do what they are told to."""
+"""Programs of a churn: they poll, iterate or are Workers, and carry out their todo list."""
 
 import threading
 from collections import deque
 
-from attrs import define
-from kafka.consumer.subscription_state import ConsumerRebalanceListener
 from kafka.errors import (
     FencedInstanceIdError,
     IllegalStateError,
@@ -15,34 +13,20 @@ from kafka.serializer import Deserializer
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer import Lifetime, Limits, Retry, SafeConsumer, Worker
-from tests.sim.churn.judge import Book, short
+from tests.harness.scopes import short
+from tests.sim.meddling import elsewhere
+from tests.sim.reading import Listener
 
-_STEP = 20.0  # seconds after which one who naps looks whether the churn is over
+_STEP = 20.0  # seconds after which a program that naps looks whether the churn is over
 _AT_ONCE = 25  # records that an iteration takes before its program does something else
-
-
-@define
-class Told(ConsumerRebalanceListener):
-    """Writes into the book what the listener is told."""
-
-    book: Book
-
-    def on_partitions_assigned(self, assigned):
-        self.book.assigned(assigned)
-
-    def on_partitions_revoked(self, revoked):
-        self.book.revoked(revoked)
-
-    def on_partitions_lost(self, lost):
-        self.book.lost(lost)
 
 
 class Meddler(Deserializer):
     """
-    Lets another thread do something between fetch and delivery.
+    Lets another thread make calls between fetch and delivery.
 
     Attributes:
-        todo: what that does, to its end, while the next record is deserialized.
+        todo: the calls, which end before the next record is deserialized.
     """
 
     def __init__(self):
@@ -51,9 +35,7 @@ class Meddler(Deserializer):
     def deserialize(self, topic, headers, data):
         del topic, headers
         while self.todo:
-            other = threading.Thread(target=self.todo.popleft(), name="meddler")
-            other.start()
-            other.join()
+            elsewhere(self.todo.popleft())
         return data
 
 
@@ -62,11 +44,11 @@ class Member:
     A program in a process of its own that consumes topics.
 
     Attributes:
-        todo: what it does next in the thread that polls.
-        meddler: what is done in the middle of its next poll that takes records.
-        is_over: it is to close its consumer and end.
-        is_calm: it is to do nothing more that holds up the others.
-        has_ended: by itself, or because it was told to.
+        todo: calls that it makes before its next poll, in the thread that polls.
+        meddler: makes calls in the middle of its next poll that takes records.
+        is_over: whether it is to close its consumer and end.
+        is_calm: whether it is to do nothing more that holds up the others.
+        has_ended: whether its program has ended, by itself or when it was stopped.
     """
 
     def __init__(self, lab, book, topics, settings):
@@ -85,7 +67,7 @@ class Member:
             self.subscribe(self.topics)
             self.run()
         except KafkaTimeoutError as error:  # no broker could be reached at the start
-            self.book.say(f"could not begin: {error}")
+            self.book.log(f"could not begin: {error}")
         except FencedInstanceIdError:
             self.book.left("fenced")
         finally:
@@ -96,9 +78,10 @@ class Member:
 
     def run(self):
         while not self.is_over:
-            self._do_what_is_told()
+            while self.todo:
+                self.todo.popleft()()
             self.take()
-            self._look()
+            self._check()
 
     def take(self):
         most = self.lab.rng.choice((1, 7, 50))
@@ -112,25 +95,21 @@ class Member:
     def stop(self):
         self.is_over = True
 
-    def _do_what_is_told(self):
-        while self.todo:
-            self.todo.popleft()()
-
-    def _look(self):
-        self.book.looked(self.consumer.quiet())
-        self.book.looked(self.consumer.paused(), owner="app")
+    def _check(self):
+        self.book.listed_as_held(self.consumer.quiet())
+        self.book.listed_as_held(self.consumer.paused(), owner="app")
         for tp in sorted(self.book.owned):
             try:
                 position = self.consumer.position(tp, timeout_ms=0)
             except (KafkaError, IllegalStateError):  # it has left meanwhile
                 continue
             if position is not None:
-                self.book.stands(tp, position)
+                self.book.stands_at(tp, position)
 
-    # What any thread may do
+    # Calls that any thread may make
 
     def pause(self, owner, scope, seconds):
-        """Place a strict hold, unless what is paused is not consumed here now."""
+        """Place a strict hold; one that this consumer refuses is only logged."""
         began, lifetime = self.lab.now, Lifetime.UNTIL_RESUMED
         try:
             if scope == "@all":
@@ -138,7 +117,7 @@ class Member:
             else:
                 self.consumer.pause(scope, owner=owner, for_=seconds, lifetime=lifetime)
         except IllegalStateError as error:
-            self.book.say(f"{type(error).__name__}: {scope}")
+            self.book.log(f"{type(error).__name__}: {scope}")
             return
         until = float("inf") if seconds is None else began + seconds
         self.book.placed(owner, scope, until)
@@ -155,11 +134,11 @@ class Member:
                 self.nap(seconds)
                 self.book.lifted(owner, scope)
         except IllegalStateError as error:
-            self.book.say(f"{type(error).__name__}: {scope}")
+            self.book.log(f"{type(error).__name__}: {scope}")
 
     def nap(self, seconds):
         """Do nothing for so long, or until the churn is over."""
-        self.book.say(f"naps for {seconds:.0f} s")
+        self.book.log(f"naps for {seconds:.0f} s")
         end = self.lab.now + seconds
         while self.lab.now < end and not (self.is_calm or self.is_over):
             self.lab.sleep(min(_STEP, end - self.lab.now))
@@ -175,17 +154,19 @@ class Member:
             if not owner.startswith("block"):
                 self.resume(owner, scope)
 
-    # What only the thread that polls may do
+    # Calls of the thread that polls
 
     def subscribe(self, topics):
         """Subscribe, perhaps to other topics than before, unless a hold forbids that."""
         try:
-            self.consumer.subscribe(topics, listener=Told(self.book))
+            book = self.book
+            listener = Listener(book.assigned, book.revoked, book.lost)
+            self.consumer.subscribe(topics, listener=listener)
         except IllegalStateError as error:
-            self.book.say(f"subscribe: {error}")
+            self.book.log(f"subscribe: {error}")
             return
         self.topics = topics
-        self.book.say(f"subscribed to {topics}")
+        self.book.log(f"subscribed to {topics}")
 
     def unsubscribe(self):
         self.consumer.unsubscribe()
@@ -193,7 +174,7 @@ class Member:
         self.topics = []
 
     def seek(self):
-        """Go back to somewhere it has been."""
+        """Seek to an offset that it has already passed."""
         assigned = self.consumer.assignment()
         known = [
             tp
@@ -209,7 +190,7 @@ class Member:
                 self.book.sought(tp, to)
 
     def commit(self, kind):
-        """Commit: what was delivered (sync, async), or offsets of the book."""
+        """Commit the delivered records (sync, async), or offsets of the book."""
         offsets = {
             tp: OffsetAndMetadata(one.next, "", -1)
             for tp, one in self.book.owned.items()
@@ -222,14 +203,14 @@ class Member:
                 self.consumer.commit(timeout_ms=20_000)
             elif offsets:
                 self.consumer.commit(offsets, timeout_ms=20_000)
-            self.book.say(f"commit, {kind}: {short(*offsets)}")
+            self.book.log(f"commit, {kind}: {short(*offsets)}")
         except KafkaError as error:
-            self.book.say(f"commit: {type(error).__name__}")
+            self.book.log(f"commit: {type(error).__name__}")
 
 
 class Iterating(Member):
     def take(self):
-        """Take some records, until there are none for a while or there is more to do."""
+        """Take some records, until none come for a while or there is more to do."""
         for taken, record in enumerate(self.consumer, start=1):
             tp = TopicPartition(record.topic, record.partition)
             self.book.delivered(tp, [record.offset])
@@ -277,6 +258,6 @@ class Working(Member):
 
 
 def in_another_thread(member, call):
-    """Call something in a thread of its own in the member's program."""
+    """Make a call in another thread of the member's program."""
     thread = threading.Thread(target=call, name="other")
     member.lab.world.spawn(thread.start, "other's start", member.process)

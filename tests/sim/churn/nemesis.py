@@ -1,4 +1,4 @@
-"""Lets everything happen to a group, by chance, for minutes; then repairs it all."""
+"""Draws calls and faults for a group, for minutes; then repairs everything."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -8,12 +8,12 @@ from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssi
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
-from safeconsumer import Control
-from safeconsumer.group import topics as control_topics
-from tests.sim.churn.judge import Judge, short
+from tests.harness.scopes import short
+from tests.sim.churn.judge import Judge
 from tests.sim.churn.logs import Logs
 from tests.sim.churn.members import Iterating, Member, Working, in_another_thread
 from tests.sim.churn.outsiders import Operator, Transactional
+from tests.sim.group.operating import CONTROL
 from tests.sim.lab import GROUP
 
 TOPICS = {"t": 4, "u": 2, "v": 1}
@@ -38,20 +38,19 @@ _ERRORS = {  # by Kafka's numbers, each as a broker answers that request
     "ListOffsets": (6,),
     "Metadata": (5,),
 }
-_CONTROL = Control(holds_topic="ops", status_topic="status")
 
 
 @frozen(kw_only=True)
 class Churn:
     """
-    What is played: how long, with whom, how patiently.
+    The settings of a churn.
 
     Attributes:
         minutes: virtual minutes until everything is repaired.
-        are_workers: members are Workers, else they poll and iterate.
+        are_workers: whether members are Workers; else they poll and iterate.
         is_controlled: whether operators hold the group; None: the seed decides.
         poll_ms: how long a poll waits, and a Fetch at a broker.
-        wanted: what must have been seen, and how often.
+        wanted: what must have happened, and how often.
     """
 
     minutes: float = 30.0
@@ -81,16 +80,11 @@ class Nemesis:
         self.logs = Logs(lab.cluster, GROUP, tuple(TOPICS))
         self.judge = Judge(lab=lab, logs=self.logs)
         self.judge.begin()
-        self.operator = self._control() if self._is_controlled else None
+        self.operator = Operator(lab, self.judge) if self._is_controlled else None
         self.transactional = Transactional(lab)
 
-    def _control(self):
-        self.lab.cluster.create_topic("ops", 1, control_topics.HOLDS_SETTINGS)
-        self.lab.cluster.create_topic("status", 1, control_topics.STATUS_SETTINGS)
-        return Operator(self.lab, self.judge)
-
     def run(self):
-        """Play, repair, and wait until nothing is left to be delivered."""
+        """Play, repair, and wait until every record is delivered; return the judge."""
         # Control costs five times as much: each member reads a topic more.
         share = 1 / 3 if self._is_controlled else 1.0
         end = self.lab.now + 60 * self.churn.minutes * share
@@ -98,16 +92,16 @@ class Nemesis:
         self.join()
         while self.lab.now < end:
             self.lab.sleep(self.rng.expovariate(1 / 8))
-            self._bury()
+            self._forget_ended()
             (action,) = self.rng.choices(list(actions), list(actions.values()))
             (action if self.members else self.join)()
         self._repair()
         self._finish()
-        self.judge.worth_seeing(self.churn.wanted)
+        self.judge.check_coverage(self.churn.wanted)
         return self.judge
 
     def _actions(self):
-        """Return what may happen, and how likely each is."""
+        """Return the calls and faults that are drawn, and how likely each is."""
         always = {
             self.pause: 8,
             self.resume: 10,
@@ -119,8 +113,7 @@ class Nemesis:
             self.kill: 0.7,
             self.freeze: 1.5,
             self.reset: 1,
-            self.isolate: 1,
-            self.isolate_from_one: 1,
+            self.isolate: 2,
             self.slow: 0.5,
             self.answer_badly: 1,
             self.broker_down: 0.3,
@@ -141,13 +134,13 @@ class Nemesis:
                 always[self.lag] = 1
         return always
 
-    def _bury(self):
-        """Forget members that have ended; tell what the judge has found."""
+    def _forget_ended(self):
+        """Forget members that have ended; raise the judge's verdict, if it has one."""
         if self.judge.verdict is not None:
             raise self.judge.verdict
         self.members = [one for one in self.members if not one.has_ended]
         for one in self.members:
-            one.book.look()
+            one.book.count_held()
 
     def one(self):
         return self.rng.choice(self.members)
@@ -171,7 +164,7 @@ class Nemesis:
             "isolation_level": self.rng.choice(("read_committed", "read_uncommitted")),
             "enable_auto_commit": not self.churn.are_workers
             and self.rng.random() < 0.4,
-            "control": _CONTROL if self._is_controlled else None,
+            "control": CONTROL if self._is_controlled else None,
         }
         if self._is_static:
             taken = {one.instance for one in self.members}
@@ -201,16 +194,16 @@ class Nemesis:
             one.stop()
 
     def kill(self):
-        """Let one end without a word, or with its machine."""
+        """End a member's process, or its whole machine."""
         if len(self.members) > 1:
             one = self.one()
             self.members.remove(one)
             self.rng.choice((self.lab.kill, self.lab.lose))(one.process)
 
-    # Programs do something
+    # Calls of programs
 
     def _within(self, one, call):
-        """Call it in another thread, or between two polls."""
+        """Have a member make a call, in another thread or between two polls."""
         if not self.churn.are_workers and self.rng.random() < 0.5:
             one.todo.append(call)
         elif one.process.is_able and one.consumer is not None:
@@ -230,12 +223,12 @@ class Nemesis:
     def pause_late(self):
         """Place a hold while a poll has taken records and not returned them."""
         one = self.one()
-        one.todo.append(one.lift_all)  # or there is nothing to take
+        one.todo.append(one.lift_all)  # or the poll would take no records
         later = self.lab.world.call_later
-        later(15, lambda: one.todo.append(lambda: self._stumble(one)))
+        later(15, lambda: one.todo.append(lambda: self._pause_within_poll(one)))
 
-    def _stumble(self, one):
-        """Let a hold of some of it meet a poll that takes records of several partitions."""
+    def _pause_within_poll(self, one):
+        """Place a hold on some partitions during a poll that takes records of several."""
         owner, tps = self.rng.choice(_OWNERS), sorted(one.book.owned)
         if one.is_calm or not tps:
             return
@@ -255,7 +248,7 @@ class Nemesis:
             self._within(one, lambda: one.resume(owner, scope))
 
     def held(self):
-        """Hold something for the length of a block, in another thread."""
+        """Hold a scope for the length of a block, in another thread."""
         one, scope, seconds = self.one(), self._scope(), self.rng.choice((1, 20, 120))
         if one.process.is_able and one.consumer is not None:
             in_another_thread(one, lambda: one.hold_for_a_block(scope, seconds))
@@ -266,7 +259,7 @@ class Nemesis:
         one.todo.append(lambda: one.commit(kind))
 
     def step_aside(self):
-        """Commit and hold everything, perhaps leave and come back: as who is overloaded."""
+        """Commit and hold everything, perhaps leave and come back, as a busy program does."""
         one = self.one()
         topics = one.topics
         one.todo.append(lambda: one.commit("offsets"))
@@ -278,7 +271,6 @@ class Nemesis:
             self.lab.append(tp, 60)
 
     def seek(self):
-        """Go back somewhere."""
         one = self.one()
         one.todo.append(one.seek)
 
@@ -292,10 +284,10 @@ class Nemesis:
         topics = self.rng.choice((["t"], ["t", "u"], ["u", "v"], list(TOPICS), []))
         one.todo.append(lambda: one.subscribe(topics) if topics else one.unsubscribe())
 
-    # What is in the topics
+    # Records and topics
 
     def produce(self):
-        """Append to most partitions."""
+        """Append records to most partitions."""
         for tp in self.logs.partitions():
             if self.rng.random() < 0.6:
                 self.lab.append(tp, self.rng.choice((1, 3, 15, 60)))
@@ -332,96 +324,90 @@ class Nemesis:
         self.operator.todo.append(self.operator.lift_all)
 
     def lag(self):
-        """Let one learn late of a hold, and gain partitions before it has."""
+        """Delay a member's control topics, so that it gains partitions before a hold."""
         one, scope, operator = self.one(), self.rng.choice(("@all", "t")), self.operator
         name = one.book.name
         late = self.lab.cluster.fail(
             "Fetch", delay=20, origin=name, client_id=f"{name}-control"
         )
-        one.book.say("it reads the control topics late")
+        one.book.log("it reads the control topics late")
         self._disturb(one, 60, late.end)
         operator.todo.append(lambda: operator.hold(scope))
-        operator.todo.append(lambda: self._begin_anew(one))
+        operator.todo.append(lambda: self._subscribe_again(one))
         self.lab.world.call_later(60, self.group_lift)
 
-    def _begin_anew(self, one):
-        """Let one give up what it has, and gain it again, with something to read."""
+    def _subscribe_again(self, one):
+        """Have a member give up its partitions, and gain them again."""
         topics = one.topics
         if topics and not one.is_calm:
             one.todo.append(one.unsubscribe)
             one.todo.append(lambda: one.subscribe(topics))
 
-    # What goes wrong
+    # Faults
 
     def _disturb(self, one, seconds, end):
-        """Disturb a member for a while; several may overlap."""
+        """Note a fault of one member, and end it later; several may overlap."""
         self._until(seconds, one.book.disturbance, end)
 
     def _trouble(self, seconds, end):
+        """Note a fault of brokers, and end it later."""
         self._until(seconds, self.judge.trouble, end)
 
-    def _until(self, seconds, what, end):
-        what.begin()
+    def _until(self, seconds, disturbance, end):
+        disturbance.begin()
 
         def over():
-            what.end(self.lab.now)
+            disturbance.end(self.lab.now)
             end()
 
         self.lab.world.call_later(seconds, over)
 
     def freeze(self):
-        """Stop a process for a while."""
         one, seconds = self.one(), self.rng.choice((1, 10, 44, 46, 100, 320))
         if one.process.is_able:
-            one.book.say(f"frozen for {seconds} s")
+            one.book.log(f"frozen for {seconds} s")
             self.lab.freeze(one.process)
             self._disturb(one, seconds, lambda: self.lab.thaw(one.process))
 
     def reset(self):
         one = self.one()
-        one.book.say("its connections are reset")
+        one.book.log("its connections are reset")
         self.lab.network.reset(one.process)
 
     def isolate(self):
-        """Cut a process off from all brokers, or one way only."""
-        self._isolate(self.lab.hosts)
-
-    def isolate_from_one(self):
-        """Cut a process off from one broker, or one way only."""
-        self._isolate([self.rng.choice(self.lab.hosts)])
-
-    def _isolate(self, hosts):
+        """Cut a process off from all brokers or from one, perhaps one way only."""
+        hosts = self.rng.choice((self.lab.hosts, [self.rng.choice(self.lab.hosts)]))
         one, seconds = self.one(), self.rng.choice((2, 20, 50, 100))
         ways = self.rng.choice((("in", "out"), ("in", "out"), ("in",), ("out",)))
-        one.book.say(f"isolated from {hosts} ({ways}) for {seconds} s")
+        one.book.log(f"isolated from {hosts} ({ways}) for {seconds} s")
         network, process = self.lab.network, one.process
         network.isolate(process, *hosts, ways=ways)
         self._disturb(one, seconds, lambda: network.heal(process, *hosts, ways=ways))
 
     def slow(self):
-        """Let everything of a process take longer, or as long as before."""
+        """Slow a process's network down, or make it fast again."""
         one = self.one()
         self.lab.network.slow(one.process, *self.rng.choice(((0, 0), (0.05, 0.4))))
         one.book.disturbance.note(self.lab.now)
 
     def answer_badly(self):
-        """Let some answers be errors, late, or lost."""
+        """Have brokers answer with errors, late, or not at all."""
         api = self.rng.choice(sorted(_ERRORS))
         how = {"error": self.rng.choice(_ERRORS[api])}
         if self.rng.random() < 0.4:
             late = self.rng.choice((0.5, 5, 40))
             how = self.rng.choice(({"delay": late}, {"is_lost": True}))
         fault = self.lab.cluster.fail(api, count=self.rng.randint(1, 4), **how)
-        self._say(f"{api} is answered with {how}")
+        self._log(f"{api} is answered with {how}")
         self._trouble(60, fault.end)
 
     def broker_down(self):
-        """Let a broker be down for a while; the others take over, or it is back first."""
+        """Stop a broker for a while; the others take over, or it is back first."""
         if self._down is not None:
             return
         node, failover = self.rng.randint(1, NODES), self.rng.choice((1.0, 6.0))
         self._down = node
-        self._say(f"broker {node} is down")
+        self._log(f"broker {node} is down")
         self.lab.cluster.down(node, failover)
         self._trouble(self.rng.choice((3, 40)), self._up)
 
@@ -437,21 +423,21 @@ class Nemesis:
             return
         self.judge.trouble.note(self.lab.now)
         if self.rng.random() < 0.3:
-            self._say(f"broker {node} coordinates")
+            self._log(f"broker {node} coordinates")
             self.lab.cluster.move_coordinator(GROUP, node)
         else:
             tp = self.rng.choice(sorted(self.logs.partitions()))
-            self._say(f"broker {node} leads {tp.topic}:{tp.partition}")
+            self._log(f"broker {node} leads {tp.topic}:{tp.partition}")
             self.lab.cluster.lead(*tp, node)
 
-    def _say(self, what):
+    def _log(self, line):
         for one in self.members:
-            one.book.say(what)
+            one.book.log(line)
 
     # The end
 
     def _repair(self):
-        """Heal everything, and let everybody lift what is held."""
+        """Heal all faults, and have all members and the operator lift their holds."""
         self.lab.cluster.faults.clear()
         self._up()
         for one in [*self.members, *self.leaving]:
@@ -461,10 +447,10 @@ class Nemesis:
             one.is_calm = True
         if self.operator is not None:
             self.operator.todo.append(self.operator.lift_all)
-        self._bury()
+        self._forget_ended()
         self.join()
         for one in self.members:
-            one.book.say("all is repaired")
+            one.book.log("all is repaired")
             if self.churn.are_workers:
                 in_another_thread(one, one.calm_down)
             else:
@@ -472,11 +458,11 @@ class Nemesis:
                 one.todo.append(lambda one=one: one.subscribe(list(TOPICS)))
 
     def _finish(self):
-        """Wait until all is delivered or committed; then stop everybody."""
+        """Wait until all is delivered or committed; then stop all programs."""
         try:
             self.lab.until(self._has_ended, 3000, "all is delivered")
         except AssertionError:
-            self._bury()
+            self._forget_ended()
             self.judge.books[self.members[-1].book.name].fail("P10", self._picture())
         for one in [*self.members, *self.leaving]:
             one.stop()
@@ -487,20 +473,20 @@ class Nemesis:
             one.thread.join(600)
             if one.thread.is_alive():
                 one.book.fail("W8", "it did not end in 600 s")
-        self._bury()
+        self._forget_ended()
 
     def _has_ended(self):
-        self._bury()
+        self._forget_ended()
         if not self.members:
             self.join()
-        reader = self._committed if self.churn.are_workers else self._position
-        return all(reader(tp) for tp in self.logs.partitions())
+        is_read = self._is_committed if self.churn.are_workers else self._is_delivered
+        return all(is_read(tp) for tp in self.logs.partitions())
 
-    def _committed(self, tp):
+    def _is_committed(self, tp):
         at = self.logs.committed.get(tp, 0)
         return self.logs.has_read_all(tp, at, is_committed=False)
 
-    def _position(self, tp):
+    def _is_delivered(self, tp):
         for one in self.members:
             mine = one.book.owned.get(tp)
             if mine is not None and one.book.held_since(tp) is None:
@@ -510,7 +496,7 @@ class Nemesis:
         return False
 
     def _picture(self):
-        """Return how far everybody has come, for who looks why it did not end."""
+        """Return each partition's offsets and owners, to see why the churn did not end."""
         lines = [f"{self.lab.cluster.groups.find(GROUP).state}"]
         for tp in self.logs.partitions():
             log = self.logs.log(tp)
@@ -521,5 +507,5 @@ class Nemesis:
 
 
 def churn(lab, what):
-    """Play a churn in a world; return the judge, who has seen no violation."""
+    """Play a churn in a world; return the judge, which has found no violation."""
     return Nemesis(lab, what).run()

@@ -6,16 +6,13 @@ from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
 from safeconsumer.errors import ControlWriteError
-from safeconsumer.group import clients
-from safeconsumer.group.publisher import changes, new_hold, publish
-from tests.sim.lab import GROUP
+from tests.sim.group import operating
 
-_LONGEST = 10.0  # seconds that an operator's command takes
-_IDLE = 0.5  # seconds until a program looks again whether there is something to do
+_IDLE = 0.5  # seconds until a program looks at its todo list again
 
 
 class Outsider:
-    """A program in a process of its own that does one thing after the other."""
+    """A program in a process of its own that carries out its todo list."""
 
     def __init__(self, lab, name):
         self.lab = lab
@@ -31,7 +28,7 @@ class Outsider:
         self.end()
 
     def end(self):
-        """Close what it has opened."""
+        """Close its clients."""
 
 
 class Operator(Outsider):
@@ -39,36 +36,28 @@ class Operator(Outsider):
 
     def __init__(self, lab, judge):
         self.judge = judge
-        self.unsure = set()  # scopes that may be held, or may not be
+        self._operator = operating.Operator(lab)
+        self._unsure = set()  # scopes that may be held, or may not be
         super().__init__(lab, "operator")
 
     def hold(self, scope):
-        self.unsure.add(scope)
-        if self._publish(scope, new_hold("churn", None)):
-            self.unsure.discard(scope)
+        if self._is_done(self._operator.hold, scope):
             self.judge.group_holds.setdefault(scope, self.lab.now)
             self.judge.seen["group holds"] += 1
 
-    def lift(self, scope):
-        self.judge.group_holds.pop(scope, None)
-        self.unsure.add(scope)
-        if self._publish(scope, None):
-            self.unsure.discard(scope)
-
     def lift_all(self):
-        """Lift whatever is held or may be held."""
-        for scope in sorted({*self.judge.group_holds, *self.unsure}):
-            self.lift(scope)
+        """Lift all scopes that are held or may be held."""
+        for scope in sorted({*self.judge.group_holds, *self._unsure}):
+            self.judge.group_holds.pop(scope, None)
+            self._is_done(self._operator.lift, scope)
 
-    def _publish(self, scope, hold):
-        writer = clients.producer(self.lab.settings(), _LONGEST)
-        change = changes(GROUP, "alice", [scope], hold)
+    def _is_done(self, call, scope):
+        self._unsure.add(scope)
         try:
-            publish(lambda: writer, "ops", change, _LONGEST)
+            call(scope)
         except (ControlWriteError, KafkaError):
             return False
-        finally:
-            writer.close()
+        self._unsure.discard(scope)
         return True
 
 
@@ -99,7 +88,7 @@ class Transactional(Outsider):
             self.end()
 
     def end(self):
-        """Close the producer; who is next aborts what it has left open."""
+        """Close the producer; the next one aborts an open transaction."""
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.close(timeout=5)

@@ -1,4 +1,4 @@
-"""Plants faults in the product: what a judge must find, if it is worth its name."""
+"""Plants faults in the product, each of which the judge must find."""
 
 from contextlib import contextmanager
 
@@ -14,10 +14,9 @@ from safeconsumer.holds.table import Table
 from safeconsumer.worker import client, queue
 
 
-def nothing_is_purged(patch):
-    """P9: what was fetched in an ownership that has ended stays."""
-    patch.setattr(PauseSafeFetcher, "_purge", lambda _: None)
-    patch.setattr(PauseSafeFetcher, "_is_stale", lambda *_: False)
+def stale_answers_are_delivered(patch):
+    """P9: answers to Fetches of an ended ownership are delivered in the next one."""
+    patch.setattr(PauseSafeFetcher, "_is_stale", lambda _, state, __: state is None)
 
 
 def pauses_end_with_their_partition(patch):
@@ -36,7 +35,7 @@ def pauses_end_with_their_partition(patch):
 
 
 def holds_count_from_the_next_poll(patch):
-    """P1: holds are looked at when a poll begins, not after its last wait."""
+    """P1: a poll asks for holds when it begins, not after its last wait."""
     poll, quiet = SafeConsumer.poll, LedgerSubscription.quiet
 
     def early(self, *given, **more):
@@ -56,21 +55,21 @@ def holds_count_from_the_next_poll(patch):
 
 
 def a_kept_partition_begins_again(patch):
-    """P8: after a rebalance one that stays begins at its committed offset."""
+    """P8: after a rebalance a kept partition begins at its committed offset."""
     apply = LedgerSubscription._apply_assignment
 
-    def anew(self, partitions, **more):
+    def forgetting(self, partitions, **more):
         partitions = list(partitions)
         for tp in list(self.assignment)[:1]:
             if tp in partitions and self.assignment[tp].position is not None:
                 self.assignment[tp]._position = None
         apply(self, partitions, **more)
 
-    patch.setattr(LedgerSubscription, "_apply_assignment", anew)
+    patch.setattr(LedgerSubscription, "_apply_assignment", forgetting)
 
 
 def wide_holds_cover_no_gained_partition(patch):
-    """P7: what is gained in a poll flows until that poll ends."""
+    """P7: a partition that a poll gains flows until that poll ends."""
     apply, poll = LedgerSubscription._apply_assignment, SafeConsumer.poll
 
     def uncovered(self, *given, **more):
@@ -95,8 +94,8 @@ def wide_holds_cover_no_gained_partition(patch):
     patch.setattr(PauseLedger, "quiet", without_fresh)
 
 
-def what_a_late_hold_takes_back_is_gone(patch):
-    """P8: records that were taken when a hold came are not put back, nor fetched again."""
+def records_that_a_late_hold_takes_back_are_lost(patch):
+    """P8: records that a poll had taken when a hold came are not put back or fetched."""
 
     def forget(_, __, state):
         state.before = None
@@ -117,7 +116,7 @@ def holds_expire_early(patch):
 
 
 def held_partitions_are_fetched(patch):
-    """P11: brokers are asked for what is held, too."""
+    """P11: Fetches ask for held partitions, too."""
 
     def every(self):
         return [tp for tp, one in self.assignment.items() if one.is_fetchable()]
@@ -125,7 +124,7 @@ def held_partitions_are_fetched(patch):
     patch.setattr(LedgerSubscription, "fetchable_partitions", every)
 
 
-def commits_take_in_what_is_not_delivered(patch):
+def commits_include_a_record_that_is_not_delivered(patch):
     """P8: a commit names one record more than was delivered."""
     consumed = LedgerSubscription.all_consumed_offsets
 
@@ -137,7 +136,7 @@ def commits_take_in_what_is_not_delivered(patch):
 
 
 def new_owners_wait_for_no_group_hold(patch):
-    """G2: what is assigned flows before the control topics are read."""
+    """G2: an assigned partition flows before the control topics are read."""
     gating = Table.gating
 
     def open_at_once(self, what, **_):
@@ -147,12 +146,12 @@ def new_owners_wait_for_no_group_hold(patch):
 
 
 def owners_obey_no_group_hold(patch):
-    """G1: what the control topics say reaches nobody."""
+    """G1: no consumer applies the holds of the control topics."""
     patch.setattr(PauseLedger, "follow", lambda *_, **__: None)
 
 
 def a_worker_commits_one_too_many(patch):
-    """W4: a commit is one record ahead of what is done."""
+    """W4: a commit is one record ahead of the handled ones."""
     offsets = client._offsets
 
     def ahead(marks):
@@ -164,26 +163,26 @@ def a_worker_commits_one_too_many(patch):
     patch.setattr(client, "_offsets", ahead)
 
 
-def a_worker_begins_what_is_held(patch):
-    """W10: what is queued is handled, though a hold covers it by now."""
+def a_worker_handles_a_held_record(patch):
+    """W10: a queued record is handled, though a hold covers it by now."""
     patch.setattr(queue, "covers", lambda view, tp: not view.owns(tp))
 
 
 OF_CONSUMERS, OF_GROUPS, OF_WORKERS = "consumers", "groups", "workers"
 _KINDS = {
     OF_CONSUMERS: (
-        nothing_is_purged,
+        stale_answers_are_delivered,
         pauses_end_with_their_partition,
         holds_count_from_the_next_poll,
         a_kept_partition_begins_again,
         wide_holds_cover_no_gained_partition,
-        what_a_late_hold_takes_back_is_gone,
+        records_that_a_late_hold_takes_back_are_lost,
         holds_expire_early,
         held_partitions_are_fetched,
-        commits_take_in_what_is_not_delivered,
+        commits_include_a_record_that_is_not_delivered,
     ),
     OF_GROUPS: (new_owners_wait_for_no_group_hold, owners_obey_no_group_hold),
-    OF_WORKERS: (a_worker_commits_one_too_many, a_worker_begins_what_is_held),
+    OF_WORKERS: (a_worker_commits_one_too_many, a_worker_handles_a_held_record),
 }
 PLANTS = {
     plant.__name__: (plant, kind) for kind, plants in _KINDS.items() for plant in plants

@@ -1,4 +1,4 @@
-"""Plays a churn by its seed, and says how to play it again."""
+"""Plays a churn by its seed; an error has the command that plays it again."""
 
 import gc
 import logging
@@ -16,7 +16,7 @@ def played(what, seed, *, preempt=0.0):
     Play one churn; return the judge.
 
     Raises:
-        ViolationError: a promise was broken; a note has the line that plays it again.
+        ViolationError: a promise was broken; a note has the command that repeats it.
     """
     logged = logging.root.manager.disable
     logging.disable(logging.CRITICAL)  # each line looks at the clock, which moves it
@@ -39,7 +39,7 @@ def played(what, seed, *, preempt=0.0):
 
 
 def _forget_producers():
-    """Let no producer of a world that has ended try to close when it is freed."""
+    """Keep producers of a world that has ended from closing when they are freed."""
     for one in gc.get_objects():
         if type(one) is KafkaProducer and not getattr(one, "_closed", True):
             one._closed = True

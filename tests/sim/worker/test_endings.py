@@ -1,4 +1,4 @@
-"""W8: however a worker ends, it is soon, it has committed what it could, and says so."""
+"""W8: every end of a worker is bounded, commits, and is reported."""
 
 import asyncio
 import contextlib
@@ -26,6 +26,7 @@ from safeconsumer.errors import (
 )
 from tests.sim.playing import simulated
 from tests.sim.worker.working import (
+    RARELY,
     UNKNOWN_MEMBER,
     Handler,
     Working,
@@ -41,7 +42,6 @@ from tests.sim.worker.working import (
     taken,
 )
 
-RARELY = Commit(every=60.0)
 eager = pytest.mark.skipif(
     sys.version_info < (3, 12), reason="Python 3.12 brought eager tasks"
 )
@@ -56,7 +56,6 @@ def ending(lab, run, **how):
 
 @pytest.mark.contract("W6", "W8")
 @in_both
-@simulated(seeds=1)
 def test_stop_waits_for_running_handlers(lab, executor):
     filled(lab, 2, "", "slow", *[""] * 6)
     handler = Handler(lab, slow=3)
@@ -71,7 +70,6 @@ def test_stop_waits_for_running_handlers(lab, executor):
 
 @pytest.mark.contract("W8")
 @in_both
-@simulated(seeds=1)
 def test_stop_is_bounded_when_a_handler_hangs(lab, executor):
     filled(lab, 2, "", "hangs", "")
     handler = Handler(lab, hangs=50)
@@ -87,9 +85,8 @@ def test_stop_is_bounded_when_a_handler_hangs(lab, executor):
 
 @pytest.mark.contract("W8")
 @pytest.mark.parametrize("fault", ["down", "freeze", "silent", "silent, controlled"])
-@simulated(seeds=1)
 def test_stop_is_bounded_without_a_broker(lab, fault):
-    """W8: it takes 2 s beyond the drain, with ``control=`` too, and whatever hangs."""
+    """A stop takes 2 s beyond the drain, with ``control=`` too."""
     one, other = lab.topic("t", 2)
     put(lab, one, *[""] * 10)
     put(lab, other, "hangs", "")
@@ -124,9 +121,7 @@ def without_an_answer(lab, **options):
 
 
 @pytest.mark.contract("W8")
-@simulated(seeds=1)
-def test_a_commit_that_a_rebalance_waits_for_is_part_of_the_drain(lab):
-    """W8: the drain and 2 s are all that a stop takes."""
+def test_commit_that_a_rebalance_waits_for_counts_as_drain(lab):
     drain, commit = Drain(shutdown=0.5), Commit(every=1000.0)
     run = without_an_answer(lab, drain=drain, commit=commit)
     assert ending(lab, run) <= 2.5
@@ -134,18 +129,14 @@ def test_a_commit_that_a_rebalance_waits_for_is_part_of_the_drain(lab):
 
 
 @pytest.mark.contract("W6")
-@simulated(seeds=1)
-def test_a_commit_without_an_answer_holds_up_a_rebalance_no_longer_than_said(lab):
-    """No more than 1 s."""
+def test_commit_without_an_answer_delays_a_rebalance_by_a_second(lab):
     run = without_an_answer(lab, commit=Commit(every=1000.0))
     lab.sleep(2)
     assert run.worker.healthy().is_alive
     assert "JoinGroup" in lab.kinds()[-8:]
 
 
-@simulated(seeds=1)
 def test_a_manual_assignment_is_committed_at_the_end(lab):
-    """W8, W12: it has no generation and never loses it; its floor is committed as well."""
     one, other = lab.topic("t", 2, records=5)
     reading = consumer(lab, auto_offset_reset="latest")
     reading.assign([one, other])
@@ -157,8 +148,7 @@ def test_a_manual_assignment_is_committed_at_the_end(lab):
     assert committed(lab) == [7, 5]
 
 
-@simulated(seeds=1)
-def test_a_worker_that_was_stopped_before_it_began_joins_no_group(lab):
+def test_worker_stopped_before_it_began_joins_no_group(lab):
     lab.topic("t", 1, records=1)
     handler = Handler(lab)
     worker = Worker(consumer(lab, "t"), handler)
@@ -170,8 +160,7 @@ def test_a_worker_that_was_stopped_before_it_began_joins_no_group(lab):
 
 @pytest.mark.contract("W4")
 @pytest.mark.parametrize("done", [1, 2])
-@simulated(seeds=1)
-def test_what_is_lost_is_committed_only_if_it_was_before(lab, done):
+def test_report_after_a_loss_is_committed_only_if_all_was_before(lab, done):
     filled(lab, 1, "", *["late"] * (done - 1))
     run = Working(
         lab, Handler(lab, late=1.0), commit=Commit(every=0.2 if done == 1 else 60.0)
@@ -187,9 +176,8 @@ def test_what_is_lost_is_committed_only_if_it_was_before(lab, done):
 
 
 @pytest.mark.parametrize("seconds", [60.0, 0.5])
-@simulated(seeds=1)
 def test_handlers_of_a_lost_ownership_are_waited_for(lab, seconds):
-    """W8: they are said to run; the lifespan is left after them, or they are given up."""
+    """The lifespan is left after them, or they are given up."""
     filled(lab, 1, "slow")
     order = []
 
@@ -220,15 +208,14 @@ def test_handlers_of_a_lost_ownership_are_waited_for(lab, seconds):
 
 
 class PlantedError(Exception):
-    """What is planted."""
+    """An error that only these tests raise."""
 
 
 def planted(*_, **__):
     raise PlantedError
 
 
-@simulated(seeds=1)
-def test_a_last_commit_that_breaks_ends_the_worker_all_the_same(lab):
+def test_last_commit_that_raises_ends_the_worker(lab):
     lab.topic("t", 1, records=1)
     run = Working(lab, Handler(lab), commit=RARELY)
     run.done(1)
@@ -240,9 +227,7 @@ def test_a_last_commit_that_breaks_ends_the_worker_all_the_same(lab):
 
 
 @pytest.mark.parametrize("again", [False, True])
-@simulated(seeds=1)
-def test_what_runs_is_waited_for_when_poll_breaks(lab, *, again):
-    """W6, W8: handlers end, what they did is committed; however often, it ends in time."""
+def test_running_handlers_are_waited_for_when_poll_raises(lab, *, again):
     one, _ = lab.topic("t", 2)
     put(lab, one, "slow", "")
     run = Working(lab, Handler(lab, slow=5), drain=Drain(shutdown=8.0 - 6 * again))
@@ -263,9 +248,7 @@ def test_what_runs_is_waited_for_when_poll_breaks(lab, *, again):
 
 @pytest.mark.contract("W4", "W6")
 @pytest.mark.parametrize("method", ["poll", "commit_async", "settle"])
-@simulated(seeds=1)
-def test_an_interrupt_passes_over_nothing(lab, method):
-    """W4, W6: Ctrl-C where it turns: what runs is finished, the rest comes again."""
+def test_interrupt_passes_over_no_record(lab, method):
     filled(lab, 2, *["slow"] * 6)
     handler = Handler(lab, slow=0.5)
     settings = {"max_poll_records": 2}
@@ -282,9 +265,7 @@ def test_an_interrupt_passes_over_nothing(lab, method):
 
 
 @pytest.mark.contract("W4", "W12")
-@simulated(seeds=1)
-def test_the_first_records_of_an_ownership_come_again(lab):
-    """W12: its floor is where they begin, though its position may be beyond them."""
+def test_first_records_of_an_ownership_come_again_after_an_interrupt(lab):
     (tp,) = lab.topic("t", 1, records=5)
     latest = {"auto_offset_reset": "latest"}
     late = lab.cluster.fail("Fetch", is_held=True)
@@ -304,8 +285,7 @@ def test_the_first_records_of_an_ownership_come_again(lab):
 
 
 @pytest.mark.contract("W4")
-@simulated(seeds=1)
-def test_what_ends_during_the_last_commit_is_not_reported_as_done(lab):
+def test_record_that_ends_during_the_last_commit_is_not_done(lab):
     filled(lab, 1, "", "slow", "", "")
     handler = Handler(lab, slow=4)
     drain = Drain(shutdown=1.0)
@@ -318,9 +298,7 @@ def test_what_ends_during_the_last_commit_is_not_reported_as_done(lab):
     assert (report.done, report.dropped, committed(lab)) == (1, 3, [1])
 
 
-@simulated(seeds=1)
-def test_the_drain_is_counted_from_when_it_was_asked_for(lab):
-    """W8: what the polling thread waits for meanwhile, such as a commit, is part of it."""
+def test_drain_is_counted_from_the_request_to_stop(lab):
     filled(lab, 1, "hangs")
     run = Working(lab, Handler(lab, hangs=60), drain=Drain(shutdown=3.0))
     lab.until(lambda: run.worker.stats().running)
@@ -329,7 +307,7 @@ def test_the_drain_is_counted_from_when_it_was_asked_for(lab):
     lab.sleep(0.5)
     at = lab.now
     run.stop()
-    (drained,) = run.told(events.WorkDrained)
+    (drained,) = run.of_kind(events.WorkDrained)
     assert drained.seconds < 0.5
     assert lab.now - at < 5
     assert run.report.given_up == 1
@@ -360,7 +338,7 @@ in_each_hook = pytest.mark.parametrize("where", ["on_event", "hooks"])
 @in_each_hook
 @simulated(seeds=1, nightly=3)
 def test_stop_is_bounded_when_a_hook_hangs(lab, where):
-    """W8: another thread commits what is done, and ends the membership; ``run`` agrees."""
+    """Another thread commits what is done and ends the membership."""
     (tp,) = filled(lab, 1, *[""] * 10)
     hook = HangingHook(lab, seconds=60)
     handler = Handler(lab, slow=5)
@@ -403,9 +381,8 @@ def test_stop_is_bounded_when_a_hook_hangs_in_a_rebalance(lab, where):
 
 @pytest.mark.contract("W8")
 @pytest.mark.parametrize("kind", [events.WorkDrained, events.WorkerStopped])
-@simulated(seeds=1)
 def test_stop_is_bounded_when_a_hook_hangs_at_the_end(lab, kind):
-    """W8: the last commit comes before both; ``stop()`` raises nothing."""
+    """The last commit comes before both events."""
     filled(lab, 1, *[""] * 10)
     hook = HangingHook(lab, kind=kind)
     run = Working(lab, Handler(lab), commit=RARELY, on_event=hook)
@@ -418,9 +395,7 @@ def test_stop_is_bounded_when_a_hook_hangs_at_the_end(lab, kind):
 
 @pytest.mark.contract("W8")
 @in_both
-@simulated(seeds=1)
-def test_a_hook_that_hangs_where_handlers_run_is_named(lab, executor):
-    """W8: the loop turns and no handler runs, so that nothing else is wrong."""
+def test_hook_that_hangs_in_a_handler_thread_is_named(lab, executor):
     (tp,) = filled(lab, 1, "", "fails", "")
     hook = HangingHook(lab, kind=events.RecordRetried)
     handler = Handler(lab, fails=ValueError)
@@ -448,9 +423,7 @@ def test_a_hook_that_hangs_where_handlers_run_is_named(lab, executor):
 
 
 @pytest.mark.contract("W8")
-@simulated(seeds=1)
-def test_a_hook_that_returns_is_not_named(lab):
-    """Each call of it takes a while, and none for too long."""
+def test_hook_that_returns_in_time_is_not_named(lab):
     filled(lab, 1, *["fails"] * 10)
     hook = HangingHook(lab, kind=events.RecordRetried, seconds=0.9)
     retry = Retry(attempts=99, first=0.1)
@@ -464,7 +437,6 @@ def test_a_hook_that_returns_is_not_named(lab):
 
 
 @pytest.mark.contract("W8")
-@simulated(seeds=1)
 def test_slow_hook_is_waited_for(lab):
     filled(lab, 1, *[""] * 10)
     hook = HangingHook(lab, seconds=0.6)
@@ -513,7 +485,6 @@ def test_leaving_a_pump_is_bounded_when_a_hook_hangs(lab, where):
     assert committed(lab) == [10]
 
 
-@simulated(seeds=1)
 def test_a_consumer_has_one_worker(lab):
     lab.topic("t", 1, records=3)
     reading = consumer(lab, "t")
@@ -528,55 +499,28 @@ def test_a_consumer_has_one_worker(lab):
     assert committed(lab) == [3]
 
 
-@pytest.mark.contract("W4")
-@simulated(seeds=1)
-def test_what_nobody_handled_is_not_committed_by_a_handler(lab):
-    """W4: the habit of a loop of one's own would commit all that was polled."""
-    filled(lab, 1, *["commits"] * 20)
-    refused = []
-
-    def commits(*_):
-        try:
-            run.consumer.commit_async()
-        except HandlersCannotRunError as error:
-            refused.append(str(error))
-        run.consumer.commit()
-
-    run = Working(
-        lab, Handler(lab, commits=commits), concurrency=1, on_exhausted="skip"
-    )
-    error = run.ends()
-    assert isinstance(error, HandlersCannotRunError)
-    assert refused == [str(error)]
-    assert "commits what is done" in str(error)
-    assert committed(lab) == [0]
-
-
-@simulated(seeds=1)
-def test_a_handler_is_told_until_when_it_is_waited_for(lab):
-    """W6: ``context.revoked`` and ``context.deadline``; one that obeys ends in time."""
+def test_handler_can_read_its_deadline_during_a_drain(lab):
     filled(lab, 1, "obeys", "")
-    told = []
+    reported = []
 
     def obeys(_record, context):
         while context.deadline is None:
             lab.sleep(0.1)
-        told.append(round(context.deadline - lab.world.monotonic(), 1))
+        reported.append(round(context.deadline - lab.world.monotonic(), 1))
 
     run = Working(lab, Handler(lab, obeys=obeys), drain=Drain(shutdown=9.0))
     lab.until(lambda: run.worker.stats().running)
     assert ending(lab, run) < 1
-    assert 8.8 <= told[0] <= 9.0
+    assert 8.8 <= reported[0] <= 9.0
     assert run.report.done == 1
 
 
-# What stands around the handlers
+# Lifespans of workers
 
 
 @in_both
 @pytest.mark.parametrize("when", ["entered", "left", "no manager"])
-@simulated(seeds=1)
-def test_a_lifespan_that_breaks_ends_run(lab, executor, when):
+def test_lifespan_that_raises_ends_run(lab, executor, when):
     lab.topic("t", 1, records=3)
 
     @contextlib.contextmanager
@@ -604,9 +548,7 @@ def test_a_lifespan_that_breaks_ends_run(lab, executor, when):
 @pytest.mark.contract("W8")
 @in_both
 @pytest.mark.parametrize("at", ["begin", "end"])
-@simulated(seeds=1)
-def test_a_lifespan_that_hangs_does_not_hold_up_the_stop(lab, executor, at):
-    """W8: entering it is no membership, it is alive meanwhile; leaving it is bounded."""
+def test_lifespan_that_hangs_does_not_delay_the_stop(lab, executor, at):
     lab.topic("t", 1, records=3)
 
     @contextlib.contextmanager
@@ -630,8 +572,7 @@ def test_a_lifespan_that_hangs_does_not_hold_up_the_stop(lab, executor, at):
 
 
 @in_both
-@simulated(seeds=1)
-def test_a_lifespan_that_is_entered_after_the_stop_is_left(lab, executor):
+def test_lifespan_entered_after_the_stop_is_left(lab, executor):
     lab.topic("t", 1, records=1)
     seen = []
 
@@ -650,9 +591,7 @@ def test_a_lifespan_that_is_entered_after_the_stop_is_left(lab, executor):
     assert (seen, handler.calls) == (["entered", "left"], [])
 
 
-@simulated(seeds=1)
-def test_an_async_lifespan_is_entered_in_the_handlers_loop(lab):
-    """Once, before the first record; its tasks are waited for where it is left."""
+def test_async_lifespan_is_entered_in_the_loop_of_the_handlers(lab):
     lab.topic("t", 2, records=2)
     noted = []
 
@@ -682,9 +621,8 @@ def test_an_async_lifespan_is_entered_in_the_handlers_loop(lab):
 VARIABLE = contextvars.ContextVar("VARIABLE")
 
 
-@simulated(seeds=1)
 def test_coroutines_run_in_the_loop_that_serves(lab):
-    """With its context variables and lifespan; tasks left over are the loop's own."""
+    """Tasks that handlers leave behind go on in the user's loop."""
     lab.topic("t", 2, records=20)
     seen = set()
     left = []
@@ -725,8 +663,7 @@ def test_coroutines_run_in_the_loop_that_serves(lab):
 @pytest.mark.parametrize(
     "tasks", ["thread", "asyncio", pytest.param("eager", marks=eager)]
 )
-@simulated(seeds=1)
-def test_cancelling_drains_and_twice_gives_up(lab, tasks, times):
+def test_cancelled_serve_drains_and_a_second_cancel_gives_up(lab, tasks, times):
     filled(lab, 1, "slow", "", "")
     handler = Handler(lab, slow=4)
     executor = "thread" if tasks == "thread" else "asyncio"
@@ -755,9 +692,8 @@ def test_cancelling_drains_and_twice_gives_up(lab, tasks, times):
 @eager
 @pytest.mark.parametrize("seconds", [None, 0, 1])
 @pytest.mark.parametrize("batch", [None, 5])
-@simulated(seeds=1)
 def test_worker_served_with_eager_tasks_handles_all_records(lab, batch, seconds):
-    """Such a task runs in ``create_task``, up to its first wait."""
+    """An eager task runs in ``create_task``, up to its first wait."""
     lab.topic("t", 2, records=20)
     left = []
 
@@ -792,9 +728,7 @@ def test_worker_served_with_eager_tasks_handles_all_records(lab, batch, seconds)
     assert left == ["lifespan"]
 
 
-@simulated(seeds=1)
-def test_what_ends_one_of_a_task_group_has_the_others_drain(lab):
-    """W7: what stops a worker is raised where it is awaited; a timeout is one."""
+def test_failed_worker_in_a_task_group_drains_the_others(lab):
     filled(lab, 1, "", "bad")
     failures = ["planted"]  # the other one may get the record, too
     workers = []
@@ -824,9 +758,7 @@ def test_what_ends_one_of_a_task_group_has_the_others_drain(lab):
     assert [worker.stats().state for worker in workers] == ["closed", "closed"]
 
 
-@simulated(seeds=1)
-def test_system_exit_out_of_a_coroutines_own_task(lab):
-    """It ends an event loop; the worker drains, commits, and raises it again."""
+def test_system_exit_in_a_task_of_a_handler_is_raised_after_the_drain(lab):
     lab.topic("t", 1, records=3)
 
     async def leave():

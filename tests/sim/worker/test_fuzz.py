@@ -5,6 +5,7 @@ from collections import Counter
 from contextlib import suppress
 
 import pytest
+from kafka import TopicPartition
 
 from safeconsumer import (
     BatchFailure,
@@ -15,14 +16,44 @@ from safeconsumer import (
     Reject,
     Retry,
     RetryLater,
+    SafeConsumer,
 )
 from safeconsumer.errors import SafeConsumerError
+from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
 from tests.sim.worker.working import Working, committed, expel, filled, quick
 
 PARTITIONS, RECORDS = 4, 60
-ALL = {(p, offset) for p in range(PARTITIONS) for offset in range(RECORDS)}
 END = [RECORDS] * PARTITIONS
+REASONS = {"revoked", "lost", "moved", "stopped"}
+
+
+class Counting(SafeConsumer):
+    """A consumer that counts the records that its polls return."""
+
+    polled = 0
+
+    def poll(self, *args, **kwargs):
+        found = super().poll(*args, **kwargs)
+        self.polled += sum(map(len, found.values()))
+        return found
+
+
+def counted(lab, handle, settings, **options):
+    """Start a worker whose polled records are counted."""
+    made = Counting("t", **lab.settings(group_id=GROUP, **settings))
+    return Working(lab, handle, given=made, **options)
+
+
+def check_sums(run):
+    """Compare what polls returned with what became of it, unless a turn is under way."""
+    engine, stats = run.worker._engine, run.worker.stats()
+    if run.report is None and engine._unadmitted:
+        return
+    ended = stats.done + stats.dropped + stats.refetched
+    assert run.consumer.polled == ended + engine.kept.records, stats
+    assert stats.dropped == sum(stats.dropped_by_reason.values())
+    assert stats.dropped_by_reason.keys() == REASONS
 
 
 class Book:
@@ -116,11 +147,11 @@ class Fuzz:
     def start(self):
         name = next(self.names)
         self.book.holds[name] = set()
-        self.runs[name] = Working(
+        self.runs[name] = counted(
             self.lab,
             self.handler(name),
+            quick(self.protocol, max_poll_records=20),
             name=name,
-            settings=quick(self.protocol, max_poll_records=20),
             concurrency=self.dice.choice([1, 4, 8]),
             drain=Drain(revoke=self.dice.choice([1.0, 10.0]), shutdown=5.0),
             on_event=self.hear,
@@ -208,15 +239,22 @@ class Fuzz:
             del self.runs[name]
             run.worker.stop(drain=self.dice.random() < 0.7)
             run.ends()
+            check_sums(run)
         elif 0.3 <= what < 0.36:
             expel(self.lab)
-        elif 0.36 <= what < 0.75:
+        elif 0.36 <= what < 0.42:
+            self.seek_back(run)
+        elif 0.42 <= what < 0.75:
             scope = self.dice.choice(["t", "t:0", "t:1", "t:2"])
             with suppress(SafeConsumerError):  # its partition is another's
                 run.consumer.pause(scope, owner="ops")
                 holds.add(scope)
         elif what >= 0.75:
             self.lift(name)
+
+    def seek_back(self, run):
+        for tp in run.consumer.assignment():
+            run.consumer.seek(tp, self.dice.randint(0, self.lab.committed(tp) or 0))
 
     def lift(self, name):
         holds = self.book.holds[name]
@@ -235,6 +273,7 @@ class Fuzz:
         for run in self.runs.values():
             assert run.worker.stats().leaked == 0
             run.stop()
+            check_sums(run)
 
 
 def spared(places, error):
@@ -246,14 +285,55 @@ def spared(places, error):
 
 @pytest.mark.contract("W3", "W4", "W5", "W7", "W10", "W11")
 @simulated(seeds=4, nightly=500)
-def test_nothing_is_lost_overtaken_or_passed_over(lab):
-    """And what is well again goes on: no member waits for what never comes."""
+def test_records_are_neither_lost_nor_overtaken_nor_passed_over(lab):
+    """After all disturbances each record is completed and committed."""
     fuzz = Fuzz(lab)
     for _ in range(lab.rng.randint(8, 16)):
         lab.sleep(lab.rng.uniform(0.1, 6.0))
         fuzz.book.look()
         fuzz.disturb()
+        for run in fuzz.runs.values():
+            check_sums(run)
         assert [run.error for run in fuzz.runs.values() if run.error] == []
     fuzz.calm_down()
     fuzz.finish()
     assert fuzz.book.wrong == [], fuzz.options
+
+
+def leaves(_run):
+    """Be stopped, later."""
+
+
+def is_expelled(run):
+    expel(run.lab)
+
+
+def seeks(run):
+    run.consumer.seek(TopicPartition("t", 0), 0)
+
+
+def another_joins(run):
+    Working(run.lab, lambda *_: None, name="other")
+
+
+@pytest.mark.contract("W5")
+@pytest.mark.parametrize(
+    ("reason", "end"),
+    [
+        ("stopped", leaves),
+        ("lost", is_expelled),
+        ("moved", seeks),
+        ("revoked", another_joins),
+    ],
+)
+def test_dropped_records_are_counted_by_reason(lab, reason, end):
+    filled(lab, 2, *["v"] * 15)
+    drain = Drain(revoke=0.5, shutdown=0.5)
+    run = counted(lab, lambda *_: lab.sleep(100), {}, drain=drain)
+    lab.until(lambda: run.worker.stats().queued)
+    end(run)
+    lab.sleep(8)
+    check_sums(run)
+    report = run.stop()
+    check_sums(run)
+    assert report.dropped_by_reason[reason] >= 15

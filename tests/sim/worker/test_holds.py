@@ -1,4 +1,4 @@
-"""W10, W11: what is held is not begun; handlers, breakers and rates may hold, too."""
+"""W10, W11: held records are not begun; handlers, breakers and rates place holds."""
 
 import asyncio
 from collections import deque
@@ -15,10 +15,9 @@ from safeconsumer import (
     events,
 )
 from safeconsumer.errors import HandlerTimeoutError
-from safeconsumer.holds.hold import BREAKER, OUTAGE
+from safeconsumer.holds.hold import OUTAGE
 from tests.harness.docs.pages import ROOT, blocks
-from tests.sim.playing import simulated
-from tests.sim.worker.test_judged import broken
+from tests.harness.worker.journals import broken
 from tests.sim.worker.working import (
     Handler,
     Working,
@@ -39,9 +38,7 @@ QUICK = quick()
 @pytest.mark.contract("W10")
 @ORDERS
 @in_both
-@simulated(seeds=1)
-def test_a_pause_stops_a_worker(lab, executor, order):
-    """W10: no handler begins after ``pause()`` returned; what waits comes in its order."""
+def test_pause_lets_no_further_handler_begin(lab, executor, order):
     filled(lab, 2, *["slow"] * 20, keys="ab")
     handler = Handler(lab, slow=0.1)
     run = Working(lab, handler, executor=executor, order=order)
@@ -64,9 +61,7 @@ def test_a_pause_stops_a_worker(lab, executor, order):
 
 
 @pytest.mark.contract("W10")
-@simulated(seeds=1)
-def test_a_hold_that_expires_lets_go_and_a_retry_waits_for_it(lab):
-    """W10: at its time, and never before; a retry that is due keeps its attempts."""
+def test_retry_that_is_due_waits_for_the_expiry_of_a_hold(lab):
     filled(lab, 1, "bad", "", "")
     handler = Handler(
         lab, bad=lambda _, context: ValueError if context.attempt == 1 else 0
@@ -84,9 +79,9 @@ def test_a_hold_that_expires_lets_go_and_a_retry_waits_for_it(lab):
 @pytest.mark.contract("W10")
 @in_both
 @ORDERS
-@simulated(seeds=1)
-def test_a_hold_between_two_quick_records_is_obeyed(lab, executor, order):
-    """W10: what was handed over together begins no more; a handler may pause, too."""
+def test_hold_placed_by_a_handler_stops_the_records_handed_over_with_it(
+    lab, executor, order
+):
     filled(lab, 1, *[""] * 10, "pauses", *[""] * 10, keys="a")
     handler = Handler(lab, pauses=lambda *_: run.consumer.pause("t", owner="x"))
     run = Working(lab, handler, executor=executor, order=order, concurrency=1)
@@ -102,8 +97,7 @@ def test_a_hold_between_two_quick_records_is_obeyed(lab, executor, order):
 
 
 @pytest.mark.contract("W8", "W10")
-@simulated(seeds=1)
-def test_a_worker_that_is_stopped_does_not_wait_for_what_is_held(lab):
+def test_stop_does_not_wait_for_held_records(lab):
     filled(lab, 1, *["slow"] * 20)
     run = Working(lab, Handler(lab, slow=0.5), drain=Drain(shutdown=20.0))
     run.done(3)
@@ -114,25 +108,9 @@ def test_a_worker_that_is_stopped_does_not_wait_for_what_is_held(lab):
     assert (report.dropped, committed(lab)) == (20 - report.done, [report.done])
 
 
-@pytest.mark.contract("G8", "W10")
-@simulated(seeds=1)
-def test_what_runs_under_a_hold_is_said_to_run(lab):
-    (tp,) = filled(lab, 1, "slow", "")
-    run = Working(lab, Handler(lab, slow=2))
-    lab.until(run.worker.running)
-    run.consumer.pause_all(owner="somebody")
-    lab.sleep(1)
-    assert run.worker.running() == {tp: [0]}
-    lab.sleep(1.2)
-    assert run.worker.running() == {}
-    run.consumer.resume_all(owner="somebody")
-    run.done(2)
-
-
 @pytest.mark.contract("W10", "W6")
-@simulated(seeds=1)
-def test_a_held_partition_that_is_taken_away_is_not_begun(lab):
-    """W10: a hold does not end with the assignment; its next owner has none, and works."""
+def test_revoked_partition_under_a_hold_is_not_begun(lab):
+    """The next owner has no hold, and works."""
     cooperative = quick("cooperative")
     filled(lab, 2, *["slow"] * 10)
     handlers = [Handler(lab, slow=0.1), Handler(lab, slow=0.1)]
@@ -160,8 +138,7 @@ def test_a_held_partition_that_is_taken_away_is_not_begun(lab):
 @pytest.mark.contract("W9", "W11")
 @in_both
 @pytest.mark.parametrize("scope", ["partition", "topic", "all", "key"])
-@simulated(seeds=1)
-def test_a_handler_pauses_what_it_says(lab, executor, scope):
+def test_handler_pauses_the_scope_that_it_names(lab, executor, scope):
     for tp in (*lab.topic("t", 2), *lab.topic("u", 1)):
         put(lab, tp, *["", ""] * 5, keys="ab")
     put(lab, lab.partitions("t")[0], "calls", "", "", keys="ab")
@@ -198,9 +175,8 @@ def test_a_handler_pauses_what_it_says(lab, executor, scope):
 
 @pytest.mark.contract("P6", "W6", "W11")
 @pytest.mark.parametrize("what", ["moves", "is lost"])
-@simulated(seeds=1)
-def test_a_paused_partition_changes_hands(lab, what):
-    """W11: another worker finds out for itself; after a loss it is held as before."""
+def test_paused_partition_changes_hands(lab, what):
+    """The next owner finds out for itself; after a loss the pause stays."""
     filled(lab, 2, "calls", *[""] * 5)
     handler = Handler(lab, calls=Pause(3600, "topic", "down"))
     runs = [Working(lab, handler, settings=QUICK, drain=Drain(revoke=2.0))]
@@ -226,9 +202,8 @@ def test_a_paused_partition_changes_hands(lab, what):
 
 @pytest.mark.contract("W11")
 @ORDERS
-@simulated(seeds=1)
 def test_a_breaker_holds_a_topic_through_an_outage(lab, tmp_path, order):
-    """W11: it goes on after 1 s, 2 s, 2 s...; nothing is given up, and it is told."""
+    """The topic is tried again after 1 s, and then each 2 s."""
     filled(lab, 2, *["calls"] * 10, keys="ab")
     handler = Handler(lab, calls=ConnectionError("the service is down"))
     breaker = Breaker(
@@ -259,7 +234,7 @@ def test_a_breaker_holds_a_topic_through_an_outage(lab, tmp_path, order):
     stats = run.worker.stats()
     assert (stats.breaker_open, stats.breaker_opened, stats.skipped) == (0, 1, 0)
     assert run.worker.healthy()
-    assert [one.tries for one in run.told(events.BreakerClosed)] == [2]
+    assert [one.tries for one in run.of_kind(events.BreakerClosed)] == [2]
     assert max(c.attempt for c in handler.calls) <= 4
     run.stop()
     assert committed(lab) == [10, 10]
@@ -267,52 +242,7 @@ def test_a_breaker_holds_a_topic_through_an_outage(lab, tmp_path, order):
 
 
 @pytest.mark.contract("W11")
-@in_both
-@simulated(seeds=1)
-def test_a_breaker_whose_hold_is_lifted_counts_again(lab, executor):
-    """W11: also if the next call outlasts what was left of the hold."""
-    filled(lab, 1, "calls")
-    handler = Handler(lab, calls=ConnectionError("the service is down"))
-    breaker = Breaker(on=(ConnectionError,), failures=2, first=5.0)
-    retry = Retry(attempts=9, first=0.1, most=0.1)
-    run = Working(lab, handler, executor=executor, breaker=breaker, retry=retry)
-    lab.until(lambda: run.told(events.BreakerOpened))
-    lab.sleep(1.0)
-    handler.does["calls"] = 8.0
-    run.consumer.resume("t", owner=BREAKER)
-    assert run.worker.healthy()
-    lab.until(lambda: run.told(events.BreakerClosed), 1.0)
-    run.done(1)
-    (closed,) = run.told(events.BreakerClosed)
-    assert (closed.is_lifted, closed.tries) == (True, 0)
-    assert run.worker.stats().breaker_opened == 1
-    run.stop()
-
-
-@pytest.mark.contract("W11")
-@in_both
-@simulated(seeds=1)
-def test_a_breaker_whose_hold_is_lifted_too_early_gives_up_no_record(lab, executor):
-    """W11: by default a record is tried as often as failures open the breaker."""
-    filled(lab, 1, "calls")
-    handler = Handler(lab, calls=ConnectionError("the service is down"))
-    breaker = Breaker(on=(ConnectionError,))
-    run = Working(lab, handler, executor=executor, breaker=breaker)
-    for times in (1, 2, 3):
-        lab.until(lambda times=times: len(run.told(events.BreakerOpened)) == times)
-        lab.sleep(1.0)
-        run.consumer.resume("t", owner=BREAKER)
-    lab.until(lambda: len(run.told(events.BreakerOpened)) == 4)
-    handler.does["calls"] = None
-    run.done(1)
-    assert {one.seconds for one in run.told(events.BreakerOpened)} == {5.0}
-    run.stop()
-
-
-@pytest.mark.contract("W11")
-@simulated(seeds=1)
-def test_a_breaker_goes_on_where_no_record_is_left(lab):
-    """W11: those that failed went with their partition, and are polled again."""
+def test_breaker_goes_on_after_a_loss_of_all_records(lab):
     filled(lab, 1, *["calls"] * 10)
     handler = Handler(lab, calls=ConnectionError("the service is down"))
     breaker = Breaker(on=(ConnectionError,), failures=1, first=1.0, factor=1.0)
@@ -321,7 +251,7 @@ def test_a_breaker_goes_on_where_no_record_is_left(lab):
     )
     lab.until(lambda: run.worker.stats().breaker_open)
     expel(lab)
-    lab.until(lambda: run.told(events.WorkDropped))
+    lab.until(lambda: run.of_kind(events.WorkDropped))
     before = len(handler.calls)
     lab.sleep(3.1)
     assert 2 <= len(handler.calls) - before <= 3
@@ -329,36 +259,12 @@ def test_a_breaker_goes_on_where_no_record_is_left(lab):
     run.done(10)
 
 
-@pytest.mark.contract("W6", "W11")
-@simulated(seeds=1)
-def test_a_worker_that_drains_for_a_join_may_pause_meanwhile(lab):
-    filled(lab, 2, "slow", *[""] * 5)
-
-    def slow(*_):
-        lab.sleep(2)
-        return Pause(3600)
-
-    handler = Handler(lab, slow=slow)
-    options = {"settings": QUICK, "drain": Drain(revoke=9.0)}
-    one = Working(lab, handler, **options)
-    lab.until(lambda: handler.calls)
-    two = Working(lab, handler, name="b", **options)
-    one.owns(1)
-    assert committed(lab) == [0, 0]
-    handler.does.clear()
-    lab.sleep(3)
-    for run in (one, two):
-        run.consumer.resume_all(OUTAGE)
-    lab.until(lambda: committed(lab) == [6, 6])
-
-
 # How long handlers take, and how many run
 
 
 @pytest.mark.contract("W7")
-@simulated(seeds=1)
-def test_only_the_record_that_takes_too_long_fails(lab):
-    """W7: at its limit, as any failure; it may tidy up; others each run once, in order."""
+def test_only_the_coroutine_over_its_limit_is_cancelled(lab):
+    """The coroutine may tidy up, and other records are handled once."""
     letters = []
     filled(lab, 2, "", "hangs", "", "")
     handler = Handler(lab, hangs=60)
@@ -394,9 +300,8 @@ def test_only_the_record_that_takes_too_long_fails(lab):
 
 
 @pytest.mark.contract("W7")
-@simulated(seeds=1)
-def test_a_batch_that_takes_too_long_is_tried_record_by_record(lab):
-    """W7: nobody can tell whose fault it was; a coroutine's own timeout is its own."""
+def test_batch_over_its_limit_is_tried_record_by_record(lab):
+    """A ``TimeoutError`` of the handler's own stays what it is."""
     filled(lab, 1, "", "", "hangs", "own")
     calls = []
 
@@ -420,16 +325,15 @@ def test_a_batch_that_takes_too_long_is_tried_record_by_record(lab):
     )
     run.done(4)
     assert sorted(calls) == [0, 0, 1, 1, 2, 2, 3]
-    gone = {one.offset: one.error for one in run.told(events.RecordExhausted)}
+    gone = {one.offset: one.error for one in run.of_kind(events.RecordExhausted)}
     assert "HandlerTimeoutError" in gone[2]
     assert gone[3] == "TimeoutError()"
     run.stop()
 
 
 @in_both
-@simulated(seeds=1)
-def test_what_cannot_be_ended_is_told_of(lab, executor):
-    """A thread, and a coroutine that blocks its loop: unhealthy, and it may still succeed."""
+def test_handler_that_cannot_be_cancelled_is_reported(lab, executor):
+    """The handler may still succeed afterwards."""
     filled(lab, 1, "blocks")
 
     def blocks(*_):
@@ -452,9 +356,7 @@ def test_what_cannot_be_ended_is_told_of(lab, executor):
 
 @pytest.mark.contract("W6", "W8", "W10")
 @pytest.mark.parametrize("why", ["stop", "rebalance", "hold"])
-@simulated(seeds=1)
-def test_a_limit_ends_a_wait_early(lab, why):
-    """W6, W8: a hanging handler is waited for until its limit, not until the drain's."""
+def test_handler_timeout_ends_a_drain_early(lab, why):
     filled(lab, 2, "", "hangs", "")
     hangs = [60, 60]
     handler = Handler(lab, hangs=lambda *_: hangs.pop() if hangs else 0)
@@ -489,8 +391,7 @@ def test_a_limit_ends_a_wait_early(lab, why):
 @pytest.mark.contract("W8")
 @in_both
 @pytest.mark.parametrize("by", ["stop", "handler"])
-@simulated(seeds=1)
-def test_a_worker_that_stops_waits_for_no_batch(lab, executor, by):
+def test_stopping_worker_waits_for_no_batch(lab, executor, by):
     one, other = lab.topic("t", 2)
     sizes = []
 
@@ -528,7 +429,6 @@ def rate_of_the_page(calls, seconds):
 
 @pytest.mark.contract("W11")
 @in_each_order
-@simulated(seeds=1)
 def test_the_recipe_keeps_the_rate_and_the_worker_healthy(lab, executor, order):
     filled(lab, 4, *["v"] * 10, keys="abcdef")
     take_turn = rate_of_the_page(5, 2.0)
@@ -548,15 +448,14 @@ def test_the_recipe_keeps_the_rate_and_the_worker_healthy(lab, executor, order):
     assert all(b - a >= 1.99 for a, b in zip(times, times[5:], strict=False))
     assert times[-1] - times[0] < 17
     assert calls < 3 * 40
-    assert run.told(events.WorkPaused)
+    assert run.of_kind(events.WorkPaused)
     assert {one.severity for one in run.events} <= {"debug", "info"}
     run.stop()
 
 
 @pytest.mark.contract("W11")
 @in_both
-@simulated(seeds=1)
-def test_a_pause_is_a_warning_if_an_error_is_behind_it(lab, executor):
+def test_pause_is_a_warning_only_if_it_has_a_cause(lab, executor):
     filled(lab, 1, "plain", "from", "in", "none")
     seen = set()
 
@@ -577,7 +476,7 @@ def test_a_pause_is_a_warning_if_an_error_is_behind_it(lab, executor):
 
     run = Working(lab, handle, executor=executor)
     run.done(4)
-    told = run.told(events.WorkPaused)
-    assert [one.severity for one in told] == ["info", "warning", "warning", "info"]
+    reported = run.of_kind(events.WorkPaused)
+    assert [one.severity for one in reported] == ["info", "warning", "warning", "info"]
     assert run.worker.stats().alarms["work_paused"] == 2
     run.stop()

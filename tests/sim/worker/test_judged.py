@@ -1,4 +1,4 @@
-"""Workers whose consumers keep journals, judged by the audit: clean, or caught."""
+"""The audit judges workers with journals: clean ones, and planted breaches."""
 
 from collections import Counter
 from contextlib import contextmanager
@@ -7,7 +7,6 @@ import pytest
 from kafka.serializer import Deserializer
 
 from safeconsumer import (
-    Commit,
     DeadLetter,
     Drain,
     Limits,
@@ -17,31 +16,30 @@ from safeconsumer import (
     RetryLater,
     events,
 )
-from safeconsumer.audit.results import Settings
 from safeconsumer.errors import JournalError
 from safeconsumer.journal import writer as writing
 from safeconsumer.journal.writer import JournalWriter
-from tests.harness.audit.telling import check, findings_of, read
+from tests.harness.worker.journals import broken, entries
 from tests.harness.worker.planted import PLANTS
 from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
-from tests.sim.worker.test_letters import fails, producer
-from tests.sim.worker.test_rebalances import settled
 from tests.sim.worker.working import (
+    OFTEN,
+    SOON,
     Handler,
     Working,
     committed,
-    consumer,
     expel,
+    fails,
     filled,
     in_both,
     in_both_ways,
+    journaled,
+    producer,
     put,
     quick,
+    settled,
 )
-
-QUICK = Retry(attempts=2, first=0.01, jitter=False)
-OFTEN = Commit(every=0.2)
 
 
 class Text(Deserializer):
@@ -50,19 +48,6 @@ class Text(Deserializer):
 
 
 TEXT = {"key_deserializer": Text()}
-
-
-def broken(folder):
-    """Return the checks that found something in the journals of a folder."""
-    journals = [read(path) for path in folder.glob("*.journal")]
-    found = findings_of(check(journals, Settings(is_drained=True, patience=60)))
-    return {one.check for one in found}
-
-
-def entries(folder, *kinds):
-    """Return the entries of these events in the only journal of a folder."""
-    (path,) = folder.glob("*.journal")
-    return [one for one in read(path).lines if one.event in kinds]
 
 
 def first_time_only(error):
@@ -78,24 +63,16 @@ def first_time_only(error):
     return once
 
 
-def told_to(lab):
+def obeying(lab):
     return Handler(
         lab,
         slow=0.05,
         bad=fails,
-        reject=Reject("told to"),
-        once=first_time_only(ValueError("told to")),
+        reject=Reject("planted"),
+        once=first_time_only(ValueError("planted")),
         later=first_time_only(RetryLater(0.1)),
         pause=first_time_only(Pause(0.3, scope="partition")),
         alone=first_time_only(Pause(0.3, scope="key")),
-    )
-
-
-def journaled(lab, folder, handle, settings=None, **options):
-    """Start a worker that commits soon and tries again soon, with a journal."""
-    options = {"retry": QUICK, "commit": OFTEN, **options}
-    return Working(
-        lab, handle, settings={"journal": folder, **(settings or {})}, **options
     )
 
 
@@ -115,14 +92,16 @@ ALL = ["", "slow", "once", "bad", "later", "reject", "", "pause", "slow", "alone
     ],
 )
 @simulated(seeds=1, nightly=2)
-def test_a_worker_with_a_journal_is_judged(lab, tmp_path, executor, order, batch):
-    """W7: its keys are text, and some records have none; some are skipped for good."""
+def test_audit_finds_nothing_in_the_journal_of_a_worker(
+    lab, tmp_path, executor, order, batch
+):
+    """Keys are text, some records have none, and some are skipped."""
     tps = filled(lab, 2, *ALL * 2, keys="abc")
     for tp in tps:
         put(lab, tp, *ALL)
     how = {"executor": executor, "order": order, "batch": batch, "on_exhausted": "skip"}
     settings = {**TEXT, "max_poll_records": 7}
-    run = journaled(lab, tmp_path, told_to(lab), settings, **how)
+    run = journaled(lab, tmp_path, obeying(lab), settings, **how)
     for _ in range(3):
         with run.consumer.held("t"):
             lab.sleep(0.2)
@@ -131,8 +110,8 @@ def test_a_worker_with_a_journal_is_judged(lab, tmp_path, executor, order, batch
     report = run.stop()
     assert (report.skipped, committed(lab)) == (12, [30, 30])
     assert broken(tmp_path) == set()
-    said = Counter(one.event for one in entries(tmp_path, "handle", "handled"))
-    assert said["handle"] == said["handled"] > (60 if batch is None else 15)
+    counts = Counter(one.event for one in entries(tmp_path, "handle", "handled"))
+    assert counts["handle"] == counts["handled"] > (60 if batch is None else 15)
     lanes = {one["lane"] for one in entries(tmp_path, "handle")}
     if order == "key":
         assert lanes == {"b'a'", "b'b'", "b'c'", "None"}
@@ -144,14 +123,13 @@ def test_a_worker_with_a_journal_is_judged(lab, tmp_path, executor, order, batch
 @in_both
 @pytest.mark.parametrize("policy", ["skip", "dead_letter"])
 @simulated(seeds=1, nightly=2)
-def test_what_is_complete_is_written_before_anybody_hears_of_it(
+def test_completed_record_is_in_the_journal_before_its_event(
     lab, tmp_path, executor, policy
 ):
     """
-    W4, W7: a record that was skipped, or whose letter arrived, is as one that is done.
+    Nothing is written under the worker's lock.
 
-    Nothing is written under the worker's lock: a signal handler that interrupts a write
-    and pauses waits for that lock.
+    A signal handler that interrupts a write and pauses would wait for that lock.
     """
     filled(lab, 2, *["", "bad", "", "reject"] * 5, keys="ab")
     writer, runs = JournalWriter(tmp_path, group=GROUP), []
@@ -168,39 +146,41 @@ def test_what_is_complete_is_written_before_anybody_hears_of_it(
 
     def tell(event):
         if isinstance(event, events.RecordExhausted):
-            writer.write("heard", {"tp": event.partition, "offset": event.offset})
+            writer.write("reported", {"tp": event.partition, "offset": event.offset})
 
     options = {"executor": executor, "on_event": tell, **options}
-    run = journaled(lab, writer, told_to(lab), **options)
+    run = journaled(lab, writer, obeying(lab), **options)
     runs.append(run)
     run.done(40)
     run.stop()
     assert committed(lab) == [20, 20]
     assert broken(tmp_path) == set()
-    said = entries(tmp_path, "completed")
-    assert len(said) == 20
-    assert {one["why"] for one in said} == {
+    written = entries(tmp_path, "completed")
+    assert len(written) == 20
+    assert {one["why"] for one in written} == {
         "skipped" if policy == "skip" else "dead-letter"
     }
     if policy == "skip":
-        heard = {
-            (one["tp"], one["offset"]): one.number for one in entries(tmp_path, "heard")
+        results = {
+            (one["tp"], one["offset"]): one.number
+            for one in entries(tmp_path, "reported")
         }
-        assert all(one.number < heard[one["tp"], one["offset"]] for one in said)
+        assert all(one.number < results[one["tp"], one["offset"]] for one in written)
 
 
 @pytest.mark.contract("W4", "W6", "W7", "W10")
 @in_both_ways
 @pytest.mark.parametrize("how_it_ends", ["skip", "dead_letter"])
 @simulated(seeds=1, nightly=2)
-def test_workers_that_come_and_go_are_judged(lab, tmp_path, protocol, how_it_ends):
-    """W6: small limits, so that they give records back; letters; expelled; not drained."""
+def test_audit_finds_nothing_in_workers_that_come_and_go(
+    lab, tmp_path, protocol, how_it_ends
+):
     filled(lab, 4, *ALL * 3, keys="abc")
     options = {
         "settings": quick(protocol, journal=tmp_path),
         "limits": Limits(records=20),
         "drain": Drain(revoke=0.1),
-        "retry": QUICK,
+        "retry": SOON,
         "commit": OFTEN,
         "on_exhausted": "skip",
         "order": "key",
@@ -208,9 +188,9 @@ def test_workers_that_come_and_go_are_judged(lab, tmp_path, protocol, how_it_end
     if how_it_ends == "dead_letter":
         letters = DeadLetter(producer(lab), "dead", max_ratio=None)
         options = {**options, "dead_letter": letters}
-    first = Working(lab, told_to(lab), name="first", **options)
+    first = Working(lab, obeying(lab), name="first", **options)
     first.done(12)
-    second = Working(lab, told_to(lab), name="second", **options)
+    second = Working(lab, obeying(lab), name="second", **options)
     settled(lab, first, second)
     with second.consumer.held("t"):
         lab.sleep(1.0)
@@ -227,12 +207,7 @@ def test_workers_that_come_and_go_are_judged(lab, tmp_path, protocol, how_it_end
 @in_both
 @pytest.mark.parametrize("target", [8, 15])
 @simulated(seeds=1, nightly=2)
-def test_a_position_that_the_program_moves(lab, tmp_path, executor, target):
-    """
-    While handlers are at what came: that is dropped, and no fault.
-
-    Nor is it that some of what came is passed over before a handler has it.
-    """
+def test_audit_finds_nothing_in_a_seek_during_handlers(lab, tmp_path, executor, target):
     (tp,) = filled(lab, 1, *["slow"] * 30)
     how = {"executor": executor, "order": "unordered", "concurrency": 4}
     handler = Handler(lab, slow=0.3)
@@ -256,9 +231,7 @@ def test_a_position_that_the_program_moves(lab, tmp_path, executor, target):
 @pytest.mark.contract("W5")
 @in_both
 @pytest.mark.parametrize("first", [3.0, RetryLater(3.0)], ids=["runs", "waits"])
-@simulated(seeds=1)
-def test_a_seek_back_into_what_is_kept_loses_no_record(lab, tmp_path, executor, first):
-    """The first record that is not done is before the target, so it comes again."""
+def test_seek_back_among_queued_records_loses_no_record(lab, tmp_path, executor, first):
     (tp,) = filled(lab, 1, *["a"] * 20, "first", *["b"] * 79)
     handler = Handler(lab, first=first)
     how = {"executor": executor, "concurrency": 1}
@@ -275,14 +248,15 @@ def test_a_seek_back_into_what_is_kept_loses_no_record(lab, tmp_path, executor, 
 
 @pytest.mark.contract("W10")
 @pytest.mark.parametrize("asks", [True, False])
-@simulated(seeds=1)
-def test_what_had_begun_when_the_hold_came_is_no_start_under_it(lab, tmp_path, *, asks):
+def test_call_that_had_begun_is_no_start_under_a_hold(lab, tmp_path, *, asks):
     """
-    W10: the handler's first line may run after the pause returned that it preceded.
+    A call may begin just before a hold, and be journaled just after it.
 
-    1. A place looks for holds, finds none, and calls the handler. 2. Another thread
-    pauses; the pause returns and is journaled. 3. The handler writes that it begins.
-    Without what ran at 2 nobody could tell it from a start under the hold.
+    1. A thread finds no hold, and calls the handler.
+    2. Another thread pauses; the pause returns and is journaled.
+    3. The handler writes that it begins.
+
+    Without the running records at 2 it would look like a start under the hold.
     """
     filled(lab, 2, "", "")
     writer, first = JournalWriter(tmp_path, group=GROUP), iter([True])
@@ -309,8 +283,7 @@ def test_what_had_begun_when_the_hold_came_is_no_start_under_it(lab, tmp_path, *
 
 @in_both
 @pytest.mark.parametrize("plant", PLANTS)
-@simulated(seeds=1)
-def test_a_worker_that_breaks_its_promise_is_found(lab, tmp_path, executor, plant):
+def test_planted_breach_is_found_by_the_audit(lab, tmp_path, executor, plant):
     with pytest.MonkeyPatch.context() as patch:
         check_name = plant(patch)
         filled(lab, 2, *["slow"] * 20)
@@ -348,9 +321,10 @@ def full(event):
 @in_both
 @pytest.mark.parametrize("batch", [None, 3])
 @pytest.mark.parametrize("event", ["working", "handle", "handled", "completed"])
-@simulated(seeds=1)
-def test_what_cannot_be_written_is_not_complete(lab, tmp_path, executor, event, batch):
-    """W4: a full disk stops the worker, whatever its policy; the record comes again."""
+def test_record_whose_entry_cannot_be_written_is_not_complete(
+    lab, tmp_path, executor, event, batch
+):
+    """A full disk stops the worker, whatever its policy."""
     filled(lab, 1, "bad", "bad", "bad")
     handler = Handler(lab, bad=fails)
     with full(event):
@@ -362,8 +336,7 @@ def test_what_cannot_be_written_is_not_complete(lab, tmp_path, executor, event, 
     assert bool(handler.calls) is (event in {"handled", "completed"})
 
 
-@simulated(seeds=1)
-def test_a_letter_that_cannot_be_written_down_is_not_complete(lab, tmp_path):
+def test_dead_letter_whose_entry_cannot_be_written_is_not_complete(lab, tmp_path):
     filled(lab, 1, "bad", "")
     arrived = []
     with full("completed"):
@@ -379,11 +352,9 @@ def test_a_letter_that_cannot_be_written_down_is_not_complete(lab, tmp_path):
 
 
 @in_both
-@simulated(seeds=1)
-def test_a_hold_whose_end_cannot_be_written_keeps_no_member_in_its_group(
+def test_hold_whose_end_cannot_be_written_keeps_no_member_in_the_group(
     lab, tmp_path, executor
 ):
-    """W8: the worker ends with the error, and its consumer is closed."""
     filled(lab, 1, "pause")
     handler = Handler(lab, pause=Pause(3600.0))
     run = journaled(lab, tmp_path, handler, executor=executor)
@@ -395,19 +366,3 @@ def test_a_hold_whose_end_cannot_be_written_keeps_no_member_in_its_group(
 
 
 # ------------------------------------------------------------ others
-
-
-@simulated(seeds=1)
-def test_workers_with_one_writer(lab, tmp_path):
-    filled(lab, 1, *["slow"] * 10)
-    writer = JournalWriter(tmp_path, group=GROUP)
-    settings = {"journal": writer, "max_poll_records": 2}
-    first = Working(lab, Handler(lab, slow=0.5), settings=settings)
-    first.done(1)
-    with pytest.raises(JournalError, match="another consumer"):
-        consumer(lab, "t", **settings)
-    first.stop(drain=False)  # a handler is given up
-    third = Working(lab, Handler(lab, slow=0.5), name="third", settings=settings)
-    lab.until(lambda: committed(lab) == [10], 100.0)
-    third.stop()
-    assert broken(tmp_path) == set()

@@ -1,4 +1,4 @@
-"""W1: memory is bounded, whatever handlers do; who may be worked on waits for nobody."""
+"""W1: memory is bounded, and a partition that flows waits for no other."""
 
 import threading
 from itertools import pairwise
@@ -10,10 +10,10 @@ from safeconsumer import Limits, Reject, Retry, RetryLater, SafeConsumer, events
 from safeconsumer.errors import JournalError
 from safeconsumer.journal.writer import JournalWriter
 from safeconsumer.worker.loop import BUSY_POLL
+from tests.harness.worker.journals import broken, entries
 from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
 from tests.sim.reading import COOPERATIVE
-from tests.sim.worker.test_judged import broken, entries
 from tests.sim.worker.working import (
     Handler,
     Working,
@@ -30,7 +30,6 @@ SMALL = {"max_poll_records": 10, "fetch_max_wait_ms": 5000}
 TWENTY = {"max_poll_records": 20}
 
 
-@simulated(seeds=1)
 def test_a_thread_that_begins_wakes_the_next(lab):
     keys = [f"k{number}" for number in range(8)]
     filled(lab, 1, *["slow"] * 8, keys=keys)
@@ -43,8 +42,7 @@ def test_a_thread_that_begins_wakes_the_next(lab):
 
 @pytest.mark.contract("W1", "W9")
 @in_both
-@simulated(seeds=1)
-def test_what_is_held_is_bounded_and_named(lab, executor):
+def test_kept_records_are_bounded_and_the_hold_is_named(lab, executor):
     lab.topic("t", 2, records=200)
     handler = Handler(lab, **{"0": 5})
     limits = Limits(records=40)
@@ -70,9 +68,7 @@ def test_what_is_held_is_bounded_and_named(lab, executor):
 
 
 @pytest.mark.contract("W1")
-@simulated(seeds=1)
-def test_bytes_are_bounded_too(lab):
-    """W1: no more than the limit and what one fetch may bring beyond it."""
+def test_kept_bytes_are_bounded(lab):
     filled(lab, 3, "stands", *["x" * 1000] * 100)
     more = {**SMALL, "max_partition_fetch_bytes": 10_000}
     handler = Handler(lab, stands=3)
@@ -88,8 +84,7 @@ def test_bytes_are_bounded_too(lab):
 
 
 @pytest.mark.contract("W1")
-@simulated(seeds=1)
-def test_an_unordered_record_that_hangs_lets_the_span_pass(lab):
+def test_unordered_record_that_hangs_lets_the_span_pass(lab):
     filled(lab, 1, "hangs", *[""] * 59)
     limits = Limits(records=20, span=25)
     run = Working(
@@ -104,8 +99,7 @@ def test_an_unordered_record_that_hangs_lets_the_span_pass(lab):
 
 @pytest.mark.contract("W1")
 @pytest.mark.parametrize("order", ["partition", "key", "unordered"])
-@simulated(seeds=1)
-def test_one_slow_partition_keeps_no_other(lab, order):
+def test_slow_partition_delays_no_other(lab, order):
     slow, *others = lab.topic("t", 4)
     put(lab, slow, *["stands"] * 100)
     for tp in others:
@@ -125,9 +119,7 @@ def test_one_slow_partition_keeps_no_other(lab, order):
 
 
 @pytest.mark.parametrize("how", ["paused", "blocked", "later"])
-@simulated(seeds=1)
-def test_a_full_partition_that_stands_still_lets_another_of_the_topic_go(lab, how):
-    """W1: held by its owner, given up on, or asked for later: the other's records come."""
+def test_full_partition_that_stands_still_delays_no_other(lab, how):
     one, other = lab.topic("t", 2)
     put(lab, one, "stops", *[""] * 200)
     stops = {"paused": 1.0, "blocked": ValueError, "later": RetryLater(3600)}
@@ -150,9 +142,7 @@ def test_a_full_partition_that_stands_still_lets_another_of_the_topic_go(lab, ho
 
 
 @pytest.mark.contract("W1")
-@simulated(seeds=1)
-def test_a_partition_that_flows_waits_for_none_that_is_blocked(lab):
-    """W1: eleven stop one after the other; the twelfth's records come."""
+def test_partition_that_flows_waits_for_no_blocked_one(lab):
     *blocked, last = lab.topic("t", 12)
     run = stopping(lab, limit=1000)
     run.owns(12)
@@ -165,9 +155,7 @@ def test_a_partition_that_flows_waits_for_none_that_is_blocked(lab):
 
 
 @pytest.mark.contract("W1")
-@simulated(seeds=1)
-def test_a_topic_that_flows_waits_for_none_whose_partitions_stop(lab):
-    """W1: forty partitions of one topic stop together; the other topic's records come."""
+def test_topic_that_flows_waits_for_no_blocked_one(lab):
     stops = lab.topic("t", 40)
     (last,) = lab.topic("b")
     run = stopping(lab, "t", "b", limit=2000, polls=500)
@@ -181,9 +169,7 @@ def test_a_topic_that_flows_waits_for_none_whose_partitions_stop(lab):
 
 
 @pytest.mark.contract("W1")
-@simulated(seeds=1)
-def test_a_partition_that_comes_waits_for_none_that_stopped_before(lab):
-    """W1: one alone fills the room, and stops; a rebalance brings another."""
+def test_new_partition_waits_for_no_blocked_one(lab):
     both = set(lab.topic("t", 2))
     idle = lab.member(SafeConsumer, "t", **STICKY)
     idle.owns(2)
@@ -212,7 +198,6 @@ def stopping(lab, *topics, limit, polls=100):
 
 
 @pytest.mark.contract("W1")
-@simulated(seeds=1)
 def test_partitions_take_turns_by_key(lab):
     one, other = lab.topic("t", 2)
     keys = [str(number) for number in range(300)]
@@ -231,9 +216,8 @@ def test_partitions_take_turns_by_key(lab):
 
 @pytest.mark.contract("W1")
 @pytest.mark.parametrize(("busy", "share"), [(1, 20), (4, 8)])
-@simulated(seeds=1)
 def test_partitions_that_have_records_share_the_room(lab, busy, share):
-    """One share stays free; a poll is no larger, as all of it may be of one partition."""
+    """One share stays free."""
     made = lab.topic("t", 4)
     for tp in made[:busy]:
         put(lab, tp, *["stands"] * 100)
@@ -249,10 +233,8 @@ def test_partitions_that_have_records_share_the_room(lab, busy, share):
 @pytest.mark.contract("W1", "W9")
 @in_both
 @simulated(seeds=1, nightly=2)
-def test_a_full_worker_whose_hold_is_lifted_in_a_poll_holds_no_more(
-    lab, tmp_path, executor
-):
-    """By anybody, as often as it likes: what does not fit comes again, once."""
+def test_lifted_backpressure_does_not_exceed_the_limit(lab, tmp_path, executor):
+    """Records that do not fit are fetched again, once."""
     filled(lab, 2, *["slow"] * 25, keys="abcd")
     handler, limits = Handler(lab, slow=0.3), Limits(records=20)
     how = {"executor": executor, "order": "key", "limits": limits}
@@ -274,9 +256,7 @@ def test_a_full_worker_whose_hold_is_lifted_in_a_poll_holds_no_more(
 
 
 @pytest.mark.contract("W9")
-@simulated(seeds=1)
-def test_what_comes_in_a_new_ownership_was_not_held(lab):
-    """A partition's hold ends with its ownership: lost and regained within one poll, say."""
+def test_hold_of_an_earlier_ownership_counts_no_leak(lab):
     tps = lab.topic("t", 2)
     put(lab, tps[0], *["stands"] * 100)
     reading = consumer(lab, **SMALL)
@@ -301,9 +281,7 @@ def test_what_comes_in_a_new_ownership_was_not_held(lab):
 
 @pytest.mark.contract("W1")
 @pytest.mark.parametrize("batch", [None, 20])
-@simulated(seeds=1)
 def test_blocked_records_keep_only_what_failed(lab, batch):
-    """W1: two partitions block, each with others before and behind; a third one's come."""
     one, other, third = lab.topic("t", 3)
     run = Working(
         lab,
@@ -323,9 +301,7 @@ def test_blocked_records_keep_only_what_failed(lab, batch):
 
 @pytest.mark.contract("W1")
 @pytest.mark.parametrize("target", [0, 150])
-@simulated(seeds=1)
 def test_giving_back_undoes_no_seek_of_the_program(lab, target):
-    """It sought while its partition was held; others need the room of what waits there."""
     one, *others, last = lab.topic("t", 4)
     put(lab, one, "slow", *["b"] * 199)
     handler = Handler(lab, slow=1.0, stops=RetryLater(3600))
@@ -348,9 +324,7 @@ def test_giving_back_undoes_no_seek_of_the_program(lab, target):
 
 
 @pytest.mark.parametrize("target", [0, 150])
-@simulated(seeds=1)
-def test_a_seek_beside_a_poll_that_had_no_room_stands(lab, target):
-    """The hold is lifted in the poll, and a thread seeks before its records are looked at."""
+def test_seek_during_a_poll_without_room_stands(lab, target):
     (tp,) = filled(lab, 1, *["slow"] * 200)
     handler, limits = Handler(lab, slow=0.3), Limits(records=20)
     run = Working(lab, handler, limits=limits, settings=SMALL)
@@ -373,9 +347,7 @@ def test_a_seek_beside_a_poll_that_had_no_room_stands(lab, target):
 
 
 @pytest.mark.contract("W4")
-@simulated(seeds=1)
-def test_an_interrupt_before_the_seek_passes_over_nothing(lab):
-    """W4: as a Ctrl-C between the two, and the drain that follows; nothing is committed."""
+def test_interrupt_while_giving_back_passes_over_no_record(lab):
     one, other = lab.topic("t", 2)
     put(lab, one, *["slow"] * 40)
     options = {"batch": 10, "order": "unordered", "concurrency": 1}
@@ -393,9 +365,7 @@ def test_an_interrupt_before_the_seek_passes_over_nothing(lab):
 
 
 @pytest.mark.contract("W1")
-@simulated(seeds=1)
-def test_a_record_larger_than_its_share_is_not_fetched_for_ever(lab):
-    """A blocked record keeps its partition from moving; the next one does not fit."""
+def test_record_larger_than_its_share_is_not_fetched_for_ever(lab):
     one, _ = lab.topic("t", 2)
     put(lab, one, "stops", *["x" * 10_000] * 4)
     small = {**SMALL, "max_poll_records": 1, "max_partition_fetch_bytes": 1000}
@@ -412,9 +382,8 @@ def test_a_record_larger_than_its_share_is_not_fetched_for_ever(lab):
 
 @pytest.mark.contract("W1")
 @pytest.mark.parametrize("why", ["the other is held", "its log is gone"])
-@simulated(seeds=1)
-def test_nothing_is_given_back_in_vain(lab, why):
-    """Held, the other wants no room; after a reset, what waits could not be fetched again."""
+def test_records_are_not_given_back_in_vain(lab, why):
+    """A held partition needs no room, and a lost log cannot be fetched again."""
     one, other = lab.topic("t", 2)
     put(lab, one, "stops", *[""] * 19)
     run = stopping(lab, limit=20, polls=20)
@@ -429,9 +398,7 @@ def test_nothing_is_given_back_in_vain(lab, why):
 
 
 @pytest.mark.contract("W9")
-@simulated(seeds=1)
-def test_holds_are_timed_by_their_owner(lab):
-    """While one is in force: it ends where a handler's thread lifts it, in a long poll."""
+def test_hold_seconds_are_counted_by_owner(lab):
     filled(lab, 1, *["slow"] * 11)
     handler = Handler(lab, slow=lambda *_: 3.0 if len(handler.calls) == 1 else 0.0)
     reading, limits = consumer(lab, "t", **SMALL), Limits(records=10)
@@ -444,9 +411,7 @@ def test_holds_are_timed_by_their_owner(lab):
     assert taken == {BACKPRESSURE: 3.0}
 
 
-@simulated(seeds=1)
-def test_a_lift_that_cannot_be_written_down_ends_no_thread(lab, tmp_path):
-    """A full disk for a moment, on the thread that runs handlers; there is but one."""
+def test_lift_that_cannot_be_journaled_ends_no_thread(lab, tmp_path):
     lab.topic("t", 1, records=200)
     writer = JournalWriter(tmp_path, group=GROUP)
     writing, polling, refused = writer.write, set(), []
@@ -472,9 +437,7 @@ def test_a_lift_that_cannot_be_written_down_ends_no_thread(lab, tmp_path):
 
 
 @in_both
-@simulated(seeds=1)
-def test_a_handler_that_hangs_is_told_of_while_the_loop_is_alive(lab, executor):
-    """Limits.age seconds after it began, with its place; until then it is well."""
+def test_handler_that_hangs_is_reported_while_the_loop_is_alive(lab, executor):
     (tp,) = lab.topic("t")
     handler = Handler(lab, hangs=60)
     run = Working(lab, handler, executor=executor, limits=Limits(age=3.0))
@@ -488,35 +451,32 @@ def test_a_handler_that_hangs_is_told_of_while_the_loop_is_alive(lab, executor):
     assert health.is_alive
     assert "t:0 offset 0" in str(health.reasons)
     lab.sleep(2)
-    (told,) = run.told(events.HandlerStalled)
-    assert (told.partition, told.offset) == ("t:0", 0)
-    assert 3.0 <= told.seconds < 4.0
+    (reported,) = run.of_kind(events.HandlerStalled)
+    assert (reported.partition, reported.offset) == ("t:0", 0)
+    assert 3.0 <= reported.seconds < 4.0
 
 
-@simulated(seeds=1)
-def test_who_was_late_and_goes_on_is_told_of_as_it_was(lab):
-    """W2: a hook takes its time with the first; the other is at a longer chunk then."""
+def test_handler_that_goes_on_is_reported_at_its_late_record(lab):
     _, second = filled(lab, 2, "slow")
     handler = Handler(lab, slow=9.0)
-    told = []
+    reported = []
 
     def hook(event):
         if isinstance(event, events.HandlerStalled):
-            told.append((event.partition, event.offset))
+            reported.append((event.partition, event.offset))
             lab.sleep(3)
 
     run = Working(lab, handler, on_event=hook, limits=Limits(age=8.0), concurrency=2)
     lab.until(lambda: len(handler.calls) == 2)
     put(lab, second, *[""] * 5, "slow", *[""] * 30)
     run.done(38)
-    assert told == [("t:0", 0), ("t:1", 6)]
+    assert reported == [("t:0", 0), ("t:1", 6)]
     assert run.stop().committed
 
 
 @pytest.mark.contract("W1")
-@simulated(seeds=1)
-def test_a_worker_whose_room_is_full_while_nothing_is_done_is_not_well(lab):
-    """W1: nothing can come any more; what an operator holds is his will, and well."""
+def test_full_worker_without_progress_is_unhealthy(lab):
+    """Under an operator's hold it is healthy."""
     (tp,) = lab.topic("t")
     put(lab, tp, "stops", *[""] * 100)
     handler = Handler(lab, stops=RetryLater(3600))
@@ -533,8 +493,7 @@ def test_a_worker_whose_room_is_full_while_nothing_is_done_is_not_well(lab):
 
 
 @pytest.mark.contract("G8")
-@simulated(seeds=1)
-def test_a_lag_that_is_not_known_is_not_told_as_none(lab):
+def test_unknown_lag_is_none(lab):
     lab.topic("t", 1, records=100)
     run = Working(lab, Handler(lab), settings={"start_paused": True})
     run.owns(1)
@@ -555,9 +514,7 @@ def test_a_lag_that_is_not_known_is_not_told_as_none(lab):
     ],
     ids=["an owner's", "plain", "of everything"],
 )
-@simulated(seeds=1)
-def test_the_lag_of_what_is_held_and_not_fetched_is_not_known(lab, hold):
-    """Whatever is written under the hold, no fetch would see it."""
+def test_lag_of_a_held_partition_is_unknown(lab, hold):
     (tp,) = lab.topic("t", 1, records=10)
     run = Working(lab, Handler(lab))
     run.done(10)
@@ -574,7 +531,6 @@ def test_the_lag_of_what_is_held_and_not_fetched_is_not_known(lab, hold):
 
 
 @pytest.mark.contract("G8")
-@simulated(seeds=1)
 def test_the_lag_under_backpressure_is_at_least_what_was_there(lab):
     filled(lab, 1, *["slow"] * 40)
     run = Working(
@@ -616,7 +572,6 @@ def longest_idle(lab, run, done):
 @pytest.mark.parametrize("limits", [{"records": 68}, {"bytes": 68 * 405}], ids=str)
 @pytest.mark.parametrize("order", ["partition", "unordered"])
 @in_both
-@simulated(seeds=1)
 def test_no_handler_is_idle_while_limits_keep_batches_from_filling(
     lab, executor, order, limits
 ):
@@ -640,8 +595,7 @@ def test_no_handler_is_idle_while_limits_keep_batches_from_filling(
 @pytest.mark.contract("W1")
 @in_both
 @pytest.mark.parametrize("limit", ["records", "span"])
-@simulated(seeds=1)
-def test_a_batch_does_not_wait_for_more_than_a_limit_lets_come(lab, executor, limit):
+def test_batch_does_not_wait_for_more_than_a_limit_lets_come(lab, executor, limit):
     filled(lab, 1, *["v"] * 50)
     run = Working(
         lab,
@@ -659,7 +613,6 @@ def test_a_batch_does_not_wait_for_more_than_a_limit_lets_come(lab, executor, li
 
 
 @in_both
-@simulated(seeds=1)
 def test_a_batch_waits_while_more_can_come(lab, executor):
     filled(lab, 2, *["v"] * 5)
     run = Working(

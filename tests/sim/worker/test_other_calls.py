@@ -1,4 +1,4 @@
-"""Other calls of a consumer that a worker or a pump has: refused by name, or harmless."""
+"""Other calls of a worker's or a pump's consumer are refused by name, or harmless."""
 
 import itertools
 from contextlib import contextmanager, suppress
@@ -15,26 +15,23 @@ from safeconsumer.errors import (
     CommitRefusedError,
     ConcurrentPollError,
     ConsumerInUseError,
-    ControlSettingError,
     LifespanError,
     SafeConsumerError,
 )
-from tests.sim.playing import simulated
 from tests.sim.worker.working import (
+    OFTEN,
     Handler,
     Working,
     committed,
     consumer,
     filled,
-    put,
     taken,
 )
 
 
 @pytest.mark.contract("W4")
-@simulated(seeds=1)
-def test_a_poll_by_a_hook_takes_no_record_away(lab):
-    """A worker's hook runs between two of its polls, on the thread that polls."""
+def test_poll_by_a_hook_takes_no_record_away(lab):
+    """A worker's hook runs between two of its polls, on the polling thread."""
     filled(lab, 1, *[""] * 30)
     taken = []
 
@@ -89,22 +86,7 @@ def half_done(lab):
 
 
 @pytest.mark.contract("W4")
-@each_ending
-@simulated(seeds=1)
-def test_another_thread_ends_no_consumer_of_a_worker(lab, ending):
-    run, handler = half_done(lab)
-    assert refused(run.consumer, ending)
-    put(lab, TP, "", "")
-    run.done(8)
-    run.stop()
-    assert committed(lab) == [8]
-    assert handler.offsets() == [*range(8)]
-
-
-@pytest.mark.contract("W4")
-@simulated(seeds=1)
-def test_another_thread_assigns_nothing_to_a_consumer_of_a_worker(lab):
-    """With partitions that were assigned by hand, which a new assignment would drop."""
+def test_other_assignment_of_a_workers_consumer_is_refused(lab):
     filled(lab, 2, *[""] * 3)
     handler = Handler(lab)
     reading = consumer(lab)
@@ -119,24 +101,24 @@ def test_another_thread_assigns_nothing_to_a_consumer_of_a_worker(lab):
 
 
 @pytest.mark.contract("W4")
-@each_ending
-@simulated(seeds=1)
-def test_a_handler_that_ends_the_consumer_stops_its_worker(lab, ending):
-    """Tried again it would do so again, and then be a dead letter."""
-    filled(lab, 1, *[""] * 4, "ends", "")
-    ends = Handler(lab, ends=lambda *_: ENDINGS[ending](run.consumer))
-    run = Working(lab, ends, commit=NEVER)
-    assert isinstance(run.ends(), ConsumerInUseError)
+@pytest.mark.parametrize("call", [*ENDINGS, "commit"])
+def test_refused_call_in_a_handler_stops_its_worker(lab, call):
+    """Another attempt would fail alike, and the record would become a dead letter."""
+    filled(lab, 1, *[""] * 4, "calls", "")
+    calls = {**ENDINGS, "commit": lambda consumer: consumer.commit()}
+    handler = Handler(lab, calls=lambda *_: calls[call](run.consumer))
+    run = Working(lab, handler, commit=NEVER, on_exhausted="skip")
+    refusal = CommitRefusedError if call == "commit" else ConsumerInUseError
+    assert isinstance(run.ends(), refusal)
     assert committed(lab) == [4]
-    assert ends.offsets() == [*range(5)]
+    assert handler.offsets() == [*range(5)]
 
 
 @pytest.mark.contract("W4")
 @pytest.mark.parametrize("whose", ["worker", "consumer"])
 @each_ending
-@simulated(seeds=1)
-def test_a_hook_ends_no_consumer_of_a_worker(lab, ending, whose):
-    """The consumer's hooks run in the worker's own poll, as signal handlers may."""
+def test_hook_cannot_end_the_consumer_of_a_worker(lab, ending, whose):
+    """The consumer's hooks run in the worker's own poll."""
     filled(lab, 1, *[""] * 4)
     tried = []
 
@@ -159,8 +141,7 @@ def test_a_hook_ends_no_consumer_of_a_worker(lab, ending, whose):
 
 @pytest.mark.contract("W4")
 @each_ending
-@simulated(seeds=1)
-def test_nobody_ends_the_consumer_of_a_pump_in_its_block(lab, ending):
+def test_consumer_of_a_pump_cannot_be_ended_in_its_block(lab, ending):
     filled(lab, 1, *[""] * 4)
     reading = consumer(lab, "t", max_poll_records=2)
     with Pump(reading, commit=NEVER) as pump:
@@ -172,10 +153,7 @@ def test_nobody_ends_the_consumer_of_a_pump_in_its_block(lab, ending):
 
 
 @pytest.mark.contract("W4", "W8")
-@simulated(seeds=1)
-def test_a_lifespan_that_closes_the_consumer_is_told_so_and_the_worker_closes_it(lab):
-    """It is left behind the last commit, so nothing is done again."""
-
+def test_lifespan_that_closes_the_consumer_raises_and_the_worker_closes_it(lab):
     @contextmanager
     def lifespan():
         yield
@@ -192,8 +170,7 @@ def test_a_lifespan_that_closes_the_consumer_is_told_so_and_the_worker_closes_it
 
 
 @pytest.mark.contract("W4", "W8")
-@simulated(seeds=1)
-def test_a_consumer_is_closed_once_its_worker_has_ended(lab):
+def test_consumer_may_be_closed_after_its_worker(lab):
     run, _ = half_done(lab)
     run.stop()
     for ending in ("close", "close at once", "with"):
@@ -202,9 +179,10 @@ def test_a_consumer_is_closed_once_its_worker_has_ended(lab):
 
 
 @pytest.mark.contract("W4", "W8")
-@simulated(seeds=1)
-def test_a_consumer_that_its_worker_could_not_close_is_its_programs(lab, monkeypatch):
-    """As where a second Ctrl-C ends the worker between its last commit and that."""
+def test_consumer_left_open_by_its_worker_may_be_closed_by_the_program(
+    lab, monkeypatch
+):
+    """A second Ctrl-C may end the worker before it closes its consumer."""
     run, _ = half_done(lab)
 
     def interrupted(_seconds):
@@ -219,9 +197,7 @@ def test_a_consumer_that_its_worker_could_not_close_is_its_programs(lab, monkeyp
 
 
 @pytest.mark.contract("W4")
-@simulated(seeds=1)
 def test_a_subscription_may_change_while_a_worker_works(lab):
-    """What is done is committed before the join that gives partitions up."""
     lab.topic("u", 1)
     run, handler = half_done(lab)
     run.consumer.subscribe(["u"])
@@ -241,7 +217,6 @@ END = {TP: OffsetAndMetadata(4, "", -1)}
 REFUSED = CommitRefusedError
 IN_USE = ConsumerInUseError
 BLOCKS = BlockingCallInListenerError
-UNCONTROLLED = ControlSettingError
 
 
 def held_for_a_block(consumer):
@@ -263,8 +238,8 @@ VALUES = ["busy", "decoder", "hook_failures", "DEFAULT_CONFIG"]
 VALUES += ["DEFAULT_SESSION_TIMEOUT_MS_PRE_KIP_735"]
 QUESTIONS = ["assignment", "bootstrap_connected", "holds", "metrics", "paused", "quiet"]
 QUESTIONS += ["subscription", "resume_all", "wakeup"]
-# By name: the call, and what it raises in a handler and in a listener. None: it is
-# harmless, all records are handled and committed afterwards.
+# By name: the call, and the error that it raises in a handler and in a listener. None:
+# the call is harmless, and all records are handled and committed afterwards.
 CALLS = {
     **{name: (attrgetter(name), None, None) for name in VALUES},
     **{name: (methodcaller(name), None, None) for name in QUESTIONS},
@@ -357,11 +332,8 @@ def worked(lab, reading, handler, executor):
     run.ends()
 
 
-OFTEN = Commit(every=0.2)
-
-
-# Where it is called, by what reads, and whether by day: all are called by a handler, and
-# what somebody refuses in two places more.
+# The place of the call, the reader, and whether the case is played by day. By day all
+# calls are made by a handler, and those that are refused in two more places.
 PLACES = [
     ("a handler", "thread", lambda _: True),
     ("a handler", "pump", lambda refusals: refusals[0]),
@@ -380,7 +352,6 @@ SKIP = {"seek_to_end"}
 
 @pytest.mark.contract("W4", "W8")
 @pytest.mark.parametrize(("name", "where", "kind"), PLAYED)
-@simulated(seeds=1)
 def test_a_call_is_refused_by_name_or_harmless(lab, name, where, kind):
     filled(lab, 1, "calls", *[""] * 7)
     call, *expected = CALLS[name]
@@ -408,8 +379,7 @@ def test_a_call_is_refused_by_name_or_harmless(lab, name, where, kind):
 
 @pytest.mark.contract("W4")
 @pytest.mark.parametrize("kind", ["worker", "pump"])
-@simulated(seeds=1)
-def test_a_commit_by_a_listener_of_what_departs_is_refused(lab, kind):
+def test_commit_in_a_listener_is_refused(lab, kind):
     filled(lab, 2, *["slow"] * 4)
     handler = Handler(lab, slow=0.5)
     refused = []
@@ -443,8 +413,7 @@ def test_a_commit_by_a_listener_of_what_departs_is_refused(lab, kind):
 
 
 @pytest.mark.contract("W4", "P17")
-@simulated(seeds=1)
-def test_commits_work_again_behind_the_block_of_a_pump(lab):
+def test_commits_work_again_after_the_block_of_a_pump(lab):
     filled(lab, 1, *[""] * 4)
     reading = consumer(lab, "t", max_poll_records=2)
     with Pump(reading) as pump:

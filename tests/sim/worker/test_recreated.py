@@ -2,12 +2,11 @@
 
 import pytest
 
-from safeconsumer import DeadLetter, Retry, events
+from safeconsumer import events
 from safeconsumer.audit.results import Settings
 from safeconsumer.events import TopicRecreated
-from tests.harness.audit.telling import check, findings_of, read
+from tests.harness.audit.journals import check, findings_of, read
 from tests.sim.playing import simulated
-from tests.sim.worker.test_letters import fails, letters, producer
 from tests.sim.worker.working import (
     Handler,
     Working,
@@ -40,18 +39,14 @@ def values(handler, prefix="new"):
 @pytest.mark.parametrize("count", [25, 3], ids=["longer", "shorter"])
 @pytest.mark.parametrize("is_held", [True, False], ids=["held", "flowing"])
 @simulated(seeds=1, nightly=5)
-def test_a_worker_begins_anew_at_the_first_record(  # noqa: PLR0913 - what it meets
+def test_worker_begins_at_the_first_record_of_a_recreated_topic(  # noqa: PLR0913 - what it meets
     lab, tmp_path, protocol, reset, count, *, is_held
 ):
-    """
-    Held or not, with latest or not; and that is its floor.
-
-    A journal has the topics' ids, so the audit says that offsets are of two topics.
-    """
+    """The journal has the topics' ids, so the audit judges each topic by itself."""
     lab.topic("t", 1)
     handler = Handler(lab)
-    told = []
-    settings = {"auto_offset_reset": reset, "hooks": [told.append]}
+    reported = []
+    settings = {"auto_offset_reset": reset, "hooks": [reported.append]}
     settings["journal"] = tmp_path
     run = Working(lab, handler, settings=quick(protocol, **settings))
     run.owns(1)
@@ -72,7 +67,7 @@ def test_a_worker_begins_anew_at_the_first_record(  # noqa: PLR0913 - what it me
     lab.until(lambda: committed(lab) == [count])
     run.stop()
     assert values(handler) == [*range(count)]
-    (one,) = (one for one in told if isinstance(one, TopicRecreated))
+    (one,) = (one for one in reported if isinstance(one, TopicRecreated))
     assert one.begins == "earliest"
     (path,) = tmp_path.glob("*.journal")
     audit = check([read(path)], Settings(is_drained=True, patience=60))
@@ -101,34 +96,7 @@ def test_work_on_the_old_topic_commits_nothing_to_the_new_one(lab, executor, ord
     assert committed(lab) in ([None], [0], *([number] for number in range(26)))
     lab.until(lambda: committed(lab) == [25], 100.0)
     run.stop()
-    assert run.told(events.WorkDropped)
+    assert run.of_kind(events.WorkDropped)
     new = values(handler)
     assert sorted(set(new)) == [*range(25)]
     assert len(new) == 25
-
-
-@simulated(seeds=1, nightly=5)
-def test_a_letter_of_the_old_topic_completes_nothing_of_the_new_one(lab):
-    """Its answer comes when the new topic is read; the letter names where it failed."""
-    filled(lab, 1, "a", "b", "bad")
-    handler = Handler(lab, bad=fails)
-    run = Working(
-        lab,
-        handler,
-        retry=Retry(attempts=1),
-        dead_letter=DeadLetter(producer(lab), "dead", max_ratio=None),
-        settings=quick(metadata_max_age_ms=1000),
-    )
-    late = lab.cluster.fail("Produce", is_held=True)
-    lab.until(lambda: late.kept)
-    lab.sleep(3)  # an answer about metadata has named the topic since it was gained
-    lab.cluster.delete_topic("t")
-    filled(lab, 1, "bad", *(f"new{number}" for number in range(5)))
-    lab.sleep(5)
-    assert committed(lab)[0] in {None, 0}
-    late.end()
-    lab.until(lambda: committed(lab) == [6], 100.0)
-    run.stop()
-    assert values(handler) == [*range(5)]
-    places = [dict(one.headers)["dead-letter-offset"] for one in letters(lab)]
-    assert sorted(places) in ([b"0", b"2"], [b"0"])

@@ -1,4 +1,4 @@
-"""W7: batches that cannot be read end by the policy; deserializers are not called at once."""
+"""W7: unreadable batches go to the policy; deserializers get one thread at a time."""
 
 import pytest
 from kafka.errors import CorruptRecordError
@@ -7,9 +7,9 @@ from kafka.serializer import Deserializer
 from safeconsumer import Pump
 from safeconsumer.errors import CorruptBatchError, RecordFailedError
 from safeconsumer.worker import Limits, Retry, events
+from tests.harness.worker.journals import broken, entries
 from tests.sim.playing import simulated
-from tests.sim.test_fetching import corrupt
-from tests.sim.worker.test_judged import broken, entries
+from tests.sim.reading import corrupt
 from tests.sim.worker.working import (
     Handler,
     Working,
@@ -41,7 +41,9 @@ def repair(lab, tp):
 
 @in_both
 @simulated(seeds=1, nightly=2)
-def test_what_stands_before_it_is_done_then_the_worker_stops(lab, executor):
+def test_records_before_an_unreadable_batch_are_done_and_the_worker_stops(
+    lab, executor
+):
     spoiled(lab)
     for starts in range(2):
         handler = Handler(lab)
@@ -51,18 +53,17 @@ def test_what_stands_before_it_is_done_then_the_worker_stops(lab, executor):
         assert isinstance(error.__cause__, CorruptBatchError)
         assert "t:0 offset 2 cannot be read" in str(error)
         assert handler.offsets() == ([] if starts else [0, 1])
-        told = [
+        reported = [
             (one.partition, one.offset, one.then)
-            for one in run.told(events.BatchUnreadable)
+            for one in run.of_kind(events.BatchUnreadable)
         ]
-        assert told == [("t:0", 2, "retry"), ("t:0", 2, "stop")]
+        assert reported == [("t:0", 2, "retry"), ("t:0", 2, "stop")]
     assert committed(lab)[0] == 2
 
 
 @in_both
 @simulated(seeds=1, nightly=2)
-def test_all_of_it_is_passed_over(lab, tmp_path, executor):
-    """W7: each of its offsets is complete, and nothing behind them is out of order."""
+def test_unreadable_batch_is_skipped(lab, tmp_path, executor):
     spoiled(lab)
     handler = Handler(lab)
     how = {"executor": executor, "settings": {"journal": tmp_path}, **TWICE}
@@ -72,15 +73,18 @@ def test_all_of_it_is_passed_over(lab, tmp_path, executor):
     assert handler.offsets(1) == [*range(7)]
     report = run.stop()
     assert (report.done, report.skipped) == (14, 3)
-    assert [one.then for one in run.told(events.BatchUnreadable)] == ["retry", "skip"]
+    assert [one.then for one in run.of_kind(events.BatchUnreadable)] == [
+        "retry",
+        "skip",
+    ]
     assert committed(lab) == [7, 7]
-    said = [(one["offset"], one["why"]) for one in entries(tmp_path, "completed")]
-    assert said == [(2, "skipped"), (3, "skipped"), (4, "skipped")]
+    completed = [(one["offset"], one["why"]) for one in entries(tmp_path, "completed")]
+    assert completed == [(2, "skipped"), (3, "skipped"), (4, "skipped")]
     assert broken(tmp_path) - {"A2"} == set()
 
 
 @simulated(seeds=1, nightly=2)
-def test_its_partition_is_held_until_it_can_be_read(lab):
+def test_partition_of_an_unreadable_batch_is_held_until_it_can_be_read(lab):
     bad = spoiled(lab)
     handler = Handler(lab)
     limits = Limits(age=3.0)
@@ -101,8 +105,7 @@ def test_its_partition_is_held_until_it_can_be_read(lab):
     assert run.worker.healthy()
 
 
-@simulated(seeds=1)
-def test_a_pump_ends_with_it(lab):
+def test_unreadable_batch_ends_a_pump(lab):
     spoiled(lab)
     pump = Pump(consumer(lab, "t"), **TWICE)
     found = []
@@ -120,8 +123,8 @@ def test_a_pump_ends_with_it(lab):
 
 @pytest.mark.parametrize("answers", ["one", "all"])
 @simulated(seeds=1, nightly=2)
-def test_what_the_broker_cannot_read_now_is_fetched_again(lab, answers):
-    """The log is whole, and nothing of it is passed over, however often it is refused."""
+def test_batch_that_the_broker_cannot_read_is_fetched_again(lab, answers):
+    """The log is whole, so nothing of it is passed over."""
     (tp,) = lab.topic("t", 1, records=5)
     count = {"count": 1} if answers == "one" else {}
     away = lab.cluster.fail("Fetch", error=CorruptRecordError.errno, **count)
@@ -129,8 +132,8 @@ def test_what_the_broker_cannot_read_now_is_fetched_again(lab, answers):
     run = Working(lab, handler, on_exhausted="skip", **TWICE)
     if answers == "all":
         lab.sleep(10)
-        told = [one.then for one in run.told(events.BatchUnreadable)]
-        assert told == ["retry", "block"]
+        reported = [one.then for one in run.of_kind(events.BatchUnreadable)]
+        assert reported == ["retry", "block"]
         away.end()
     run.done(5)
     assert handler.offsets() == [*range(5)]
@@ -139,8 +142,7 @@ def test_what_the_broker_cannot_read_now_is_fetched_again(lab, answers):
 
 
 @simulated(seeds=1, nightly=2)
-def test_another_batch_behind_it_is_tried_anew(lab):
-    """That both are wrong may be the fault of what is between us and the broker."""
+def test_next_unreadable_batch_is_tried_from_the_beginning(lab):
     (tp,) = lab.topic("t", 1, records=2)
     corrupt(lab, tp, 3)
     corrupt(lab, tp, 2)
@@ -148,8 +150,8 @@ def test_another_batch_behind_it_is_tried_anew(lab):
     handler = Handler(lab)
     run = Working(lab, handler, on_exhausted="skip", **TWICE)
     run.done(9)
-    told = [(one.offset, one.then) for one in run.told(events.BatchUnreadable)]
-    assert told == [(2, "retry"), (2, "skip"), (5, "retry"), (5, "skip")]
+    reported = [(one.offset, one.then) for one in run.of_kind(events.BatchUnreadable)]
+    assert reported == [(2, "retry"), (2, "skip"), (5, "retry"), (5, "skip")]
     assert (handler.offsets(), run.stop().skipped) == ([0, 1, 7, 8], 5)
 
 
@@ -211,8 +213,7 @@ def of_functions_around(made):
     "given", [of_one_value, of_key_and_value, of_methods, of_functions_around]
 )
 @pytest.mark.parametrize("batch", [None, 5])
-@simulated(seeds=1)
-def test_a_deserializer_has_one_thread_of_a_worker_at_a_time(lab, given, batch):
+def test_deserializer_is_called_by_one_thread_at_a_time(lab, given, batch):
     filled(lab, 4, *VALUES, keys=VALUES)
     shared = Stateful(lab)
     seen = []
@@ -229,9 +230,10 @@ def test_a_deserializer_has_one_thread_of_a_worker_at_a_time(lab, given, batch):
 
 @pytest.mark.contract("W4")
 @pytest.mark.parametrize("executor", ["thread", "asyncio"])
-@simulated(seeds=1)
-def test_a_deserializer_of_two_workers_has_one_thread_at_a_time(lab, executor):
-    """Each gives it to its consumer as another object: a bound method is made anew."""
+def test_deserializer_shared_by_two_workers_is_called_by_one_thread_at_a_time(
+    lab, executor
+):
+    """Each consumer has another object, as a bound method is made at each access."""
     filled(lab, 2, *VALUES)
     shared = Stateful(lab)
     seen = []

@@ -1,4 +1,4 @@
-"""What a worker does with each record: once, in order, again, and committed."""
+"""A worker handles each record in order, tries it again, and commits it."""
 
 import asyncio
 from contextvars import ContextVar
@@ -11,7 +11,6 @@ from safeconsumer import (
     Breaker,
     Commit,
     Drain,
-    Limits,
     Pause,
     Reject,
     Retry,
@@ -20,8 +19,6 @@ from safeconsumer import (
     events,
 )
 from safeconsumer.errors import RecordFailedError, WorkerStateError
-from tests.sim.lab import play
-from tests.sim.playing import simulated
 from tests.sim.worker.working import (
     Handler,
     Working,
@@ -39,7 +36,6 @@ EXACT = Retry(attempts=3, first=1.0, factor=2.0, jitter=False)
 
 @pytest.mark.contract("W2", "W4")
 @in_both
-@simulated(seeds=1)
 def test_handlers_slower_than_a_poll_may_be_evict_nobody(lab, executor):
     lab.topic("t", 2, records=1)
     handler = Handler(lab, **{"0": 7})
@@ -57,9 +53,7 @@ def test_handlers_slower_than_a_poll_may_be_evict_nobody(lab, executor):
 
 @pytest.mark.contract("W7")
 @in_both
-@simulated(seeds=1)
-def test_a_record_that_fails_comes_again_after_its_waits(lab, executor):
-    """W7: 1 s and 2 s after it failed, with its attempt; RetryLater says when, for free."""
+def test_failed_record_comes_again_after_its_waits(lab, executor):
     filled(lab, 1, "", "bad", "late", "")
     seen = []
 
@@ -77,14 +71,13 @@ def test_a_record_that_fails_comes_again_after_its_waits(lab, executor):
     assert [(round(at - begin), n) for at, n in seen] == [(0, 1), (4, 1), (8, 1)]
     report = run.stop()
     assert (report.done, report.skipped, committed(lab)) == (4, 1, [4])
-    delays = [one.delay for one in run.told(events.RecordRetried)]
+    delays = [one.delay for one in run.of_kind(events.RecordRetried)]
     assert delays == [1.0, 2.0, 4.0, 4.0]
 
 
 @pytest.mark.contract("W7")
 @in_both
-@simulated(seeds=1)
-def test_a_record_that_failed_for_good_stops_the_worker(lab, executor):
+def test_record_that_failed_for_good_stops_the_worker(lab, executor):
     lab.topic("t", 1)
     put(lab, lab.partitions("t")[0], "", "", "bad", "")
     run = Working(
@@ -95,17 +88,16 @@ def test_a_record_that_failed_for_good_stops_the_worker(lab, executor):
     assert "t:0 offset 2" in str(error)
     assert str(error.__cause__) == "planted"
     assert committed(lab) == [2]
-    (told,) = run.told(events.RecordExhausted)
-    assert (told.partition, told.offset, told.attempt) == ("t:0", 2, 3)
-    assert "ValueError: planted" in told.traceback
+    (reported,) = run.of_kind(events.RecordExhausted)
+    assert (reported.partition, reported.offset, reported.attempt) == ("t:0", 2, 3)
+    assert "ValueError: planted" in reported.traceback
     assert lab.running() == []
 
 
 @pytest.mark.contract("W7")
 @in_both
 @pytest.mark.parametrize("batch", [None, 2])
-@simulated(seeds=1)
-def test_what_a_handler_binds_ends_with_its_call(lab, executor, batch):
+def test_context_variable_ends_with_its_call(lab, executor, batch):
     """A context variable, as of a request's id: the next record has its own."""
     filled(lab, 1, *[""] * 6)
     bound = ContextVar("bound", default=0)
@@ -129,31 +121,9 @@ def test_what_a_handler_binds_ends_with_its_call(lab, executor, batch):
     assert len(seen) == (6 if batch is None else 3)
 
 
-@simulated(seeds=1)
-def test_a_blocked_record_lets_other_partitions_go_on(lab):
-    one, other = lab.topic("t", 2)
-    put(lab, one, "", "bad", "")
-    put(lab, other, "", "", "")
-    run = Working(
-        lab,
-        Handler(lab, bad=ValueError),
-        on_exhausted="block",
-        retry=Retry(attempts=1),
-        limits=Limits(age=10),
-    )
-    run.done(4)
-    lab.sleep(11)
-    health = run.worker.healthy()
-    assert health.is_alive
-    assert "t:0 offset 1 failed for good" in str(health.reasons)
-    run.stop()
-    assert committed(lab) == [1, 3]
-
-
 @in_both
 @pytest.mark.parametrize("raised", [StopWorker, SystemExit(7)])
-@simulated(seeds=1)
-def test_a_handler_may_end_the_worker(lab, executor, raised):
+def test_handler_may_end_the_worker(lab, executor, raised):
     one, other = lab.topic("t", 2)
     put(lab, one, "", "", "ends", "")
     put(lab, other, "slow", "")
@@ -166,8 +136,7 @@ def test_a_handler_may_end_the_worker(lab, executor, raised):
 
 
 @pytest.mark.contract("W4")
-@simulated(seeds=1)
-def test_commits_come_after_so_many_seconds(lab):
+def test_commits_are_sent_at_their_interval(lab):
     (tp,) = filled(lab, 1, "slow", "slow", "slow", "hangs")
     handler = Handler(lab, slow=1, hangs=100)
     run = Working(lab, handler, commit=Commit(every=5.0))
@@ -183,8 +152,7 @@ def test_commits_come_after_so_many_seconds(lab):
 
 @pytest.mark.contract("W4")
 @pytest.mark.parametrize("fault", ["refused", "cut", "lost", "away"])
-@simulated(seeds=1)
-def test_commits_that_go_wrong_are_made_up_for(lab, fault):
+def test_failed_commits_are_made_up_for(lab, fault):
     lab.topic("t", 2, records=10)
     handler = Handler(lab, **{str(n): 0.5 for n in range(10)})
     run = Working(lab, handler, commit=Commit(every=2.0))
@@ -204,9 +172,7 @@ def test_commits_that_go_wrong_are_made_up_for(lab, fault):
     assert failed > 0 if fault == "away" else failed == 2
 
 
-@simulated(seeds=1)
-def test_a_worker_runs_once_and_says_in_what_state_it_is(lab):
-    """Not begun, well, ended: a probe must not say that a dead one lives."""
+def test_worker_runs_once_and_reports_its_state(lab):
     (tp,) = lab.topic("t")
     run = Working(lab, Handler(lab, bad=ValueError), retry=Retry(attempts=1))
     assert run.worker.stats().state in ("new", "running")
@@ -227,10 +193,7 @@ def test_a_worker_runs_once_and_says_in_what_state_it_is(lab):
 
 
 @in_each_order
-@simulated(seeds=1)
-def test_a_finished_record_is_done_while_others_of_its_hand_over_run(
-    lab, executor, order
-):
+def test_finished_record_counts_as_done_while_its_hand_over_runs(lab, executor, order):
     filled(lab, 1, *[""] * 100, "slow", *[""] * 200)
     run = Working(
         lab,
@@ -248,55 +211,35 @@ def test_a_finished_record_is_done_while_others_of_its_hand_over_run(
     assert (stats.done, stats.running + stats.queued, stats.lag) == (100, 201, 201)
     report = run.stop()
     assert (report.done, report.dropped) == (100, 201)
-    (drained,) = run.told(events.WorkDrained)
-    (dropped,) = run.told(events.WorkDropped)
+    (drained,) = run.of_kind(events.WorkDrained)
+    (dropped,) = run.of_kind(events.WorkDropped)
     assert drained.running == dropped.running == stats.running
     assert dropped.severity == "warning"
 
 
-@simulated(seeds=1)
-def test_what_an_ordinary_stop_leaves_in_the_queue_warns_of_nothing(lab):
-    """It comes again; each deploy of a busy worker logged a warning."""
+def test_ordinary_stop_logs_no_warning_for_queued_records(lab):
     filled(lab, 1, *["slow"] * 9)
     run = Working(lab, Handler(lab, slow=2.0), concurrency=1)
     lab.sleep(1.0)
     assert run.stop().given_up == 0
-    (dropped,) = run.told(events.WorkDropped)
+    (dropped,) = run.of_kind(events.WorkDropped)
     assert (dropped.running, dropped.severity) == (0, "info")
 
 
-@simulated(seeds=1)
-def test_a_finished_record_of_a_lost_partition_does_not_run(lab):
+def test_finished_record_of_a_lost_partition_does_not_count_as_running(lab):
     filled(lab, 1, *[""] * 100, "slow", *[""] * 200)
     settings = {"max_poll_records": 500}
     run = Working(lab, Handler(lab, slow=60.0), concurrency=1, settings=settings)
     lab.sleep(2.0)
     expel(lab)
-    lab.until(lambda: run.told(events.WorkDropped))
-    (dropped,) = run.told(events.WorkDropped)
+    lab.until(lambda: run.of_kind(events.WorkDropped))
+    (dropped,) = run.of_kind(events.WorkDropped)
     stats = run.worker.stats()
     assert (stats.done, stats.running) == (100, dropped.running)
     run.stop(drain=False)
 
 
-@in_both
-def test_the_same_seed_is_the_same_work(executor):
-    """Pools, loops and all: every request comes at the same microsecond once more."""
-
-    def life(lab):
-        lab.topic("t", 3, records=10)
-        handler = Handler(lab, **{"3": 3, "7": 3})
-        run = Working(lab, handler, executor=executor)
-        lab.until(lambda: committed(lab) == [10] * 3)
-        run.stop()
-        return lab.history()
-
-    assert play(life, seed=7, preempt=0.02) == play(life, seed=7, preempt=0.02)
-
-
-@simulated(seeds=1)
-def test_what_was_not_answered_yet_is_not_said_to_be_missing(lab):
-    """The first answer may be about other topics, and a join be under way meanwhile."""
+def test_topic_not_looked_up_yet_is_not_reported_missing(lab):
     lab.topic("t", 1)
     reading = consumer(lab)
     late = lab.cluster.fail("Metadata", is_held=True)
@@ -309,7 +252,7 @@ def test_what_was_not_answered_yet_is_not_said_to_be_missing(lab):
     reading.close(autocommit=False)
 
 
-# What an ExceptionGroup of a handler means, as asyncio's TaskGroup raises it
+# Handlers that raise an ExceptionGroup, as asyncio's TaskGroup does
 
 
 def raising_once(*errors, executor):
@@ -351,9 +294,10 @@ BREAKER = Breaker(on=(OSError,), failures=1, first=4.0)
     ],
     ids=["a pause", "the longest delay", "a reject", "final errors", "an outage"],
 )
-@simulated(seeds=1)
-def test_a_group_means_what_its_errors_mean(lab, executor, errors, options, seconds):
-    """Its record waits for so many seconds; for none it is a letter after one attempt."""
+def test_exception_group_means_what_its_errors_mean(
+    lab, executor, errors, options, seconds
+):
+    """A record waits for so many seconds; with 0 it is a dead letter at once."""
     filled(lab, 1, "a", "b")
     handle = raising_once(*errors, executor=executor)
     found = []
@@ -374,8 +318,7 @@ def test_a_group_means_what_its_errors_mean(lab, executor, errors, options, seco
 @pytest.mark.contract("W7")
 @pytest.mark.filterwarnings("ignore:value_deserializer:DeprecationWarning")
 @in_both
-@simulated(seeds=1)
-def test_a_batch_failure_in_a_group_names_the_records(lab, executor):
+def test_batch_failure_in_a_group_names_the_records(lab, executor):
     """The deserializer fails the first record, so the handler's indexes are others."""
     filled(lab, 1, "bad", "b", "c")
 

@@ -1,4 +1,4 @@
-"""Workers and pumps in virtual time: what a test starts, and what its handlers do."""
+"""Workers and pumps in virtual time, and handlers that follow a table."""
 
 import asyncio
 import inspect
@@ -8,8 +8,9 @@ from contextlib import closing
 import pytest
 from attrs import define
 from greenlet import GreenletExit
+from kafka import KafkaProducer
 
-from safeconsumer import BatchFailure, SafeConsumer, Worker
+from safeconsumer import BatchFailure, Commit, Retry, SafeConsumer, Worker
 from safeconsumer.testing._batches import NewRecord
 from tests.sim.lab import GROUP
 from tests.sim.reading import COOPERATIVE, EAGER
@@ -17,6 +18,9 @@ from tests.sim.reading import COOPERATIVE, EAGER
 UNKNOWN_MEMBER = 25  # the answer to a heartbeat by which a member hears that it is none
 LOADING = 14  # the coordinator loads its offsets, as after it has moved
 UNAVAILABLE = 15  # the coordinator is not available
+NOT_LEADER_OR_FOLLOWER = 6
+SOON = Retry(attempts=2, first=0.01, jitter=False)
+OFTEN, RARELY = Commit(every=0.2), Commit(every=60.0)
 
 ASSIGNORS = {"eager": EAGER, "cooperative": COOPERATIVE}
 in_both_ways = pytest.mark.parametrize("protocol", list(ASSIGNORS))
@@ -229,7 +233,7 @@ class Working:
         what = f"it owns {count}"
         self.lab.until(lambda: len(self.consumer.assignment()) == count, what=what)
 
-    def told(self, kind):
+    def of_kind(self, kind):
         return [one for one in self.events if type(one) is kind]
 
     def ends(self):
@@ -259,6 +263,38 @@ def taken(lab, pump, count):
 def offsets(*batches):
     """Return where the records of batches stand."""
     return [record.offset for one in batches for record in one.records]
+
+
+def settled(lab, *runs):
+    """Wait until the workers share all partitions of the topic."""
+    total = len(lab.partitions("t"))
+
+    def condition():
+        owned = [run.consumer.assignment() for run in runs]
+        return all(owned) and sum(map(len, owned)) == total == len(set().union(*owned))
+
+    lab.until(condition, what="they share the topic")
+
+
+def journaled(lab, folder, handle, settings=None, **options):
+    """Start a worker that commits soon and tries again soon, with a journal."""
+    options = {"retry": SOON, "commit": OFTEN, **options}
+    return Working(
+        lab, handle, settings={"journal": folder, **(settings or {})}, **options
+    )
+
+
+def fails(*_):
+    try:
+        {}["the cause"]
+    except KeyError as error:
+        message = "the effect"
+        raise ValueError(message) from error
+
+
+def producer(lab, **settings):
+    lab.topic("dead")
+    return KafkaProducer(**lab.connection, **settings)
 
 
 def in_thread(call):

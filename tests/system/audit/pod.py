@@ -32,12 +32,12 @@ class Pod:
     Runs a member of each fleet in a thread of its own.
 
     Args:
-        told: ``number`` of the pod, ``folder`` for journals, ``topics`` and ``groups``
+        plan: ``number`` of the pod, ``folder`` for journals, ``topics`` and ``groups``
             by fleet, ``prefix`` of the control topics, ``client`` settings.
     """
 
-    def __init__(self, told):
-        self._told = told
+    def __init__(self, plan):
+        self._plan = plan
         self._over = threading.Event()
         self.troubles = []
 
@@ -45,7 +45,7 @@ class Pod:
         """Run until stdin ends."""
         threads = [
             threading.Thread(target=self._guarded, args=(one,))
-            for one in self._told["groups"]
+            for one in self._plan["groups"]
         ]
         for one in threads:
             one.start()
@@ -65,9 +65,9 @@ class Pod:
 
     def _live(self, fleet):
         consumer = SafeConsumer(**self._settings(fleet))
-        topic = self._told["topics"][fleet]
+        topic = self._plan["topics"][fleet]
         if fleet == "manual":
-            consumer.assign([TopicPartition(topic, self._told["number"])])
+            consumer.assign([TopicPartition(topic, self._plan["number"])])
         else:
             consumer.subscribe([topic])
         if fleet == "working":
@@ -86,20 +86,20 @@ class Pod:
         consumer.close()
 
     def _settings(self, fleet):
-        number, more = self._told["number"], dict(FLEETS[fleet])
+        number, more = self._plan["number"], dict(FLEETS[fleet])
         if fleet == "static":
             more["group_instance_id"] = f"pod-{number}"
         if fleet == "held":
-            more["control"] = Control.prefixed(self._told["prefix"], clock_skew=0.5)
+            more["control"] = Control.prefixed(self._plan["prefix"], clock_skew=0.5)
         return {
-            "group_id": self._told["groups"][fleet],
+            "group_id": self._plan["groups"][fleet],
             "client_id": f"{fleet}-{number}",
-            "journal": f"{self._told['folder']}/{fleet}",
+            "journal": f"{self._plan['folder']}/{fleet}",
             "auto_offset_reset": "earliest",
             "enable_auto_commit": False,
             "session_timeout_ms": 6000,
             "heartbeat_interval_ms": 1000,
-            **self._told["client"],
+            **self._plan["client"],
             **more,
         }
 

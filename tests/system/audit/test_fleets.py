@@ -13,7 +13,7 @@ from kafka.admin import KafkaAdminClient
 from kafka.errors import KafkaError
 
 from safeconsumer.cli.commands import safeconsumer
-from tests.harness.audit.telling import read
+from tests.harness.audit.journals import read
 from tests.harness.group.team import Team
 from tests.harness.processes import Process, module
 from tests.system.audit.pod import FLEETS
@@ -116,7 +116,7 @@ class Fleets:
 
     def start(self, number, groups=None):
         """Start a pod; of all fleets, or with a member in each of these groups."""
-        told = {
+        plan = {
             "number": number,
             "folder": str(self._folder),
             "topics": self.topics,
@@ -125,7 +125,7 @@ class Fleets:
             "client": self._broker.client_config,
         }
         log = self._folder.parent / f"pod-{number}.log"
-        command = [*module("tests.system.audit.pod"), json.dumps(told)]
+        command = [*module("tests.system.audit.pod"), json.dumps(plan)]
         self._pods[number] = Process(command, log=log)
         assert self._pods[number].take(120.0) == "runs"
 
@@ -196,7 +196,7 @@ def named_by_others(folder):
 
 
 def test_fleets_whose_pods_are_killed_are_clean(kafka_broker, tmp_path):
-    """S5: eight kinds of fleets end with status 0; without one journal, that one is named."""
+    """Eight kinds of fleets end with status 0; a journal that is deleted is named."""
     folder = tmp_path / "journals"
     with Fleets(kafka_broker, folder) as fleets:
         play(fleets)

@@ -6,14 +6,14 @@ from safeconsumer.audit.judge import Judge
 from safeconsumer.audit.results import Settings
 from safeconsumer.audit.stream import sources
 from tests.bench import auditing
-from tests.harness.audit.bad import TP
-from tests.harness.audit.telling import Telling
-from tests.unit.cli.test_audit import run
+from tests.harness.audit.command import run
+from tests.harness.audit.fleets import TP
+from tests.harness.audit.journals import MemberJournal
 
 
-def written(folder, *told):
+def written(folder, *member):
     paths = []
-    for number, one in enumerate(told):
+    for number, one in enumerate(member):
         path = folder / f"{number}.journal"
         path.write_text(one.text())
         paths.append(path)
@@ -21,7 +21,7 @@ def written(folder, *told):
 
 
 def test_memory_does_not_grow_with_the_journal(tmp_path):
-    """What polls deliver without a gap is one run, however many there are."""
+    """Polls that continue one another are one run, however many they are."""
     peaks = []
     for polls in (1_000, 5_000):
         folder = tmp_path / str(polls)
@@ -35,12 +35,14 @@ def test_memory_does_not_grow_with_the_journal(tmp_path):
     assert peaks[1] < 1.3 * peaks[0]
 
 
-def test_a_partition_is_shown_with_what_happened_around_each_violation(tmp_path):
-    """The entry that shows it is marked, between those before and after it."""
-    told = Telling().assigned(TP, "audit:0").poll("audit:0", 0, 9).poll(TP, 0, 5)
-    told.resume()  # of nothing, as resume(*paused()) may be
-    told.pause("orders", owner="alice").poll(TP, 5, 7).poll("audit:0", 11, 12)
-    written(tmp_path, told)
+def test_option_partition_shows_the_entries_around_each_violation(tmp_path):
+    """The entry that shows the violation is marked between those around it."""
+    member = (
+        MemberJournal().assigned(TP, "audit:0").poll("audit:0", 0, 9).poll(TP, 0, 5)
+    )
+    member.resume()  # of nothing, as resume(*paused()) may be
+    member.pause("orders", owner="alice").poll(TP, 5, 7).poll("audit:0", 11, 12)
+    written(tmp_path, member)
     ended = run(tmp_path, "--partition", TP)
     assert ended.exit_code == 1
     lines = ended.stdout.splitlines()
@@ -53,7 +55,7 @@ def test_a_partition_is_shown_with_what_happened_around_each_violation(tmp_path)
     assert "A3  audit:0" in run(tmp_path).stdout
 
 
-def test_a_partition_must_be_one(tmp_path):
-    written(tmp_path, Telling().assigned(TP))
+def test_option_partition_refuses_what_is_no_partition(tmp_path):
+    written(tmp_path, MemberJournal().assigned(TP))
     ended = run(tmp_path, "--partition", "orders:all")
     assert (ended.exit_code, "such as orders:3" in ended.stderr) == (2, True)

@@ -1,5 +1,5 @@
 """
-A pytest plugin that puts our four classes in the place of upstream's.
+A pytest plugin that puts our four classes in place of upstream's.
 
 For upstream's own tests only: ``python -m tests.system.contract.upstream`` runs them.
 """
@@ -16,7 +16,7 @@ from safeconsumer._kafka.pausing.coordinator import PauseSafeCoordinator
 from safeconsumer._kafka.pausing.fetcher import PauseSafeFetcher
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
 
-# test_package asks for the name under which upstream is imported.
+# Upstream's test_package compares the class's name.
 SafeConsumer.__name__ = "KafkaConsumer"
 
 for module, name, ours in (

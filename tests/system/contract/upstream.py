@@ -1,5 +1,5 @@
 """
-Runs kafka-python's own consumer tests with our four classes in the place of theirs.
+Runs kafka-python's own consumer tests with our four classes in place of its own.
 
 ``python -m tests.system.contract.upstream --source DIR`` takes a checkout of the tag
 nearest to the installed version, and needs pytest-mock; with ``--kafka java`` it runs
@@ -25,8 +25,8 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 UNIT = ("test/consumer", "test/test_mock_broker.py", "test/test_package.py")
 INTEGRATION = ("test/integration/test_consumer_integration.py",)
 
-# They look into dictionaries of upstream's fetcher, by their private names. Here what was
-# fetched of a partition is in the buffer of its ownership.
+# These read private dictionaries of upstream's fetcher. Our fetched records are in the
+# buffer of their partition's ownership.
 _FETCHES = "test/consumer/test_fetcher.py::test_"
 MOVED = {
     _FETCHES + "fetched_records_parks_raw_completion_for_paused_partition",
@@ -35,7 +35,7 @@ MOVED = {
     _FETCHES + "close_drains_parked_paused_records",
 }
 
-# They commit what the member does not own, and it is taken: P17 refuses it.
+# These commit partitions that the member does not own, which P17 refuses.
 _COMMITS = "test/consumer/test_coordinator.py::test_"
 EXCEPTED = MOVED | {
     _COMMITS + "commit_offsets_sync",
@@ -54,7 +54,7 @@ LIMIT = 900
 def main():
     options = _options()
     with tempfile.TemporaryDirectory() as folder:
-        # Tests only: with the package beside them they would test the checkout.
+        # The tests alone: beside its package they would test the checkout.
         shutil.copytree(options.source / "test", Path(folder, "test"))
         reports = {"unit": _run(folder, UNIT, {}, substituted=not options.stock)}
         if options.kafka:
@@ -79,7 +79,7 @@ def _options():
 
 
 def _broker(bootstrap, folder):
-    # Upstream's fixture wants an existing folder also for a broker that runs already.
+    # Upstream's fixture needs an existing folder even for a broker that runs already.
     return {
         "KAFKA_VERSION": KAFKA_VERSION,
         "KAFKA_URI": f"kafka://{bootstrap}",

@@ -1,8 +1,8 @@
 """
-A pytest plugin that counts outcomes, and how often each of our classes was made.
+A pytest plugin that counts outcomes, and objects of each of our classes.
 
-For ``python -m tests.system.contract.upstream``; the report goes to the file that the
-environment names.
+``python -m tests.system.contract.upstream`` uses it; a variable of the environment names
+the file of the report.
 """
 
 import functools
@@ -46,7 +46,7 @@ for class_name, ours in CLASSES.items():
 
 
 def pytest_runtest_logreport(report):
-    """Count a test once: by its call, or by what kept it from being called."""
+    """Count a test once: by its call, or by an earlier failure or skip."""
     if report.when == "call" or report.outcome != "passed":
         outcomes[report.outcome] += 1
         if report.failed:

@@ -27,7 +27,7 @@ PROTOCOLS = pytest.mark.parametrize(
 OWNER = ("--owner", "alice")
 WAIT = "60s"
 
-# Says each record before it asks for the next.
+# Prints each record before it asks for the next.
 PROGRAM = """
 import ast, sys
 from safeconsumer import Control
@@ -75,9 +75,11 @@ def producing(story, over):
 
 @pytest.mark.contract("G1", "G2", "G8", "G9")
 @PROTOCOLS
-def test_a_member_on_confluent_kafka_that_was_frozen_keeps_holds(story, protocol):
+def test_a_frozen_confluent_member_keeps_holds_and_commits_nothing_stale(
+    story, protocol
+):
     """
-    It delivers nothing that is held, and commits nothing over its successor.
+    Its partitions go to another member, and come back in part.
 
     1. It reads, and commits by itself. 2. A partition is held, and it obeys. 3. It is
     frozen until another member owns everything. 4. That reads on, and commits. 5. It
@@ -86,7 +88,7 @@ def test_a_member_on_confluent_kafka_that_was_frozen_keeps_holds(story, protocol
     team = story.team
     with ExitStack() as closing:
         frozen = closing.enter_context(MemberProcess(story, "a", protocol))
-        wait_for(lambda: len(frozen.said) >= 20, "the first records")
+        wait_for(lambda: len(frozen.lines) >= 20, "the first records")
         over = threading.Event()
         thread = threading.Thread(target=producing, args=(story, over))
         thread.start()
@@ -96,7 +98,7 @@ def test_a_member_on_confluent_kafka_that_was_frozen_keeps_holds(story, protocol
             "pause", f"{team.topic}:0", *OWNER, "--reason", "x", "--wait", WAIT
         )
         assert held.exit_code == 0, held.output
-        before = [one for one in frozen.said if one[0] == 0]
+        before = [one for one in frozen.lines if one[0] == 0]
         frozen.freeze()
         second = ConfluentMember(
             team,
@@ -117,26 +119,26 @@ def test_a_member_on_confluent_kafka_that_was_frozen_keeps_holds(story, protocol
         )
         frozen.thaw()
         wait_for(lambda: len(second.assignment) == 2, "a share for the first")
-        told = len(frozen.said)
+        printed = len(frozen.lines)
         wait_for(
-            lambda: len(second.assignment) == 2 and len(frozen.said) > told + 10,
+            lambda: len(second.assignment) == 2 and len(frozen.lines) > printed + 10,
             "records of both",
         )
         assert all(committed(story)[p] >= n for p, n in ahead.items())
-        assert [one for one in frozen.said if one[0] == 0] == before
+        assert [one for one in frozen.lines if one[0] == 0] == before
         assert 0 not in {p for p, _ in second.came}
         lifted = story.alice("resume", f"{team.topic}:0", *OWNER)
         assert lifted.exit_code == 0, lifted.output
         follows = (0, len(before))
         wait_for(
-            lambda: follows in [*frozen.said, *second.came], "the first that was held"
+            lambda: follows in [*frozen.lines, *second.came], "the first that was held"
         )
-        zero = [one for one in [*frozen.said, *second.came] if one[0] == 0]
+        zero = [one for one in [*frozen.lines, *second.came] if one[0] == 0]
     assert len(zero) == len(set(zero))
 
 
 def obeys(story, member):
-    """Tell whether a member with a login and the rights of one reads, and obeys a hold."""
+    """Return whether a member reads, and obeys a hold, with its login and rights."""
     wait_for(lambda: len(member.came) == 20, "the records")
     held = story.alice(
         "pause", story.team.topic, *OWNER, "--reason", "x", "--wait", WAIT
@@ -146,16 +148,16 @@ def obeys(story, member):
 
 
 @pytest.mark.contract("G3", "G9")
-def test_a_member_on_confluent_kafka_needs_its_own_login_and_rights(story):
-    """Its control clients have its login, by librdkafka's names, and ask for no more."""
+def test_a_confluent_member_obeys_with_the_login_and_rights_of_a_member(story):
+    """Its control clients have its login by librdkafka's names, and ask for no more."""
     more = {"control": story.team.settings, **login_of(story)}
     with ConfluentMember(story.team, "a", "range", **more) as member:
         assert obeys(story, member)
 
 
 @pytest.mark.contract("G3", "G9")
-def test_a_member_on_aiokafka_needs_its_own_login_and_rights(story):
-    """The same, by aiokafka's names."""
+def test_an_aiokafka_member_obeys_with_the_login_and_rights_of_a_member(story):
+    """Its control clients have its login by aiokafka's names, and ask for no more."""
     login = story.team.broker.client_of("member")
     names = ("security_protocol", "sasl_mechanism")
     names += ("sasl_plain_username", "sasl_plain_password")

@@ -1,17 +1,17 @@
 """
 One member in a process of its own: ``python -m tests.system.soak.member JSON``.
 
-Words on stdin: ``drain``: lift your holds and place no more; ``end``: leave the group.
-What it did is in its journal.
+After the line ``drain`` on stdin it lifts its holds and places no more; it leaves the
+group when stdin ends.
 """
 
-import importlib
 import json
 import random
 import sys
 import threading
 import time
 from pathlib import Path
+from pkgutil import resolve_name
 
 from kafka import OffsetAndMetadata
 from kafka.errors import KafkaError
@@ -19,68 +19,107 @@ from kafka.errors import KafkaError
 from safeconsumer import Control, SafeConsumer, Worker
 from safeconsumer.journal.writer import JournalWriter
 from safeconsumer.worker.settings import Commit, Drain
-from tests.harness.audit.recorded import Recorded
-from tests.system.soak.holds import Holder, Stock
-from tests.system.soak.settings import ASSIGNORS, GROUP, PATTERN
+from tests.harness.scopes import short
+from tests.harness.waiting import retried
+from tests.system.soak.settings import ASSIGNORS, GROUP, MEMBER, TOPICS
+from tests.system.soak.stock import StockConsumer
 
+_OWNERS = ("app", "maintenance", "alice")
+_WIDE_SCOPES = {
+    **dict.fromkeys(TOPICS, 2.0),
+    **dict.fromkeys(("re:soak-.*", "re:soak-(orders|returns)", "re:.*-audit"), 1.3),
+    "@all": 2.0,
+}
+_SHARE_OF_PARTITIONS = 0.4  # of all holds
+_HOLDS_AT_ONCE = 2
 _POLL_MS = 200
 _WORK = 0.2  # seconds at most that a plain program works on what a poll returned
+_START = 300.0  # seconds in which a broker answers a member that starts
 
 
-class SoakMember:
+class Holder:
+    """Places and lifts holds of all scopes and owners, a few at a time."""
+
+    def __init__(self, consumer, rng, *, expires):
+        self._consumer = consumer
+        self._rng = rng
+        self._expires = expires
+        self._lift_at = {}
+        self._next = 0.0
+
+    def turn(self):
+        """Lift what is due, and place something now and then."""
+        now = time.monotonic()
+        for hold in [one for one, at in self._lift_at.items() if at <= now]:
+            self._lift(hold)
+        if now >= self._next:
+            self._next = now + self._rng.uniform(0.5, 4.0)
+            if len(self._lift_at) < _HOLDS_AT_ONCE:
+                self._place(now)
+
+    def lift_all(self):
+        for hold in list(self._lift_at):
+            self._lift(hold)
+
+    def _place(self, now):
+        scope, owner = self._drawn_scope(), self._rng.choice(_OWNERS)
+        seconds = self._rng.uniform(0.3, 6.0)
+        limit = {}
+        if self._expires and self._rng.random() < 0.2:
+            limit["for_"] = self._rng.uniform(0.3, 3.0)
+        if (scope, owner) not in self._lift_at:
+            self._lift_at[scope, owner] = now + seconds
+            self._consumer.pause(scope, owner=owner, **limit)
+
+    def _drawn_scope(self):
+        owned = sorted(self._consumer.assignment())
+        if owned and self._rng.random() < _SHARE_OF_PARTITIONS:
+            return short(self._rng.choice(owned))
+        (scope,) = self._rng.choices(list(_WIDE_SCOPES), list(_WIDE_SCOPES.values()))
+        return scope
+
+    def _lift(self, hold):
+        del self._lift_at[hold]
+        scope, owner = hold
+        self._consumer.resume(scope, owner=owner)
+
+
+class Member:
     """A program that consumes, commits what it consumed, and pauses at random."""
 
     def __init__(self, options):
-        self._options = options
-        self._chance = random.Random(options["seed"])  # noqa: S311 - to be repeated
+        self._rng = random.Random(options["seed"])  # noqa: S311 - to be repeated
         self._ending, self._draining = threading.Event(), threading.Event()
         self._journal = JournalWriter(
             Path(options["journals"]), member=options["name"], group=GROUP
         )
-        module, _, name = options["consumer"].rpartition(".")
-        kind = getattr(importlib.import_module(module), name)
-        self._is_ours = issubclass(kind, SafeConsumer)
-        self.consumer = raw = self._made(kind)
-        if not self._is_ours:
-            self.consumer = Recorded(
-                Stock(raw),
-                self._journal,
-                GROUP,
-                lambda: raw._coordinator._generation.generation_id,
-            )
-        self._holder = Holder(self.consumer, self._chance, expires=self._is_ours)
+        kind = resolve_name(options["consumer"])
+        is_ours = issubclass(kind, SafeConsumer)
+        self.consumer = self._made(kind, options, is_ours=is_ours)
+        self._holder = Holder(self.consumer, self._rng, expires=is_ours)
         threading.Thread(target=self._listen, daemon=True).start()
 
-    def _made(self, kind):
-        assignor = ASSIGNORS[self._options["assignor"]]
-        while True:
-            try:
-                return kind(
-                    **self._options["client"],
-                    group_id=GROUP,
-                    partition_assignment_strategy=[assignor],
-                    **self._more(),
-                )
-            except KafkaError as error:  # no broker answers just now
-                self._tell(error)
-                time.sleep(1)
-
-    def _more(self):
-        if not self._is_ours:
-            return {}
-        return {
-            "journal": self._journal,
-            "control": Control(**self._options["control"]),
+    def _made(self, kind, options, *, is_ours):
+        control = Control(clock_skew=0.5, status_topic=None, start_timeout=2.0)
+        settings = {
+            **MEMBER,
+            "bootstrap_servers": options["bootstrap"].split(","),
+            "client_id": options["name"],
+            "group_id": GROUP,
+            "partition_assignment_strategy": [ASSIGNORS[options["assignor"]]],
+            **({"journal": self._journal, "control": control} if is_ours else {}),
         }
+        made = retried(lambda: kind(**settings), KafkaError, limit=_START)
+        return made if is_ours else StockConsumer(made, self._journal, GROUP)
 
     def _listen(self):
-        for line in sys.stdin:
-            (self._draining if line.strip() == "drain" else self._ending).set()
-        self._ending.set()  # whoever started us is gone
+        for _ in sys.stdin:
+            self._draining.set()
+        self._ending.set()
 
-    def run(self):
-        self.consumer.subscribe(pattern=PATTERN)
-        if self._options["is_worker"]:
+    def run(self, *, as_worker):
+        self.consumer.subscribe(pattern="^soak-.*")
+        if as_worker:
             self._work()
         else:
             self._poll()
@@ -89,9 +128,9 @@ class SoakMember:
         if self._draining.is_set():
             self._holder.lift_all()
         else:
-            self._holder.turn(time.monotonic())
+            self._holder.turn()
 
-    # ------------------------------------------------------------ a plain program
+    # A plain program
 
     def _poll(self):
         while not self._ending.is_set():
@@ -99,10 +138,11 @@ class SoakMember:
             try:
                 polled = self.consumer.poll(_POLL_MS)
                 if polled:
-                    time.sleep(self._chance.uniform(0.0, _WORK))
+                    time.sleep(self._rng.uniform(0.0, _WORK))
                     self._commit(polled)
             except KafkaError as error:
-                self._tell(error)
+                text = f"{type(error).__name__}: {error}"
+                self._journal.write("error", {"what": text[:300]})
         self.consumer.close(autocommit=False, timeout_ms=3000)
 
     def _commit(self, polled):
@@ -112,10 +152,7 @@ class SoakMember:
         }
         self.consumer.commit(done, timeout_ms=3000)
 
-    def _tell(self, error):
-        self._journal.write("error", {"what": f"{type(error).__name__}: {error}"[:300]})
-
-    # ------------------------------------------------------------ a worker
+    # A worker
 
     def _work(self):
         worker = Worker(
@@ -133,10 +170,9 @@ class SoakMember:
             self._ending.set()
             holding.join()
 
-    def _handle(self, record, context):
-        del record, context
-        if self._chance.random() < 0.01:
-            time.sleep(self._chance.uniform(0.0, 0.5))
+    def _handle(self, _record, _context):
+        if self._rng.random() < 0.01:
+            time.sleep(self._rng.uniform(0.0, 0.5))
 
     def _hold_beside(self, worker):
         while not self._ending.wait(0.1):
@@ -145,4 +181,5 @@ class SoakMember:
 
 
 if __name__ == "__main__":
-    SoakMember(json.loads(sys.argv[1])).run()
+    given = json.loads(sys.argv[1])
+    Member(given).run(as_worker=given["is_worker"])

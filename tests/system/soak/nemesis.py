@@ -1,138 +1,155 @@
-"""Hurts, and heals: faults as they were drawn, a few at a time, each told in a journal."""
+"""Draws faults by a seed, carries them out, heals them, and journals each."""
 
 import random
 import time
-from concurrent.futures import Future
 
-from attrs import define, frozen
+from attrs import frozen
 
-from tests.system.soak.faults import Fault
+from tests.system.soak.fleet import FEWEST, MOST
 
 _AT_ONCE = 3
+_PAUSE = (2.0, 5.0)  # seconds between two faults
 
-# How likely each kind is. What costs a broker's start is rare; what makes the group
-# rebalance is common.
-WEIGHTS = {
-    "kill": 12,
-    "freeze": 11,
-    "join": 19,
-    "leave": 19,
-    "broker-kill": 3,
-    "broker-freeze": 3,
+
+@frozen
+class Kind:
+    """How likely a fault is, and how many seconds pass until it is healed."""
+
+    weight: int
+    seconds: tuple[float, float]
+
+
+# A broker's start costs much, so its faults are rare; faults that make the group
+# rebalance are common.
+KINDS = {
+    "kill": Kind(12, (0.0, 3.0)),
+    "freeze": Kind(11, (1.0, 15.0)),
+    "join": Kind(19, (4.0, 15.0)),
+    "leave": Kind(19, (0.5, 5.0)),
+    "broker_kill": Kind(3, (0.0, 3.0)),
+    "broker_freeze": Kind(3, (1.0, 8.0)),
 }
 
-_PAUSE = (2.0, 5.0)
-_SECONDS = {
-    "kill": (0.0, 3.0),
-    "freeze": (1.0, 15.0),
-    "join": (4.0, 15.0),
-    "leave": (0.5, 5.0),
-    "broker-kill": (0.0, 3.0),
-    "broker-freeze": (1.0, 8.0),
-}
 
+@frozen(eq=False)
+class Fault:
+    """
+    A fault that is not healed.
 
-@frozen(kw_only=True)
-class Draw:
-    number: int  # counted from 1
-    pause: float  # seconds after the one before
-    kind: str  # which fault
-    seconds: float  # how long it lasts, 0 if it is over at once
-    pick: float  # from 0 to 1: which of the targets there will be
+    Attributes:
+        steps: a generator: its first step was the harm, the others heal.
+    """
 
-    def of(self, targets):
-        """Return one of the targets; None if there is none."""
-        return targets[int(self.pick * len(targets))] if targets else None
-
-
-def draws(seed):
-    """Yield faults for ever, the same for the same seed."""
-    chance = random.Random(f"faults {seed}")  # noqa: S311 - to be repeated, not secret
-    number = 0
-    while True:
-        number += 1
-        kind = chance.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
-        yield Draw(
-            number=number,
-            pause=round(chance.uniform(*_PAUSE), 2),
-            kind=kind,
-            seconds=round(chance.uniform(*_SECONDS.get(kind, (0.0, 0.0))), 2),
-            pick=chance.random(),
-        )
-
-
-@define
-class _Open:
     number: int
-    fault: Fault
+    target: str
     heal_at: float
-    healing: "Future[object] | None" = None
+    steps: object
 
 
 class Nemesis:
     """
-    Carries out the plan of a seed. Call :meth:`turn` often; it does not wait.
+    Carries out the faults of a seed. Call :meth:`turn` often; it does not wait.
 
     Thread rules: one thread.
+
+    Attributes:
+        total: how many faults there were.
+        open: those that are not healed.
     """
 
-    def __init__(self, stage, journal, seed, now):
-        self._stage = stage
-        self._journal = journal
-        self._plan = draws(seed)
-        self._draw = next(self._plan)
-        self._next = now + self._draw.pause
-        self._open = []
-        self.faults = {}  # how many there were, by kind
+    def __init__(self, cluster, fleet, journal, seed):
+        self.total = 0
+        self.open = []
+        self._cluster, self._fleet, self._journal = cluster, fleet, journal
+        self._rng = random.Random(f"faults {seed}")  # noqa: S311 - to be repeated
+        self._next = time.monotonic() + self._rng.uniform(*_PAUSE)
 
-    @property
-    def total(self):
-        return sum(self.faults.values())
-
-    def turn(self, now):
+    def turn(self):
         """Heal what is due, then do the next fault if it is time."""
+        now = time.monotonic()
         self._heal(now)
-        if now < self._next or len(self._open) >= _AT_ONCE:
+        if now < self._next or len(self.open) >= _AT_ONCE:
             return
-        draw, self._draw = self._draw, next(self._plan)
-        self._next = now + self._draw.pause
-        fault = self._stage.begin(draw)
-        if fault is None:
-            # Nothing to hurt in this way: another one is due at once.
-            self._next = now
-            return
-        self._begin(draw, fault, now)
+        # The same draws for each fault, whether it has a target or not.
+        weights = [kind.weight for kind in KINDS.values()]
+        (kind,) = self._rng.choices(list(KINDS), weights)
+        seconds = round(self._rng.uniform(*KINDS[kind].seconds), 2)
+        pause, pick = self._rng.uniform(*_PAUSE), self._rng.random()
+        targets = self._targets(kind)
+        if targets:
+            self._next = now + pause
+            self._begin(kind, targets[int(pick * len(targets))], seconds)
 
-    def _begin(self, draw, fault, now):
-        self.faults[draw.kind] = self.faults.get(draw.kind, 0) + 1
-        self._stage.busy.add(fault.target)
-        said = {"kind": draw.kind, "targets": [fault.target], "seconds": draw.seconds}
-        self._journal.write("fault", {"id": draw.number, **said})
-        self._open.append(_Open(draw.number, fault, now + draw.seconds))
+    def _targets(self, kind):
+        busy = {one.target for one in self.open}
+        members, brokers = (
+            self._fleet.members,
+            [one.name for one in self._cluster.nodes],
+        )
+        if kind.startswith("broker"):
+            # One broker at a time: the others have every record.
+            is_whole = busy.isdisjoint(brokers) and self._cluster.are_in_sync()
+            return brokers if is_whole else []
+        if kind == "join":
+            return [self._fleet.new_name()] if len(members) < MOST else []
+        if kind == "leave" and len(members) <= FEWEST:
+            return []
+        return sorted(members.keys() - busy)
+
+    def _begin(self, kind, target, seconds):
+        self.total += 1
+        steps = getattr(self, f"_{kind}")(target)
+        next(steps)
+        fields = {"kind": kind, "targets": [target], "seconds": seconds}
+        self._journal.write("fault", {"id": self.total, **fields})
+        self.open.append(Fault(self.total, target, time.monotonic() + seconds, steps))
 
     def _heal(self, now):
-        for one in list(self._open):
-            if one.healing is not None:
-                if one.healing.done():
-                    one.healing.result()
-                    self._healed(one)
-            elif now >= one.heal_at:
-                self._begin_to_heal(one)
-
-    def _begin_to_heal(self, one):
-        if one.fault.is_slow:
-            one.healing = self._stage.cluster.later(one.fault.heal)
-        else:
-            one.fault.heal()
-            self._healed(one)
-
-    def _healed(self, one):
-        self._open.remove(one)
-        self._stage.busy.discard(one.fault.target)
-        self._journal.write("heal", {"id": one.number})
+        for one in list(self.open):
+            if now >= one.heal_at and next(one.steps, "healed") == "healed":
+                self.open.remove(one)
+                self._journal.write("heal", {"id": one.number})
 
     def heal_all(self):
-        """Take back everything that is not healed yet, and wait for it."""
-        while self._open:
+        """Heal all faults, and wait for it."""
+        while self.open:
             self._heal(float("inf"))
             time.sleep(0.05)
+
+    # The kinds: what is before the first yield harms, what is behind it heals.
+
+    def _kill(self, name):
+        self._fleet.kill(name)
+        yield
+        self._fleet.start(name)
+
+    def _freeze(self, name):
+        process = self._fleet.members[name]
+        process.freeze()
+        yield
+        process.thaw()
+
+    def _join(self, name):
+        self._fleet.start(name)
+        yield
+        self._fleet.leave(name)
+
+    def _leave(self, name):
+        self._fleet.leave(name)
+        yield
+        self._fleet.start(name)
+
+    def _broker_kill(self, name):
+        node = self._cluster.named(name)
+        node.kill()
+        yield
+        started = self._cluster.later(node.restart)
+        while not started.done():
+            yield
+        started.result()
+
+    def _broker_freeze(self, name):
+        node = self._cluster.named(name)
+        node.freeze()
+        yield
+        node.unfreeze()

@@ -1,4 +1,4 @@
-"""The operator: holds for the whole group, now and then."""
+"""The operator: holds of the whole group, now and then."""
 
 import json
 import math
@@ -25,10 +25,10 @@ _LIFTING = 120.0  # seconds; a broker that restarts takes half of that
 
 
 class Operating:
-    """Places and lifts group holds until left; then none stands. A context manager."""
+    """Places and lifts group holds until its block ends; then none stands."""
 
     def __init__(self, settings, bootstrap):
-        self._chance = random.Random(f"operator {settings.seed}")  # noqa: S311 - no secret
+        self._rng = random.Random(f"operator {settings.seed}")  # noqa: S311 - no secret
         self._history = settings.history
         base = {"bootstrap_servers": bootstrap.split(",")}
         self._operator = Operator(base, Control(status_topic=None))
@@ -48,27 +48,28 @@ class Operating:
 
     def _run(self):
         with self._operator:
-            while not self._over.wait(self._chance.uniform(*_EVERY)):
-                scope = self._chance.choice(_SCOPES)
-                if self._write(scope, is_held=True):
-                    self._over.wait(self._chance.uniform(*_FOR))
-                while not self._write(scope, is_held=False):
+            while not self._over.wait(self._rng.uniform(*_EVERY)):
+                scope = self._rng.choice(_SCOPES)
+                if self._write(scope, new_hold("soak", None)):
+                    self._over.wait(self._rng.uniform(*_FOR))
+                while not self._write(scope, None):
                     time.sleep(_REST)
-            now = time.time()
-            self._operator.holds()
-            board, settings = self._operator.board, self._operator.settings
-            log = tuple(board.records)
-            found = entries(history_of(log, None), 0.0, now)
-            since = history_since(log, board.ends.get(settings.holds_topic))
-            facts = self._operator.facts()
-            # Nobody holds anything after this.
-            told = history_document(None, facts, found, since, until=math.inf)
-            self._history.write_text(json.dumps(told))
+            self._write_history()
 
-    def _write(self, scope, *, is_held):
-        hold = new_hold("soak", None) if is_held else None
+    def _write(self, scope, hold):
         try:
             self._operator.write(changes(GROUP, _OWNER, [scope], hold))
         except (KafkaError, SafeConsumerError):
-            return False  # it may have been done: it is lifted in any case
+            return False  # a broker may have it all the same: it is lifted in any case
         return True
+
+    def _write_history(self):
+        now = time.time()
+        self._operator.holds()
+        board, settings = self._operator.board, self._operator.settings
+        log = tuple(board.records)
+        found = entries(history_of(log, None), 0.0, now)
+        since = history_since(log, board.ends.get(settings.holds_topic))
+        facts = self._operator.facts()
+        document = history_document(None, facts, found, since, until=math.inf)
+        self._history.write_text(json.dumps(document))

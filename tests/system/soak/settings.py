@@ -1,7 +1,7 @@
-"""One soak: what runs, how long, and where its papers are."""
+"""The settings of one soak: the client, the time, and where the files go."""
 
-import importlib
 from pathlib import Path
+from pkgutil import resolve_name
 
 from attrs import frozen
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
@@ -11,10 +11,7 @@ from safeconsumer import SafeConsumer
 
 TOPICS = ("soak-orders", "soak-returns", "soak-audit")
 PARTITIONS = 12
-PATTERN = "^soak-.*"
 GROUP = "soakers"
-HISTORY = "history.json"
-MEMBERS = 6
 
 # The smallest that lets a frozen member be noticed between two faults.
 MEMBER = {
@@ -28,8 +25,6 @@ MEMBER = {
     "enable_auto_commit": False,
     "max_poll_records": 200,
 }
-
-
 ASSIGNORS = {
     "range": RangePartitionAssignor,
     "cooperative": CooperativeStickyAssignor,
@@ -38,21 +33,33 @@ ASSIGNORS = {
 
 @frozen(kw_only=True)
 class Settings:
-    consumer: str  # dotted name of the client under test
-    minutes: float  # how long faults come
-    faults: int | None  # after how many they end, None for no limit
-    seed: int  # of everything that is drawn
-    rate: int  # records per second, over all partitions
-    out: Path  # where journals, logs and results go
-    assignor: str = "range"  # how the group shares its partitions, a key of `ASSIGNORS`
-    # One member of so many is a Worker, if the client is ours; 0 for none.
+    """
+    What runs, how long, and where its files are.
+
+    Attributes:
+        consumer: the client under test, ``module:Class``.
+        minutes: how long faults come.
+        faults: the number of faults after which they end; None for no limit.
+        seed: decides all that is drawn.
+        rate: records per second, over all partitions.
+        out: the folder of journals, logs and results.
+        assignor: a key of ``ASSIGNORS``.
+        workers: one member of so many is a Worker, if the client is ours; 0 for none.
+    """
+
+    consumer: str
+    minutes: float
+    faults: int | None
+    seed: int
+    rate: int
+    out: Path
+    assignor: str = "range"
     workers: int = 3
 
     @property
     def is_ours(self):
         """Whether the client has holds of its own."""
-        module, _, name = self.consumer.rpartition(".")
-        return issubclass(getattr(importlib.import_module(module), name), SafeConsumer)
+        return issubclass(resolve_name(self.consumer), SafeConsumer)
 
     @property
     def journals(self):
@@ -60,14 +67,10 @@ class Settings:
 
     @property
     def history(self):
-        """Where the operator writes what the control topics say."""
-        return self.out / HISTORY
+        """The file into which the operator writes the holds of the control topics."""
+        return self.out / "history.json"
 
     @property
     def logs(self):
-        """Where every process writes what it has to say."""
+        """The folder of what members write to stderr."""
         return self.out / "logs"
-
-
-def client(bootstrap, name):
-    return {"bootstrap_servers": bootstrap.split(","), "client_id": name}

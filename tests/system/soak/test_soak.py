@@ -1,4 +1,4 @@
-"""The soak, as short as it can be."""
+"""The soak with twenty faults."""
 
 import pytest
 
@@ -10,7 +10,7 @@ pytestmark = [pytest.mark.java_brokers, pytest.mark.timeout(900)]
 
 def test_twenty_faults_break_no_promise(tmp_path):
     settings = Settings(
-        consumer="safeconsumer.SafeConsumer",
+        consumer="safeconsumer:SafeConsumer",
         minutes=2.0,
         faults=20,
         seed=8,

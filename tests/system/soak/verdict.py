@@ -1,30 +1,64 @@
-"""What came of it: the checker's verdict, and the figures, all from the journals."""
+"""The audit's verdict on a soak, and its figures, all from the journals."""
 
-import os
-import platform
-import resource
-import subprocess
-import sys
+import json
 from collections import Counter
-from importlib.metadata import version
 from pathlib import Path
 
-from safeconsumer.audit.report import rows_of
+from safeconsumer.audit.control import from_history
+from safeconsumer.audit.report import CLEAN, UNKNOWN, VIOLATED, rows_of
+from safeconsumer.audit.results import Settings as Assumptions
+from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.errors import JournalError
 from safeconsumer.holds.scope import parse
-from tests.harness.audit.telling import check, read
-from tests.harness.brokers.settings import KAFKA_VERSION
-from tests.harness.processes import ran
+from tests.harness.audit.journals import check, read
+from tests.system.soak.settings import TOPICS
 
-# Seconds: a resume may fall into a frozen broker, a blackhole and a rebalance in a row.
+# Seconds: a resume may fall into a frozen broker and a rebalance in a row.
 PATIENCE = 60.0
 
 
-def journals_of(folder):
+def judged(settings, done):
+    """Return the result of a soak; write it, its violations and a trace of one topic."""
+    journals, troubles = _read(settings.journals)
+    history = settings.history
+    control = (
+        from_history(history.name, history.read_text()) if history.exists() else None
+    )
+    assumed = Assumptions(patience=PATIENCE, is_drained=True, control=control)
+    verdicts = check(journals, assumed).values()
+    rows = [row for verdict in verdicts for row in rows_of(verdict)]
+    violations = Counter()
+    for row in rows:
+        violations[row.check] += row.violations
+    troubles += [
+        f"{row.check} of {row.topic}:{row.partition} not judged: {row.unjudged}"
+        for row in rows
+        if row.unjudged
+    ]
+    troubles += [f"{name} ended by itself" for name in done["crashed"]]
+    troubles += [f"{name} did not leave in time" for name in done["stuck"]]
+    unknown = UNKNOWN if troubles or done["left"] else CLEAN
+    result = {
+        **done,
+        **_figures(journals),
+        "group_holds": 0 if control is None else len(control.spans),
+        "violations": dict(sorted(violations.items())),
+        "violations_total": violations.total(),
+        "delivered_while_held": _leaks(verdicts),
+        "unknown": troubles,
+        "status": VIOLATED if violations.total() else unknown,
+    }
+    (settings.out / "result.json").write_text(json.dumps(result, indent=2) + "\n")
+    lines = [json.dumps(row.as_dict()) + "\n" for row in rows if row.violations]
+    (settings.out / "violations.jsonl").write_text("".join(lines))
+    _write_trace(settings)
+    return result
+
+
+def _read(folder):
     """Return the journals of a folder, and what is wrong with the others."""
-    found = []
-    troubles = []
-    for path in sorted(folder.glob("*.journal")):
+    found, troubles = [], []
+    for path in sorted(Path(folder).glob("*.journal")):
         try:
             found.append(read(path))
         except JournalError as error:
@@ -32,93 +66,50 @@ def journals_of(folder):
     return found, troubles
 
 
-def judged(journals, assumed):
-    """Return the checker's rows, and how often records came while their level was held."""
-    found = check(journals, assumed)
-    rows = [row for verdict in found.values() for row in rows_of(verdict)]
-    levels = Counter(
-        _level(finding.evidence)
-        for verdict in found.values()
+def _leaks(verdicts):
+    """Return how often records came that were held, by the kind of the hold's scope."""
+    # The evidence of A1 ends in: while soak-orders:3 was held by app.
+    scopes = [
+        finding.evidence.rpartition(" while ")[2].partition(" was held by ")[0]
+        for verdict in verdicts
         for finding in verdict.findings
         if finding.check == "A1"
-    )
-    return tuple(rows), dict(sorted(levels.items()))
+    ]
+    return dict(Counter(type(parse(scope)).__name__.lower() for scope in scopes))
 
 
-def _level(evidence):
-    # The evidence of A1 ends in: while soak-orders:3 was held by app.
-    scope = parse(evidence.rpartition(" while ")[2].partition(" was held by ")[0])
-    return type(scope).__name__.lower()
+def _write_trace(settings):
+    arguments = ["audit", str(settings.journals), "--partition", TOPICS[0]]
+    arguments += ["--perfetto", str(settings.out / "trace.json")]
+    arguments += ["--patience", str(PATIENCE)]
+    if settings.history.exists():
+        arguments += ["--history", str(settings.history)]
+    safeconsumer.main(arguments, standalone_mode=False)
 
 
-def violations(rows):
-    """Return how often each check was broken."""
-    counts = Counter()
-    for row in rows:
-        counts[row.check] += row.violations
-    return dict(sorted(counts.items()))
-
-
-def figures(journals):
-    counts = Counter()
-    faults = Counter()
-    errors = Counter()
+def _figures(journals):
+    counts, faults, errors = Counter(), Counter(), Counter()
     rebalances = 0
     for entry in (entry for one in journals for entry in one.lines):
-        if entry.event in _COUNTED:
-            name, more = _COUNTED[entry.event](entry)
-            counts[name] += more
-        if entry.event == "fault":
-            faults[entry["kind"]] += 1
-        elif entry.event == "error":
-            errors[entry["what"].partition(":")[0]] += 1
-        elif entry.event == "assigned":
-            rebalances = max(rebalances, entry["generation"] or 0)
+        match entry.event:
+            case "acked":
+                counts["acknowledged"] += entry["last"] - entry["first"] + 1
+            case "deliver":
+                counts["delivered"] += entry["count"]
+            case "assigned":
+                counts["ownerships"] += len(entry["partitions"])
+                rebalances = max(rebalances, entry["generation"] or 0)
+            case "return":
+                counts[entry["op"]] += entry["ok"] is not False
+            case "fault":
+                faults[entry["kind"]] += 1
+            case "error":
+                errors[entry["what"].partition(":")[0]] += 1
     return {
         **dict(sorted(counts.items())),
         "pairs": min(counts["pause"], counts["resume"]),
         "rebalances": rebalances,
         "faults": dict(sorted(faults.items())),
-        "faults_total": sum(faults.values()),
+        "faults_total": faults.total(),
         "errors": dict(sorted(errors.items())),
     }
-
-
-_COUNTED = {
-    "acked": lambda entry: ("acknowledged", entry["last"] - entry["first"] + 1),
-    "deliver": lambda entry: ("delivered", entry["count"]),
-    "assigned": lambda entry: ("ownerships", len(entry["partitions"])),
-    "return": lambda entry: (entry["op"], int(entry["ok"] is not False)),
-}
-
-
-def cpu_seconds():
-    """Return how long this process and all that it started have computed."""
-    used = [
-        resource.getrusage(who)
-        for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
-    ]
-    return round(sum(one.ru_utime + one.ru_stime for one in used))
-
-
-def machine():
-    return {
-        "python": sys.version.split()[0],
-        "kafka-python": version("kafka-python"),
-        "safeconsumer": version("safeconsumer"),
-        "commit": commit(),
-        "kafka": KAFKA_VERSION,
-        "system": platform.platform(),
-        "cores": os.cpu_count(),
-    }
-
-
-def commit():
-    """Return the commit of the working tree, ``-dirty`` if there is more; None: no git."""
-    here = Path(__file__).resolve().parent
-    try:
-        describe = ("git", "describe", "--always", "--dirty", "--abbrev=12")
-        said = ran(*describe, cwd=here, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return None  # no clone, or no git
-    return said.stdout.strip()

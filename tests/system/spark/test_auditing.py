@@ -14,19 +14,18 @@ from safeconsumer import spark as safe
 from safeconsumer.audit.control import Control
 from safeconsumer.audit.loading import load
 from safeconsumer.audit.results import Settings
-from safeconsumer.cli import sparking
+from safeconsumer.cli import spark_session
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.errors import JournalError, SparkSetupError
 from safeconsumer.journal.writer import JournalWriter
 from safeconsumer.spark.auditing import SparkJournals, _said
 from safeconsumer.spark.reading import SCHEMA
-from tests.harness.audit import bad
-from tests.harness.audit.bad import BAD, GOOD, TP
-from tests.harness.audit.telling import Telling, control_in
+from tests.harness.audit.command import history_of, written
+from tests.harness.audit.fleets import BAD, FLEETS, GOOD, TP
+from tests.harness.audit.journals import MemberJournal, control_in
 from tests.harness.docs.pages import ROOT, blocks
 from tests.harness.processes import ran_python
 from tests.harness.spark import connector
-from tests.unit.cli.test_audit import history_of, written
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
@@ -52,7 +51,7 @@ def fleets(folder):
 def drawn(chance):
     """Return members that do right and wrong things with three partitions, by chance."""
     tps = [f"orders:{number}" for number in range(3)]
-    fleet = [Telling(name, at=1000 + chance.random()) for name in "ab"]
+    fleet = [MemberJournal(name, at=1000 + chance.random()) for name in "ab"]
     at = dict.fromkeys(tps, 0)
     for generation in range(1, 5):
         for member in fleet:
@@ -71,7 +70,7 @@ def drawn(chance):
                     case _:
                         member.poll(tp, begin, at[tp])
             member.revoked(*mine, generation=generation)
-    producer = Telling("p", "")
+    producer = MemberJournal("p", "")
     for tp in tps:
         producer.then("acked", tp=tp, first=0, last=max(at[tp], 1))
     return [*fleet, producer]
@@ -102,7 +101,7 @@ def test_parts_copies_and_broken_journals_are_those_of_one_process(tmp_path, spa
     parts = sorted(folder.glob("*.journal"))
     (folder / "copy").mkdir()
     (folder / "copy" / parts[1].name).write_bytes(parts[1].read_bytes())
-    cut = Telling("cut").assigned(TP).poll(TP, 0, 5).text()
+    cut = MemberJournal("cut").assigned(TP).poll(TP, 0, 5).text()
     (folder / "cut.journal").write_text(f'{cut}{{"n":')
     given = [str(folder), str(folder / "cut.journal")]  # twice
     whole = load([folder]).judged(Settings())
@@ -110,7 +109,9 @@ def test_parts_copies_and_broken_journals_are_those_of_one_process(tmp_path, spa
         assert (found.judged(Settings()), len(found)) == (whole, 2)
     (folder / "broken.journal").write_text("broken\n")
     (folder / "worse.journal").write_text(cut.replace('"tp"', "tp").replace("cut", "x"))
-    (folder / "twice.journal").write_text(Telling("cut", at=3).assigned(TP).text())
+    (folder / "twice.journal").write_text(
+        MemberJournal("cut", at=3).assigned(TP).text()
+    )
     parts[3].unlink()
     (tmp_path / "nothing").mkdir()
     rows, troubles = load([folder, tmp_path / "nothing"]).judged(Settings())
@@ -124,10 +125,10 @@ def test_parts_copies_and_broken_journals_are_those_of_one_process(tmp_path, spa
 
 def test_what_is_made_meanwhile_is_judged_with_the_journals(tmp_path, spark):
     """A2: what the topic really has, which the driver has read."""
-    one = Telling().assigned(TP).poll(TP, 0, 4).revoked(TP)
+    one = MemberJournal().assigned(TP).poll(TP, 0, 4).revoked(TP)
     one.assigned(TP, generation=2).poll(TP, 6, 10)
     folder = written(tmp_path / "fleet", [one])
-    told = Telling("the topic", "").then("kept", tp=TP, first=2)
+    told = MemberJournal("the topic", "").then("kept", tp=TP, first=2)
     more = [told.then("acked", tp=TP, first=2, last=9).journal()]
     with SparkJournals(spark, [str(folder)]) as found:
         for settings in (Settings(), Settings(is_drained=True)):
@@ -137,7 +138,7 @@ def test_what_is_made_meanwhile_is_judged_with_the_journals(tmp_path, spark):
 
 
 def test_journals_are_tables(tmp_path, spark):
-    told = Telling("a").assigned(TP, "audit:0").poll(TP, 0, 5).commit(TP, 5)
+    told = MemberJournal("a").assigned(TP, "audit:0").poll(TP, 0, 5).commit(TP, 5)
     told.pause("orders", owner="eve").poll(TP, 5, 7).resume("orders", owner="eve")
     told.pause(TP, lifetime="plain").poll()
     told.then("lift", scope=TP, owner="app", since=told.at, why="resume").resume(TP)
@@ -171,7 +172,7 @@ def test_journals_are_tables(tmp_path, spark):
     assert ask("select partition, offset, ok from commits") == [(0, 5, True)]
     wrong = "select check, violations, offset from findings where violations > 0"
     assert ask(wrong) == [("A1", 1, 5)]
-    told = Telling("b").begin_all(TP, 0, 2).end(TP, 0, ok=False, done=[0])
+    told = MemberJournal("b").begin_all(TP, 0, 2).end(TP, 0, ok=False, done=[0])
     own = written(tmp_path / "worker", [told.then("dropped", tp=TP, before=5)])
     handled = safe.journals(spark, str(own)).where("e != 'clock'").orderBy("n")
     assert [
@@ -185,7 +186,9 @@ def test_journals_are_tables(tmp_path, spark):
 
 def test_holds_of_a_group_are_judged_by_its_history(tmp_path, spark):
     """G2: what `safeconsumer history -o json` wrote says when it was held."""
-    told = Telling().assigned(TP).then("hold", scope="orders", owner="operator:eve")
+    told = (
+        MemberJournal().assigned(TP).then("hold", scope="orders", owner="operator:eve")
+    )
     told.then("lift", scope="orders", owner="operator:eve").poll(TP, 0, 2)
     folder = written(tmp_path / "fleet", [told])
     history = tmp_path / "history.json"
@@ -209,11 +212,11 @@ def test_holds_of_a_group_are_judged_by_its_history(tmp_path, spark):
 
 def test_new_parts_are_a_stream(tmp_path, spark):
     """Each is read once, with the same columns and rows as all together."""
-    folder = written(tmp_path / "fleet", bad.FLEETS["a1"]())
+    folder = written(tmp_path / "fleet", FLEETS["a1"]())
     stream = safe.journals(spark, str(folder), stream=True)
     writer = stream.writeStream.format("parquet").trigger(availableNow=True)
     writer = writer.option("checkpointLocation", f"{tmp_path}/checkpoint")
-    for fleet in (bad.FLEETS["a1"](), bad.FLEETS["a2"]()):
+    for fleet in (FLEETS["a1"](), FLEETS["a2"]()):
         for number, told in enumerate(fleet):
             text = told.text().replace('"member": "', f'"member": "{len(fleet)}')
             (folder / f"{len(fleet)}-{number}.journal").write_text(text)
@@ -228,15 +231,13 @@ def test_the_page_does_what_it_says(tmp_path, spark, capsys):
     """Tables of journals, and a job that judges them each time when there are new parts."""
     page = ROOT / "docs" / "how-to" / "audit-on-spark.md"
     asked, job = (one.code for one in blocks(page) if one.language == "python")
-    folder = written(tmp_path / "journals", bad.FLEETS["a1"]())
+    folder = written(tmp_path / "journals", FLEETS["a1"]())
     exec(asked.replace("/lake", str(tmp_path)), {})  # noqa: S102 - our own text
     shown = capsys.readouterr().out
     assert "|     a|orders|        0|      7|" in shown
     assert "orders was held by alice" in shown
     for number in range(2):
-        text = (
-            bad.FLEETS["a1"]()[0].text().replace('"member": "', f'"member": "{number}')
-        )
+        text = FLEETS["a1"]()[0].text().replace('"member": "', f'"member": "{number}')
         (folder / f"more{number}.journal").write_text(text)
         exec(job.replace("/lake", str(tmp_path)), {})  # noqa: S102 - our own text
         found = spark.read.parquet(f"{tmp_path}/findings").where("check = 'A1'")
@@ -253,7 +254,7 @@ def test_executors_run_the_python_of_the_program(tmp_path, *, is_told):
     asked = asked.replace("/lake", str(tmp_path))
     if not is_told:
         asked = asked.replace("os.environ", "dict()")
-    written(tmp_path / "journals", bad.FLEETS["a1"]())
+    written(tmp_path / "journals", FLEETS["a1"]())
     bare = tmp_path / "bin" / "python3"
     bare.parent.mkdir()
     bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
@@ -326,12 +327,12 @@ def test_a_spark_that_does_not_start_is_said_in_a_line(tmp_path):
     assert "safeconsumer: Spark did not start: [JAVA_GATEWAY_EXITED]" in done.stderr
 
 
-@pytest.mark.parametrize("make", [bad.FLEETS["a1"]])
+@pytest.mark.parametrize("make", [FLEETS["a1"]])
 def test_the_command_says_what_it_says_without_spark(
     tmp_path, spark, monkeypatch, make
 ):
-    monkeypatch.setattr(sparking, "session", lambda *_: nullcontext(spark))
-    fleet = [*make(), Telling("x").assigned("orders:1").poll("orders:1", 0, 3)]
+    monkeypatch.setattr(spark_session, "session", lambda *_: nullcontext(spark))
+    fleet = [*make(), MemberJournal("x").assigned("orders:1").poll("orders:1", 0, 3)]
     folder = written(tmp_path / "fleet", fleet)
     report = tmp_path / "report"
     more = ("--partition", TP, "--report", report)

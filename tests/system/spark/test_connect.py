@@ -163,7 +163,7 @@ def test_a_hold_in_the_middle_of_a_batch_is_quiet_when_that_batch_has_ended(
         until(lambda: "a batch that was planned" in look(far.orders)[1], query)
         assert not pausing.is_over
         (tmp_path / "go").touch()
-        assert pausing.wait(LIMIT), pausing.said
+        assert pausing.wait(LIMIT), pausing.lines
         assert look(far.orders)[0]
     until(lambda: far.rows(far.returns) == far.produced(far.returns), query)
     assert len(far.rows(far.orders)) == 2 * 20

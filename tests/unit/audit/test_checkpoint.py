@@ -83,8 +83,8 @@ STEADY = log(*((1000.0 + 100 * n, orders(10 * n)) for n in range(10)))
         pytest.param(held(1150.0, scope="re:("), UNJUDGED, id="an unreadable pattern"),
     ],
 )
-def test_a_batch_that_moves_a_partition(span, verdict):
-    """It is a violation where its plan was surely under the hold, by two clocks."""
+def test_a_batch_is_judged_by_when_its_partition_was_held(span, verdict):
+    """A batch is a violation if its plan was surely under the hold, by two clocks."""
     assert verdicts(rows_of(STEADY, span)) == {"orders:0": verdict}
 
 
@@ -116,7 +116,7 @@ def test_a_stream_that_obeys_is_clean():
 
 
 def test_a_violation_counts_whatever_journals_are_missing():
-    """No journal has anything about a stream."""
+    """A stream has no journal that could be missing."""
     rows = rows_of(STEADY, held(1150.0))
     assert status_of(rows, is_complete=False) == 1
 
@@ -134,7 +134,7 @@ def test_the_first_batch_is_judged_by_where_the_stream_began(start, verdict):
     assert verdicts(rows) == {"orders:0": verdict}
 
 
-def test_nothing_is_known_of_batches_that_spark_deleted():
+def test_a_batch_behind_deleted_ones_is_not_convicted():
     files = log((5000.0, orders(10)), (5001.0, orders(10)), first=7, start=orders(0))
     assert verdicts(rows_of(files, held(100.0))) == {"orders:0": KEPT}
 
@@ -147,7 +147,7 @@ def test_a_new_partition_begins_at_0_under_a_hold():
     assert rows[1].at == 6000.0
 
 
-def test_a_partition_that_was_cut_moves_back():
+def test_a_move_back_is_no_violation():
     files = log((1000.0, orders(10)), (2000.0, orders(4)))
     assert verdicts(rows_of(files, held(100.0))) == {"orders:0": KEPT}
 
@@ -161,15 +161,15 @@ def test_a_partition_that_was_cut_moves_back():
         pytest.param(held(4000.0), KEPT, id="held later"),
     ],
 )
-def test_batches_that_the_log_lacks(span, verdict):
-    """Where progress is kept now and then, a move was at any time between two batches."""
+def test_a_batch_behind_a_gap_is_judged_by_the_whole_gap(span, verdict):
+    """Asynchronous progress leaves batches out: a move was at any time between two."""
     files = log((1000.0, orders(10)), (1100.0, orders(11)), (3000.0, orders(50)))
     files["offsets/9"] = files.pop("offsets/2")
     del files["offsets/1"]
     assert verdicts(rows_of(files, span)) == {"orders:0": verdict}
 
 
-def test_an_allowance_for_clocks_makes_more_doubtful():
+def test_clock_skew_leaves_more_batches_unjudged():
     """A hold that had ended by the stream's clock may have stood by the broker's."""
     files = log((1000.0, orders(10)), (1500.1, orders(20)))
     span = held(1100.0, 1500.0)
@@ -206,14 +206,14 @@ def test_an_allowance_for_clocks_makes_more_doubtful():
         ),
     ],
 )
-def test_what_is_not_known_of_holds_is_not_judged(facts, why):
+def test_a_stream_is_not_judged_where_the_holds_are_unknown(facts, why):
     (row,) = rows_of(STEADY, **facts)
     assert row.unjudged == f"lake/c: {why}"
     assert status_of([row], is_complete=True) == 2
 
 
-def test_sources_are_told_apart_by_their_place():
-    """Two may read one topic; what is not Kafka's has no partitions."""
+def test_sources_of_one_query_are_kept_apart():
+    """Two sources may read one topic; sources other than Kafka have no partitions."""
     delta = {"sourceVersion": 1, "reservoirId": "x", "index": 7}
     files = log(
         (1000.0, orders(10), "-", delta, "7", orders(30)),
@@ -255,7 +255,7 @@ def is_in_all(span, began, took):
 @by_day(60)
 @given(runs(), st.floats(-30.0, 30.0), st.sets(st.integers(0, 7)))
 def test_a_stream_that_obeys_is_never_convicted(run, ahead, lacking):
-    """Whatever its clock, within 30 s, and whichever batches are gone."""
+    """Its clock may be wrong by 30 s, and any batches may be gone."""
     plans, spans = run
     files = log_of(
         plans, lambda began, _: not any(s.start <= began < s.end for s in spans), ahead
@@ -269,7 +269,7 @@ def test_a_stream_that_obeys_is_never_convicted(run, ahead, lacking):
 @by_day(60)
 @given(runs())
 def test_a_stream_that_obeys_nothing_is_never_acquitted(run):
-    """Of a plan that was all under a hold its log is a violation, or in doubt."""
+    """A plan that was wholly under a hold is a violation, or not judged."""
     plans, spans = run
     files = log_of(plans, lambda *_: True)
     if any(is_in_all(span, *plan) for span in spans for plan in plans):
@@ -311,7 +311,7 @@ GOOD = batch(1000.0, orders(1))
 
 
 @pytest.mark.parametrize(
-    ("files", "said"),
+    ("files", "message"),
     [
         pytest.param({}, "has a batch of Kafka's records", id="nothing"),
         pytest.param({"offsets/0": batch(1.0, "-")}, "Kafka's records", id="no Kafka"),
@@ -328,11 +328,11 @@ GOOD = batch(1000.0, orders(1))
         pytest.param({"offsets/0": GOOD, "sources/1/0": "x"}, "", id="another's start"),
     ],
 )
-def test_what_is_no_checkpoint_is_refused(files, said):
-    """What another source has written is passed over."""
-    if not said:
+def test_a_folder_that_is_no_checkpoint_is_refused(files, message):
+    """Files of sources other than Kafka are ignored."""
+    if not message:
         assert checkpoint_of("lake/c", files).starts == {}
         return
     with pytest.raises(CheckpointError, match="lake/c") as caught:
         checkpoint_of("lake/c", files)
-    assert said in str(caught.value)
+    assert message in str(caught.value)

@@ -1,4 +1,4 @@
-"""The audit reads control records by itself, as members do, and as the history tells."""
+"""The audit decodes control records as members obey them and the history prints them."""
 
 import json
 import math
@@ -23,10 +23,10 @@ from safeconsumer.audit.control import (
 from safeconsumer.cli.control_topics import history_since
 from safeconsumer.errors import JournalError
 from safeconsumer.group import wire
-from safeconsumer.group.fold import Fold, Written
+from safeconsumer.group.fold import Fold, RawRecord
 from safeconsumer.group.history import entries, history_document
 from safeconsumer.group.topics import Facts
-from tests.harness.audit.telling import Telling, verdict_on
+from tests.harness.audit.journals import MemberJournal, verdict_on
 from tests.harness.chance import by_day
 from tests.harness.group.lab import HOLDS
 
@@ -75,7 +75,7 @@ def as_log(drawn):
     at = 100
     for number, (key, value, after) in enumerate(drawn):
         at += after
-        log.append(Written(key, value, number, at * 1000))
+        log.append(RawRecord(key, value, number, at * 1000))
     return log
 
 
@@ -106,11 +106,11 @@ def test_the_history_and_the_audit_agree(drawn):
 
 
 def test_a_key_of_another_version_is_another_hold():
-    """A later version lifts what it has placed: members go on obeying the first."""
+    """A later version lifts only its own hold: members still obey the first."""
     log = [
-        Written(b"1\0g\0alice\0orders", b'{"v":1,"id":"a"}', 0, 100_000),
-        Written(b"2\0g\0alice\0orders", None, 1, 105_000),
-        Written(b"2\0g\0alice\0orders\0more", b'{"v":2}', 2, 110_000),
+        RawRecord(b"1\0g\0alice\0orders", b'{"v":1,"id":"a"}', 0, 100_000),
+        RawRecord(b"2\0g\0alice\0orders", None, 1, 105_000),
+        RawRecord(b"2\0g\0alice\0orders\0more", b'{"v":2}', 2, 110_000),
     ]
     held = [(one.scope, one.start, one.end) for one in holds_of(decoded(log))]
     assert held == [("orders", 100.0, math.inf), ("@all", 110.0, math.inf)]
@@ -118,8 +118,8 @@ def test_a_key_of_another_version_is_another_hold():
 
 
 def test_a_history_of_0_5_names_members_holds_too():
-    """They had a topic of their own, and holders have its prefix in members' journals."""
-    document = json.loads(history([Written(KEYS[0], VALUES[1], 0, 100_000)]))
+    """Members had a topic for holds; journals name their holders with a prefix."""
+    document = json.loads(history([RawRecord(KEYS[0], VALUES[1], 0, 100_000)]))
     (record,) = document["records"]
     del record["version"], record["extra"]
     sources = ("operator", "group")
@@ -148,7 +148,7 @@ def test_members_and_the_audit_agree(drawn, at):
     assert {(one.group, one.holder) for one in held} == {key[:2] for key in obeyed}
 
 
-def test_the_topic_that_is_complete_for_a_shorter_time_counts():
+def test_the_history_is_complete_since_its_least_complete_topic():
     ops = Topic("ops", "LogAppendTime", 10.0)
     assert control_of([ops, Topic("own", "LogAppendTime", 20.0)], []).since == 20.0
     found = from_history("file", history([]))
@@ -201,11 +201,11 @@ ALICE, BOB = b"1\0g\0alice\0orders", b"1\0g\0bob\0orders"
     ],
 )
 def test_a_log_is_complete_since_nothing_was_taken_from_it(records, end, since):
-    """As the audit reads it, and as the history tells, whatever the lag is by now."""
+    """The audit and the history agree, whatever the compaction lag is."""
     places = [place_of(at, key, value, 100.0 + at) for at, key, value in records]
     assert complete_since(places, end, 900.0) == since
     several = [
-        Written(key, value, at, 100_000 + at * 1000) for at, key, value in records
+        RawRecord(key, value, at, 100_000 + at * 1000) for at, key, value in records
     ]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("time.time", lambda: 900.0)
@@ -216,7 +216,7 @@ def test_a_topic_that_could_not_be_read_is_not_complete():
     assert history_since([], None) > 1e9
 
 
-def test_what_cannot_be_decoded_leaves_no_gap():
+def test_an_unreadable_record_leaves_no_gap():
     places = [
         place_of(number, b"x", value, 100.0)
         for number, value in enumerate((b"\xff", b"[" * 100_000, b"[]"))
@@ -231,12 +231,12 @@ def test_what_cannot_be_decoded_leaves_no_gap():
         (Topic("ops", "CreateTime", 1.0), "records of ops have their writers' times"),
     ],
 )
-def test_times_that_prove_nothing(topic, trouble):
+def test_a_topic_without_the_brokers_times_proves_nothing(topic, trouble):
     assert trouble in control_of([topic], []).trouble
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"topics": 1}', "[{}]"])
-def test_another_file_is_refused(text):
+def test_a_file_that_is_no_history_is_refused(text):
     with pytest.raises(
         JournalError, match="is not what `safeconsumer history -o json`"
     ):
@@ -262,28 +262,28 @@ EVE = Span(group="g", holder="operator:eve", scope="orders", start=1000, end=100
         (Control(spans=(EVE,), since=1000.0), ""),
     ],
 )
-def test_what_the_topics_do_not_say_is_not_judged(control, why, *, is_working):
-    told = Telling()
+def test_a_hold_is_not_judged_where_the_topics_lack_it(control, why, *, is_working):
+    member = MemberJournal()
     if is_working:
-        told.then("working", order="partition")
-    told.assigned("orders:0")
-    told.then("hold", scope="orders", owner="operator:eve", written=told.at)
-    told.then("lift", scope="orders", owner="operator:eve").poll("orders:0", 0, 2)
-    result = verdict_on(told, control=control)
+        member.then("working", order="partition")
+    member.assigned("orders:0")
+    member.then("hold", scope="orders", owner="operator:eve", written=member.at)
+    member.then("lift", scope="orders", owner="operator:eve").poll("orders:0", 0, 2)
+    result = verdict_on(member, control=control)
     assert result.findings == ()
     checks = {"G2", "W10"} if is_working else {"G2"}
     assert set(result.unjudged) == (checks if why else set())
-    assert all(why in said for said in result.unjudged.values())
+    assert all(why in cause for cause in result.unjudged.values())
 
 
-def test_the_offsets_that_a_group_is_moved_to_are_read_as_the_history_tells_them():
+def test_reset_targets_are_decoded_as_in_the_history():
     reset = b'"reset":{"to":{"t":[[0,4],[1,7]]},"topic_ids":{},"asked":"x"}'
     log = [
-        Written(b"1\0g\0alice\0t", b'{"v":1,"id":"a",' + reset + b"}", 0, 1000),
-        Written(
+        RawRecord(b"1\0g\0alice\0t", b'{"v":1,"id":"a",' + reset + b"}", 0, 1000),
+        RawRecord(
             b"1\0g\0bob\0t", b'{"v":1,"id":"a","ttl_ms":9000,' + reset + b"}", 1, 1000
         ),
-        Written(b"1\0g\0eve\0t", b'{"v":1,"id":"a","reset":{"to":[]}}', 2, 1000),
+        RawRecord(b"1\0g\0eve\0t", b'{"v":1,"id":"a","reset":{"to":[]}}', 2, 1000),
     ]
     found = control_of([], decoded(log)).targets
     assert found == from_history("file", history(log)).targets

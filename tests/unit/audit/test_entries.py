@@ -3,11 +3,11 @@
 import pytest
 
 from safeconsumer.audit.entries import EVENTS, Assigned, Other
-from safeconsumer.audit.facts import Came
+from safeconsumer.audit.facts import Delivered
 from safeconsumer.audit.stream import sources
 from safeconsumer.errors import JournalError
 from safeconsumer.journal import format as journal_format
-from tests.harness.audit.telling import Telling, parsed
+from tests.harness.audit.journals import MemberJournal, parsed
 from tests.harness.listing import short
 
 HEAD = '{"journal": 5, "member": "a", "group": "g", "at": 1.0}\n'
@@ -19,7 +19,7 @@ def entries_of(text):
 
 
 def test_a_journal_is_read_as_it_was_written():
-    journal = Telling("a", "billing").assigned("orders:0").commit("orders:0", 3)
+    journal = MemberJournal("a", "billing").assigned("orders:0").commit("orders:0", 3)
     journal = journal.journal()
     assert (journal.member, journal.group) == ("a", "billing")
     entries = [*journal.entries]
@@ -27,13 +27,13 @@ def test_a_journal_is_read_as_it_was_written():
     assert entries[0] == Assigned(n=1, at=1000.1, partitions=["orders:0"], generation=1)
 
 
-def test_of_a_journal_cut_in_the_middle_of_a_line_the_whole_lines_count():
-    text = Telling().assigned("orders:0").text()
+def test_a_cut_last_line_is_ignored():
+    text = MemberJournal().assigned("orders:0").text()
     assert [one.n for one in entries_of(text[:-9])] == [1]
 
 
-def test_what_is_not_known_here_is_passed_over():
-    """Events and fields of the same version: another program of it may write more."""
+def test_unknown_events_and_fields_are_ignored():
+    """Another program of the same version may write more."""
     text = ENTRY.replace('"e"', '"colour": {"r": 3}, "e"')
     more = '{"n": 2, "at": 2, "e": "pondered", "depth": [3]}\n'
     known, other = entries_of(HEAD + text + more)
@@ -47,7 +47,7 @@ def test_every_event_of_the_format_is_known():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("", "no whole line"),
         ('{"journal": 1', "no whole line"),
@@ -67,8 +67,8 @@ def test_every_event_of_the_format_is_known():
     ],
     ids=short,
 )
-def test_what_is_broken_is_named(text, said):
-    with pytest.raises(JournalError, match=said) as caught:
+def test_a_broken_line_is_named(text, message):
+    with pytest.raises(JournalError, match=message) as caught:
         entries_of(text)
     assert "a.journal" in str(caught.value)
 
@@ -115,18 +115,20 @@ def test_an_entry_that_no_consumer_can_write_is_refused(text, message):
 def test_gaps_between_the_offsets_of_a_run_are_read():
     (found,) = entries_of(HEAD + DELIVER)
     fields = {name: getattr(found, name) for name in found.__struct_fields__}
-    came = {name: fields[name] for name in Came.__struct_fields__ if name in fields}
-    assert [*Came(**came, until=found.at).spans] == [(0, 2), (3, 5), (6, 9)]
+    came = {
+        name: fields[name] for name in Delivered.__struct_fields__ if name in fields
+    }
+    assert [*Delivered(**came).spans] == [(0, 2), (3, 5), (6, 9)]
 
 
-def test_what_stands_before_a_broken_line_is_read():
-    """As what one process shows by itself is true whatever the rest says."""
+def test_entries_before_a_broken_line_are_read():
+    """A process proves its own violations whatever follows."""
     entries = iter(parsed("a.journal", HEAD + ENTRY + "{\n").entries)
     assert next(entries).n == 1
     with pytest.raises(JournalError, match="line 3: not JSON"):
         next(entries)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path):
+def test_a_missing_file_is_named(tmp_path):
     _, (trouble,) = sources({"none.journal": tmp_path / "none.journal"})
     assert "none.journal cannot be read" in trouble

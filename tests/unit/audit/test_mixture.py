@@ -5,16 +5,19 @@ from itertools import cycle, permutations
 
 import pytest
 
-from safeconsumer.audit.control import Control
 from safeconsumer.audit.distributed import address_of, rows_about
 from safeconsumer.audit.facts import decoded
 from safeconsumer.audit.findings import Address
 from safeconsumer.audit.judge import Judge, needs_of, written_to
 from safeconsumer.audit.results import Settings
-from tests.harness.audit.bad import BAD, GOOD, TP
-from tests.harness.audit.telling import Telling, check, control_in, parsed, verdict_on
+from tests.harness.audit.fleets import BAD, GOOD, TP, check_of
+from tests.harness.audit.journals import (
+    MemberJournal,
+    check,
+    control_in,
+    parsed,
+)
 from tests.harness.listing import short
-from tests.unit.audit.test_checker import expected
 
 # Seconds by which the clocks of three hosts are ahead of the broker's; no two differ
 # by more than the allowance.
@@ -25,9 +28,9 @@ CLOCKS = [*permutations(AHEAD)]
 OURS = Address("g", "orders", 0)
 
 
-def shifted(told, ahead):
+def shifted(member, ahead):
     """Return a journal as a host would write it whose clock is ahead."""
-    lines = [json.loads(line) for line in told.lines]
+    lines = [json.loads(line) for line in member.lines]
     for line in lines:
         for name in ("at", "since", "until"):
             if line.get(name) is not None:
@@ -35,7 +38,7 @@ def shifted(told, ahead):
     last = {"n": len(lines), "at": lines[-1]["at"], "e": "clock"}
     lines.append({**last, "least": -ahead, "most": -ahead})
     text = "".join(f"{json.dumps(line)}\n" for line in lines)
-    return parsed(f"{told.lines[0]}", text)
+    return parsed(member.lines[0], text)
 
 
 def others(fleet):
@@ -45,21 +48,21 @@ def others(fleet):
     A producer beside them wrote what both groups are to read: nothing before the first
     record of the fleet, where there may never have been one.
     """
-    first = Telling("x", group="other", at=900).assigned(TP).poll(TP, 0, 7)
+    first = MemberJournal("x", group="other", at=900).assigned(TP).poll(TP, 0, 7)
     first.commit(TP, 7).revoked(TP)
-    then = Telling("y", group="other", at=1000.2).assigned(TP, generation=2)
+    then = MemberJournal("y", group="other", at=1000.2).assigned(TP, generation=2)
     then.poll(TP, 7, 30).commit(TP, 30)
     if any('"acked"' in line for one in fleet for line in one.lines):
         return [first, then]
-    told = [json.loads(line) for one in fleet for line in one.lines]
-    begins = min((line["first"] for line in told if "first" in line), default=0)
-    producer = Telling("producer", group="", at=890)
+    lines = [json.loads(line) for one in fleet for line in one.lines]
+    begins = min((line["first"] for line in lines if "first" in line), default=0)
+    producer = MemberJournal("producer", group="", at=890)
     return [first, then, producer.then("acked", tp=TP, first=begins, last=29)]
 
 
 def mixed(fleet, clocks):
-    told = [*fleet, *others(fleet)]
-    return [shifted(one, clocks[n % len(clocks)]) for n, one in enumerate(told)]
+    members = [*fleet, *others(fleet)]
+    return [shifted(one, clocks[n % len(clocks)]) for n, one in enumerate(members)]
 
 
 def found(journals, settings):
@@ -71,7 +74,7 @@ def found(journals, settings):
 
 
 MIXTURES = [
-    (make, clocks, {OURS: {expected(make)}} if make in BAD else {})
+    (make, clocks, {OURS: {check_of(make)}} if make in BAD else {})
     for make, clocks in zip((*BAD, *GOOD), cycle(CLOCKS), strict=False)
 ]
 
@@ -89,7 +92,7 @@ def test_each_fault_is_found_in_a_mixture_and_no_other(make, clocks, faults):
     ids=short,
 )
 def test_one_case_is_judged_by_its_facts_alone(make):
-    """As on Spark, where a task has the facts of one case, as text."""
+    """A task on Spark has the facts of one case, as text."""
     fleet = make()
     settings = Settings(clock_skew=SKEW, control=control_in(fleet))
     journals = mixed(fleet, CLOCKS[0])
@@ -106,113 +109,9 @@ def test_one_case_is_judged_by_its_facts_alone(make):
 
 
 def test_a_broken_journal_has_the_facts_of_the_entries_before():
-    """On Spark as in one process."""
-    told = Telling().assigned(TP).poll(TP, 0, 5).commit(TP, 5)
-    text = "\n".join([*told.lines, told.lines[-1].replace('"n": 4', '"n": 9'), ""])
+    member = MemberJournal().assigned(TP).poll(TP, 0, 5).commit(TP, 5)
+    text = "\n".join([*member.lines, member.lines[-1].replace('"n": 4', '"n": 9'), ""])
     troubles = []
     rows = [*rows_about(parsed("by hand", text), troubles.append)]
     assert [one for one in troubles if "lines are missing" in one] == troubles != []
-    assert {"owned", "came", "committed"} <= {kind for *_, kind, _ in rows}
-
-
-def test_a_group_that_read_nothing_of_a_partition_lost_it():
-    """It reads the topic; that the other group had the records is no excuse."""
-    one = Telling("a", group="one").assigned(TP).poll(TP, 0, 5)
-    two = Telling("b", group="two").assigned("orders:1").poll("orders:1", 0, 5)
-    producer = Telling("p", group="").then("acked", tp=TP, first=0, last=4)
-    producer.then("acked", tp="orders:1", first=0, last=4)
-    journals = [one.journal(), two.journal(), producer.journal()]
-    assert found(journals, Settings(is_drained=True)) == {
-        Address("one", "orders", 1): {"A2"},
-        Address("two", "orders", 0): {"A2"},
-    }
-
-
-def test_members_of_no_group_do_not_stand_for_each_other():
-    """Each reads for itself; what one passed over, the other does not mend."""
-    one = Telling("a", group="").assigned(TP, generation=-1).poll(TP, 0, 5)
-    one.then("moved", tp=TP, from_=5, next=8).poll(TP, 8, 10)
-    two = Telling("b", group="").assigned(TP, generation=-1).poll(TP, 0, 10)
-    producer = Telling("p", group="").then("acked", tp=TP, first=0, last=9)
-    journals = [one.journal(), two.journal(), producer.journal()]
-    assert found(journals, Settings()) == {Address("", "orders", 0): {"A2"}}
-
-
-def test_a_look_without_a_group_is_no_reader_of_the_whole_topic():
-    """Groups are to have every partition; somebody who looked at one, that one."""
-    ours = Telling("a").assigned(TP, "orders:1").poll(TP, 0, 5).poll("orders:1", 0, 5)
-    producer = Telling("p", group="").then("acked", tp=TP, first=0, last=4)
-    producer.then("acked", tp="orders:1", first=0, last=4)
-    look = Telling("debug", group="").assigned(TP, generation=-1).poll(TP, 0, 5)
-    journals = [one.journal() for one in (ours, producer, look)]
-    assert found(journals, Settings(is_drained=True)) == {}
-
-
-def test_a_member_that_hides_its_group_is_not_judged_by_others():
-    """It names a generation, so it was in one: neither clean, nor wrong."""
-    one = Telling("a", group="").assigned(TP).poll(TP, 0, 20).commit(TP, 20)
-    two = Telling("b", group="", at=2000).assigned(TP, generation=2).poll(TP, 0, 20)
-    verdict = verdict_on(one, two)
-    assert verdict.findings == ()
-    assert set(verdict.unjudged) == {"A2", "A4", "A6", "G2"}
-
-
-# ------------------------------------------------------------ clocks
-
-
-def test_without_generations_the_commit_says_which_ownership_was_earlier():
-    one = Telling("a").assigned(TP, generation=-1).poll(TP, 0, 50).commit(TP, 50)
-    two = Telling("b", at=2000).assigned(TP, generation=-1)
-    two.asks(TP, 50, "a#3").poll(TP, 50, 60)
-    journals = [one.revoked(TP, generation=-1).journal(), two.journal()]
-    (result,) = check(journals).values()
-    assert (result.findings, result.unjudged) == ((), {})
-
-
-def test_a_wrong_clock_changes_nothing_of_where_ownerships_begin():
-    one = Telling("b").assigned(TP).asks(TP, None)
-    one.poll(TP, 0, 10).commit(TP, 10).revoked(TP)
-    two = Telling("a", at=1010).assigned(TP, generation=2)
-    two.asks(TP, 10, "b#4").poll(TP, 10, 20).commit(TP, 20).revoked(TP, generation=2)
-    one.until(1020).assigned(TP, generation=3).asks(TP, 20, "a#4").poll(TP, 20, 30)
-    one.commit(TP, 30)
-    for ahead in (0.0, -1000.0, 1000.0):
-        (result,) = check([one.journal(), shifted(two, ahead)]).values()
-        assert (result.findings, result.unjudged) == ((), {})
-
-
-# ------------------------------------------------------------ clusters
-
-
-def member(name, cluster, topic, at=1000.0):
-    told = Telling(name, at=at)
-    told.assigned(TP, topics={"orders": topic}, cluster=cluster)
-    return told.poll(TP, 0, 5).commit(TP, 5)
-
-
-@pytest.mark.contract("S5")
-def test_journals_of_two_clusters_are_not_said_to_be_of_a_topic_made_again():
-    result = verdict_on(member("a", "east", "1"), member("b", "west", "2", at=2000))
-    assert result.findings == ()
-    assert result.unjudged["A2"] == (
-        "a was on the cluster east and b on west: judge each cluster by itself"
-    )
-
-
-@pytest.mark.contract("S5")
-@pytest.mark.parametrize("is_working", [False, True])
-def test_a_history_of_another_cluster_acquits_nobody(*, is_working):
-    told = member("a", "east", "1")
-    if is_working:
-        told.then("working", order="key")
-    result = verdict_on(told, control=Control(cluster="west"))
-    said = "the holds topics are of the cluster west, and a was on east"
-    checks = ("G2", "W10") if is_working else ("G2",)
-    assert result.unjudged == dict.fromkeys(checks, said)
-
-
-@pytest.mark.parametrize("known", [("east", "east"), (None, "east"), ("east", None)])
-def test_one_cluster_or_one_that_is_not_known_is_no_reason_to_doubt(known):
-    journals, history = known
-    result = verdict_on(member("a", journals, "1"), control=Control(cluster=history))
-    assert (result.findings, result.unjudged) == ((), {})
+    assert {"owned", "delivered", "committed"} <= {kind for *_, kind, _ in rows}

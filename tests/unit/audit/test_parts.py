@@ -1,4 +1,4 @@
-"""Journals in parts: nothing is lost where one begins, and what is missing is said."""
+"""Journals in parts: no entry is lost between two, and a missing part is named."""
 
 import itertools
 import json
@@ -13,9 +13,9 @@ from safeconsumer.audit import stream
 from safeconsumer.audit.stream import sources
 from safeconsumer.errors import JournalError
 from safeconsumer.journal.writer import JournalWriter
-from tests.harness.audit.telling import read
+from tests.harness.audit.command import run
+from tests.harness.audit.journals import read
 from tests.harness.processes import forked
-from tests.unit.cli.test_audit import run
 
 # Long enough for a few calls of poll each.
 SIZE = 400
@@ -61,7 +61,7 @@ def test_parts_are_read_in_their_order(tmp_path):
 
 
 @pytest.mark.parametrize("missing", [0, 1, 2, -1])
-def test_a_part_that_is_missing_is_said(tmp_path, missing):
+def test_a_missing_part_is_named(tmp_path, missing):
     parts = written(tmp_path)
     parts[missing].unlink()
     done = run(tmp_path)
@@ -69,8 +69,8 @@ def test_a_part_that_is_missing_is_said(tmp_path, missing):
     assert "clean" not in done.stdout
 
 
-def test_lines_that_a_part_has_lost_are_said(tmp_path):
-    """What is cut off at the end of a part is missed: only of the last one can it be new."""
+def test_lines_missing_from_a_part_are_named(tmp_path):
+    """Only the last part may end early, as its process was killed."""
     _, second, *_ = written(tmp_path)
     lines = second.read_text().splitlines(keepends=True)
     for cut in (lines[:-1], lines[:-2], lines[:-2] + lines[-1:]):
@@ -83,7 +83,7 @@ def test_lines_that_a_part_has_lost_are_said(tmp_path):
 
 
 def test_a_copy_of_a_part_counts_once(tmp_path):
-    """It may have been copied before the part was over."""
+    """The copy may have been made before the part was complete."""
     parts = written(tmp_path)
     shutil.copy(parts[1], tmp_path / "copy.journal")
     early = parts[2].read_text().splitlines(keepends=True)[:-2]
@@ -108,7 +108,7 @@ def test_a_part_ends_with_its_age(tmp_path):
 
 
 @pytest.mark.parametrize("limit", [0, -1, True, "1"])
-def test_limits_are_above_zero(tmp_path, limit):
+def test_a_limit_of_zero_or_less_is_refused(tmp_path, limit):
     for name in ("part_bytes", "part_seconds"):
         with pytest.raises(JournalError, match=f"{name} must be"):
             JournalWriter(tmp_path, **{name: limit})
@@ -122,7 +122,9 @@ def failing(name):
     return fail
 
 
-def test_a_journal_that_cannot_go_on_stays_whole(tmp_path, monkeypatch, caplog):
+def test_a_journal_goes_on_in_its_part_if_no_next_one_can_be_made(
+    tmp_path, monkeypatch, caplog
+):
     writer = JournalWriter(tmp_path, part_bytes=SIZE)
     with monkeypatch.context() as patched:
         patched.setattr(Path, "rename", failing("full"))
@@ -178,7 +180,7 @@ def begin_a_part(folder, kill_at, when, wrote):
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("step", range(1, 8))
-def test_what_was_written_is_read_if_a_process_is_killed_while_a_part_begins(
+def test_no_entry_is_lost_if_the_process_is_killed_while_a_part_begins(
     tmp_path, step, when
 ):
     reading, writing = os.pipe()
@@ -196,16 +198,16 @@ def test_what_was_written_is_read_if_a_process_is_killed_while_a_part_begins(
 
 
 @pytest.mark.parametrize("member", [".billing", "_billing", "/billing"])
-def test_no_file_is_hidden(tmp_path, member):
-    """Spark passes over names that begin so, and says nothing."""
+def test_no_journals_file_name_begins_with_a_dot_or_underscore(tmp_path, member):
+    """Spark silently skips files with such names."""
     writer = JournalWriter(tmp_path, member=member)
     writer.close()
     assert writer.path.name.startswith("billing-")
     assert read(writer.path).member.startswith(f"{member}-")
 
 
-def test_what_comes_through_a_pipe_is_refused(tmp_path):
-    """It would be read once, and judged as empty; and nobody may ever write to it."""
+def test_a_pipe_is_refused(tmp_path):
+    """Journals are read twice, and a named pipe may have no writer."""
     (path,) = one_file(tmp_path / "a")
     reading, writing = os.pipe()
     os.write(writing, path.read_bytes())
@@ -218,8 +220,8 @@ def test_what_comes_through_a_pipe_is_refused(tmp_path):
         assert f"{name} is not a regular file" in done.output
 
 
-def test_a_line_without_an_end_is_given_up(tmp_path, monkeypatch):
-    """A file of zeros is not read whole."""
+def test_an_endless_line_is_refused(tmp_path, monkeypatch):
+    """A file of zeros is not read to its end."""
     monkeypatch.setattr(stream, "_LONGEST", 1 << 20)
     (path,) = one_file(tmp_path)
     with path.open("ab") as file:

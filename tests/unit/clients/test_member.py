@@ -25,7 +25,7 @@ class Consumer(HoldingConsumer):
 def reported(one):
     seen = ControlStatus(state="ready", skipped=0, applied={})
     made = MemberReports(
-        group="g", client_id="c", look=lambda: seen, client=one.member, skew=0
+        group="g", client_id="c", read_status=lambda: seen, client=one.member, skew=0
     )
     report = made.report()
     return report.quiet, report.busy

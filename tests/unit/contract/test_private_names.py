@@ -29,7 +29,7 @@ from safeconsumer._kafka.decoding.receiving import ReceivingManager
 from safeconsumer._kafka.fixes.cluster import PauseSafeCluster
 from safeconsumer._kafka.fixes.unclosed import ClosingClient
 from safeconsumer._kafka.fixes.waits import InterruptibleSelector
-from safeconsumer._kafka.of_group.control_reader import HeardFetcher
+from safeconsumer._kafka.of_group.control_reader import LastFetchTimes
 from safeconsumer._kafka.pausing.coordinator import PauseSafeCoordinator
 from safeconsumer._kafka.pausing.fetcher import PauseSafeFetcher
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
@@ -45,7 +45,7 @@ CALLED = {
     "connection": (KafkaConnection,),
     "consumer": (SafeConsumer,),
     "coordinator": (PauseSafeCoordinator,),
-    "_fetcher": (PauseSafeFetcher, HeardFetcher),
+    "_fetcher": (PauseSafeFetcher, LastFetchTimes),
     "generation": (Generation,),
     "heartbeat": (Heartbeat,),
     "manager": (ReceivingManager,),

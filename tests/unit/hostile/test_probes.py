@@ -1,4 +1,4 @@
-"""The HTTP port of ``safeconsumer run --probes``, asked by somebody who means harm."""
+"""The HTTP port of ``safeconsumer run --probes`` under hostile requests."""
 
 import socket
 import threading
@@ -46,7 +46,7 @@ def status(answer):
 
 
 def test_clients_that_send_nothing_are_cut(port):
-    """Fifty half requests keep no thread and no socket, and nobody else waits."""
+    """Fifty half requests keep no thread and no socket; other clients do not wait."""
     before = threading.active_count()
     with ExitStack() as stack:
         slow = [
@@ -84,8 +84,8 @@ def test_clients_that_send_nothing_are_cut(port):
     ],
     ids=short,
 )
-def test_it_only_answers_two_questions(port, request_, expected):
-    """Bodies are not read, a second request in one is not answered, nothing is changed."""
+def test_only_the_two_probes_are_answered(port, request_, expected):
+    """Bodies are not read; a second request in one is not answered."""
     answer = ask(port, request_)
     assert answer.count(b"Content-Length:") <= 1
     assert (b"HTTP/1.0 %d" % expected in answer) or expected == 400
@@ -93,7 +93,6 @@ def test_it_only_answers_two_questions(port, request_, expected):
 
 
 def test_a_client_that_hangs_up_leaves_no_traceback(port, capfd):
-    """A probe that was given up is no news."""
     for _ in range(20):
         connection = socket.create_connection(("127.0.0.1", port))
         linger = b"\x01\0\0\0\0\0\0\0"  # reset on close
@@ -105,8 +104,7 @@ def test_a_client_that_hangs_up_leaves_no_traceback(port, capfd):
 
 
 @pytest.mark.parametrize("host", ["::1", "::"])
-def test_addresses_of_ipv6(alive, host):
-    """As pods of an IPv6 cluster have them."""
+def test_a_port_on_an_ipv6_address_answers(alive, host):
     try:
         socket.create_server(("::1", 0), family=socket.AF_INET6).close()
     except OSError:

@@ -1,4 +1,4 @@
-"""Text from elsewhere: patterns, names, what is printed of them on a terminal."""
+"""Hostile text: in patterns and names, and printed on a terminal."""
 
 import pytest
 from click.testing import CliRunner
@@ -8,7 +8,7 @@ from safeconsumer.errors import ScopeSyntaxError
 from safeconsumer.group import patterns
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.explain import printable
-from tests.harness.audit.telling import Telling
+from tests.harness.audit.journals import MemberJournal
 from tests.harness.listing import short
 
 CLEAR = "\x1b[2J"
@@ -31,7 +31,7 @@ def test_a_command_refuses_such_a_pattern_in_one_line():
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "shown"),
     [
         ("plain é 漢", "plain é 漢"),
         (CLEAR, "\\x1b[2J"),
@@ -41,14 +41,14 @@ def test_a_command_refuses_such_a_pattern_in_one_line():
     ],
     ids=short,
 )
-def test_what_would_steer_a_terminal_is_shown(text, said):
+def test_control_characters_are_shown_escaped(text, shown):
     """Escapes, line ends, direction marks, halves of characters."""
-    assert printable(text) == said
+    assert printable(text) == shown
 
 
 def test_journals_cannot_steer_a_terminal(tmp_path):
     """Neither by the names in them nor by those of their files; no line is forged."""
-    member = Telling(f"m{CLEAR}\nclean: 9 journals").assigned("orders:0")
+    member = MemberJournal(f"m{CLEAR}\nclean: 9 journals").assigned("orders:0")
     member.pause("orders", owner=f"{CLEAR}eve\n").poll("orders:0", 0, 2)
     (tmp_path / "a.journal").write_text(member.text())
     (tmp_path / f"b{CLEAR}\n.journal").write_text("{")

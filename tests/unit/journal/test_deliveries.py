@@ -1,4 +1,4 @@
-"""How a journal tells of what a call returned: nothing that is missing looks whole."""
+"""Runs of records are written so that a missing record never looks delivered."""
 
 import gc
 import tracemalloc
@@ -8,10 +8,10 @@ import pytest
 
 from safeconsumer.journal.deliveries import Deliveries
 from safeconsumer.journal.writer import JournalWriter
-from tests.harness.audit.telling import check, findings_of, read
+from tests.harness.audit.journals import check, findings_of, read
 
 
-def told(folder, *calls, end=None):
+def written(folder, *calls, end=None):
     writer = JournalWriter(folder, member="reader")
     writer.write("assigned", {"partitions": ["orders:0"]})
     came = Deliveries(writer)
@@ -41,17 +41,17 @@ def told(folder, *calls, end=None):
         ([[3, 2]], [(3, 4, 1, None), (2, 3, 1, None)], {"A4"}),
     ],
 )
-def test_what_is_left_out_or_comes_twice_is_told(tmp_path, calls, runs, broken):
-    assert told(tmp_path, *calls) == [runs, broken]
+def test_missing_and_repeated_offsets_are_written(tmp_path, calls, runs, broken):
+    assert written(tmp_path, *calls) == [runs, broken]
 
 
-def test_a_position_beyond_the_last_record_covers_nothing(tmp_path):
-    """It is where the next run begins, and no proof that no record was there."""
+def test_offsets_before_the_next_position_are_not_delivered(tmp_path):
+    """The next run begins at the position; the offsets before may be records."""
     runs = [(0, 7, 5, None), (7, 10, 3, None)]
-    assert told(tmp_path, [0, 1, 2, 3, 4], [7, 8, 9], end=7) == [runs, {"A2"}]
+    assert written(tmp_path, [0, 1, 2, 3, 4], [7, 8, 9], end=7) == [runs, {"A2"}]
 
 
-def test_nothing_is_kept_of_partitions_that_left(tmp_path):
+def test_forgotten_partitions_free_their_memory(tmp_path):
     """Topics with ever new names would fill the memory of a long run."""
     came = Deliveries(JournalWriter(tmp_path, member="reader"))
     gc.collect()
@@ -69,10 +69,8 @@ def test_nothing_is_kept_of_partitions_that_left(tmp_path):
 
 
 @pytest.mark.parametrize("offsets", [[5, 6], [50, 51]], ids=["before it", "after it"])
-def test_after_a_seek_during_a_poll_the_position_is_unknown_until_the_next_one(
-    tmp_path, offsets
-):
-    """Nobody knows whether the poll read before the seek or after it."""
+def test_a_seek_during_a_poll_makes_the_position_unknown(tmp_path, offsets):
+    """The poll may have read before the seek or after it."""
     writer = JournalWriter(tmp_path, member="reader")
     came = Deliveries(writer)
     came.begins_at(("orders", 0), 5)

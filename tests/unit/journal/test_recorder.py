@@ -13,10 +13,10 @@ from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.ownership import Reassignment
 from safeconsumer.journal.recorder import Recorder
 from safeconsumer.journal.writer import JournalWriter
-from tests.harness.audit.telling import read
+from tests.harness.audit.journals import read
 
 
-def test_holds_from_elsewhere_are_written_down(tmp_path):
+def test_an_operators_hold_is_written(tmp_path):
     journal = JournalWriter(tmp_path)
     ledger = PauseLedger((Recorder(journal, "a", "").hook,))
     scope = scopes.parse("orders")
@@ -33,8 +33,8 @@ def test_holds_from_elsewhere_are_written_down(tmp_path):
     assert (entries[0]["written"], entries[0]["offset"]) == (1000.5, 7)
 
 
-def test_who_resumes_has_lifted(tmp_path):
-    """A plain pause that ends with a resume has not ended by itself."""
+def test_a_resume_of_a_plain_pause_is_written_as_its_lift(tmp_path):
+    """The pause has not ended by itself."""
     journal = JournalWriter(tmp_path)
     ledger = PauseLedger((Recorder(journal, "a", "").hook,))
     scope = scopes.parse("orders:0")
@@ -47,7 +47,7 @@ def test_who_resumes_has_lifted(tmp_path):
 
 
 def test_a_writer_is_for_one_consumer_at_a_time(tmp_path):
-    """What a second one gets would be charged to the first one's holds."""
+    """A second consumer's records would be judged by the first one's holds."""
     writer = JournalWriter(tmp_path, group="g")
     first = Recorder(writer, "a", "g")
     with pytest.raises(JournalError, match="close that one first, or give each"):
@@ -57,7 +57,7 @@ def test_a_writer_is_for_one_consumer_at_a_time(tmp_path):
     first.end()
     with pytest.raises(JournalError, match="another consumer"):
         Recorder(writer, "c", "g")
-    second.tell("working", {"order": "key"})
+    second.write("working", {"order": "key"})
     del second  # a program that forgets to close it
     Recorder(writer, "c", "g").end()
     writer.renew()
@@ -66,7 +66,7 @@ def test_a_writer_is_for_one_consumer_at_a_time(tmp_path):
 
 @pytest.mark.parametrize("group", ["", None, "other"])
 def test_a_writer_is_for_one_group(tmp_path, group):
-    """Members of another would be judged as of this one; the writer stays free."""
+    """A member of another group would be judged with this one; the writer stays free."""
     writer = JournalWriter(tmp_path, group="g")
     with pytest.raises(JournalError, match=r"for the group 'g'.*give it group='"):
         Recorder(writer, "a", group)
@@ -77,7 +77,7 @@ def test_a_writer_is_for_one_group(tmp_path, group):
 def test_the_log_start_is_written_once_after_each_position_that_was_out_of_range(
     tmp_path,
 ):
-    """An answer to a fetch that was sent before proves nothing, nor one of an old broker."""
+    """An answer to an earlier fetch proves nothing, nor does one of an old broker."""
     journal = JournalWriter(tmp_path)
     recorder, tp = Recorder(journal, "a", ""), TopicPartition("orders", 0)
     recorder.log_starts_at(tp, 3, 5)
@@ -93,8 +93,8 @@ def test_the_log_start_is_written_once_after_each_position_that_was_out_of_range
     assert [one["first"] for one in found] == [20, 40]
 
 
-def test_that_a_transaction_was_read_is_written_once_in_an_ownership(tmp_path):
-    """The topic may be another one of its name by the next."""
+def test_a_transaction_is_noted_once_in_an_ownership(tmp_path):
+    """The topic of the next ownership may be another one of the same name."""
     journal = JournalWriter(tmp_path)
     recorder = Recorder(journal, "a", "")
     tp = TopicPartition("orders", 0)
@@ -102,8 +102,8 @@ def test_that_a_transaction_was_read_is_written_once_in_an_ownership(tmp_path):
     recorder.transactional(tp)
     recorder.reassigned(Reassignment(departed=frozenset({tp}), gained=frozenset()))
     recorder.transactional(tp)
-    told = [(one.event, one["tp"]) for one in read(journal.path).lines]
-    assert told == [
+    found = [(one.event, one["tp"]) for one in read(journal.path).lines]
+    assert found == [
         ("transactional", "orders:0"),
         ("revoked", None),
         ("transactional", "orders:0"),
@@ -111,7 +111,7 @@ def test_that_a_transaction_was_read_is_written_once_in_an_ownership(tmp_path):
 
 
 def test_the_brokers_clock_is_written_once_a_minute_and_when_it_is_set(tmp_path):
-    """Both bounds are of the journal's own time; the broker cuts its to milliseconds."""
+    """Both bounds are relative to the journal's time; the broker cuts to milliseconds."""
     now = [50.0]
     journal = JournalWriter(tmp_path, clock=lambda: now[0], wall=lambda: 1000.0)
     recorder = Recorder(journal, "a", "")
@@ -133,7 +133,7 @@ def test_the_brokers_clock_is_written_once_a_minute_and_when_it_is_set(tmp_path)
 
 
 def test_an_idle_member_writes_its_commits_once_whatever_the_clock_shows(tmp_path):
-    """A commit with other offsets, or behind another entry, is written again."""
+    """A commit with other offsets, or after another entry, is written again."""
     now = [50.0]
     journal = JournalWriter(tmp_path, clock=lambda: now[0], wall=lambda: 1000.0)
     recorder = Recorder(journal, "a", "")
@@ -145,7 +145,7 @@ def test_an_idle_member_writes_its_commits_once_whatever_the_clock_shows(tmp_pat
     for offset, also in ((7, ""), (7, ""), (7, ""), (8, ""), (8, "unseen")):
         commits(offset)
         if also:
-            recorder.tell(also, {})
+            recorder.write(also, {})
         now[0] += 60
         moment = time.monotonic()
         recorder.clock(journal.now() + 5.0, moment - 0.1, moment)
@@ -157,6 +157,6 @@ def test_an_idle_member_writes_its_commits_once_whatever_the_clock_shows(tmp_pat
 
 
 def test_only_its_owner_can_read_a_journal(tmp_path):
-    """Entries of a worker have the keys of records."""
+    """A worker's entries have the keys of records."""
     journal = JournalWriter(tmp_path)
     assert stat.S_IMODE(journal.path.stat().st_mode) == 0o600

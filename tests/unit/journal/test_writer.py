@@ -8,12 +8,12 @@ import pytest
 
 from safeconsumer.errors import JournalError
 from safeconsumer.journal.writer import JournalWriter
-from tests.harness.audit.telling import read
+from tests.harness.audit.journals import read
 from tests.harness.processes import forked
 from tests.harness.waiting import LIMIT
 
 
-def test_waiting_for_the_processor_does_not_put_a_journals_clock_back(tmp_path):
+def test_a_slow_reading_of_a_clock_does_not_shift_the_journals_clock(tmp_path):
     """Found by the soak: journals of a busy machine differed by 26 ms."""
     steps = itertools.chain([1, 500], itertools.repeat(1))
     passed = itertools.accumulate(steps)  # it waits before the second look
@@ -26,7 +26,7 @@ def test_waiting_for_the_processor_does_not_put_a_journals_clock_back(tmp_path):
 
 
 def test_a_child_forked_in_the_middle_of_a_write_writes_on(tmp_path):
-    """The thread that wrote is not there to give back the lock."""
+    """The thread that holds the lock does not exist in the child."""
     journal = JournalWriter(tmp_path)
     is_held, may_end = threading.Event(), threading.Event()
 
@@ -48,7 +48,7 @@ def test_a_child_forked_in_the_middle_of_a_write_writes_on(tmp_path):
 def test_an_entry_that_finds_no_room_is_written_before_the_next_one(
     tmp_path, monkeypatch, written
 ):
-    """It raises until there is room; half a line does not stay in the middle."""
+    """Calls raise until there is room; half a line does not stay in the file."""
     journal = JournalWriter(tmp_path)
     journal.write("a", {})
     write = os.write

@@ -1,4 +1,4 @@
-"""A bad target is a typed error that names it, and nothing was applied (P4, P5)."""
+"""A bad target or setting is a typed error that names it, and changes nothing (P4, P5)."""
 
 import math
 import re
@@ -32,12 +32,15 @@ BAD_TARGETS = [
     (("orders", 0), TargetTypeError, "orders"),
     ([A], TargetTypeError, "orders"),
     ({A}, TargetTypeError, r"pause\(\*targets\)"),
-    # One of each form; what else is illegal is told by holds/test_scopes.py.
+    # One of each form; unit/holds/test_scopes.py has the others.
     ("a b", ScopeSyntaxError, "a b"),
     ("orders:x", ScopeSyntaxError, "orders:x"),
     ("re:(", ScopeSyntaxError, "re:"),
-    (TopicPartition("orders", -1), ScopeSyntaxError, "orders:-1"),
     (re.compile(b"a"), ScopeSyntaxError, "bytes"),
+    # Kafka cannot have these: they are no targets of any consumer.
+    (TopicPartition("orders", -1), IllegalTargetError, "orders:-1"),
+    (TopicPartition("a b", 0), IllegalTargetError, "a b"),
+    ("..", IllegalTargetError, "'..'"),
 ]
 ELSEWHERE = [
     ("orders:7", NotConsumedError, "orders:7"),
@@ -53,33 +56,47 @@ def consumer(safe):
     return made
 
 
-@pytest.mark.contract("P4")
+@pytest.mark.contract("P4", "P5")
 @pytest.mark.parametrize(
     ("target", "error", "named"), [*BAD_TARGETS, *ELSEWHERE], ids=short
 )
 def test_a_bad_target_pauses_nothing(consumer, target, error, named):
-    """Wherever it stands among good ones."""
+    """At any place among good ones. A ``KeyError`` is never raised (P5)."""
     for at in range(3):
         targets = [A, B]
         targets.insert(at, target)
         with pytest.raises(error, match=named) as caught:
             consumer.pause(*targets)
         assert isinstance(caught.value, SafeConsumerError)
+        assert not isinstance(caught.value, KeyError)
         assert (consumer.quiet(), consumer.holds()) == (set(), ())
 
 
 @pytest.mark.contract("P4")
 @pytest.mark.parametrize(("target", "error", "named"), BAD_TARGETS, ids=short)
-def test_a_bad_target_resumes_nothing(consumer, target, error, named):
-    """The same rule; what is merely not held is no error."""
+def test_a_bad_target_resumes_and_explains_nothing(consumer, target, error, named):
+    """A target that is not held is no error."""
     consumer.pause(A, B)
     with pytest.raises(error, match=named):
         consumer.resume(A, target, B)
+    with pytest.raises(error):
+        consumer.explain(target)
     assert consumer.quiet() == {A, B}
 
 
-def test_a_hold_is_no_target_and_its_scope_is(consumer):
-    """The mistake that people make first says what to do."""
+@pytest.mark.contract("P5")
+@pytest.mark.parametrize(
+    ("kind", "parents"),
+    [
+        (NotConsumedError, {IllegalStateError}),
+        (IllegalTargetError, {IllegalStateError, NotConsumedError, ScopeSyntaxError}),
+    ],
+)
+def test_upstreams_illegal_state_catches_targets_that_are_not_consumed(kind, parents):
+    assert all(issubclass(kind, parent) for parent in parents)
+
+
+def test_a_hold_is_no_target_and_the_error_names_its_scope(consumer):
     consumer.pause("orders")
     (hold,) = consumer.holds()
     with pytest.raises(TargetTypeError, match=r"hold\.scope"):
@@ -87,31 +104,10 @@ def test_a_hold_is_no_target_and_its_scope_is(consumer):
     assert consumer.resume(hold.scope) == ()
 
 
-@pytest.mark.contract("P5")
-def test_what_is_not_consumed_is_upstreams_illegal_state(consumer):
-    """P5: never a bare ``KeyError``, and what catches upstream's errors catches it."""
-    with pytest.raises(IllegalStateError) as caught:
-        consumer.pause("audit")
-    assert not isinstance(caught.value, KeyError)
-
-
-@pytest.mark.parametrize(
-    ("target", "named"),
-    [
-        (TopicPartition("orders", -1), "orders:-1"),
-        (TopicPartition("a b", 0), "a b"),
-        ("..", "'..'"),
-    ],
-    ids=short,
-)
-def test_what_kafka_cannot_have_is_upstreams_illegal_state_too(consumer, target, named):
-    """It cannot belong to this consumer either; and it is a bad value, as before."""
-    for call in (consumer.pause, consumer.resume, consumer.explain):
-        with pytest.raises(IllegalStateError, match=named) as caught:
-            call(target)
-        assert isinstance(caught.value, IllegalTargetError)
-        assert isinstance(caught.value, NotConsumedError)
-        assert isinstance(caught.value, ScopeSyntaxError)
+@pytest.mark.parametrize("target", ["orders", re.compile("orders")], ids=short)
+def test_explain_takes_one_partition(consumer, target):
+    with pytest.raises(TargetTypeError):
+        consumer.explain(target)
 
 
 BAD_SETTINGS = {
@@ -133,7 +129,7 @@ BAD_SETTINGS = {
     ids=short,
 )
 def test_a_bad_setting_pauses_nothing(consumer, name, value):
-    """A ``ValueError`` at once, not later at a look-up; also where nothing is named."""
+    """It is a ``ValueError`` of the call, also without targets."""
     calls = [
         consumer.pause_all,
         consumer.pause,
@@ -168,20 +164,11 @@ def test_a_bad_setting_pauses_nothing(consumer, name, value):
 def test_a_bad_constructor_argument_is_refused_before_anything_is_opened(
     configs, error, says
 ):
-    """Not by the first ``poll``; no thread is left."""
+    """The first ``poll`` is too late; no thread is left."""
     before = set(threading.enumerate())
     with pytest.raises(error, match=says):
         SafeConsumer(bootstrap_servers="127.0.0.1:1", **configs)
     assert set(threading.enumerate()) <= before
-
-
-@pytest.mark.parametrize(
-    "target", ["orders", re.compile("orders"), None, ("orders", 0)], ids=short
-)
-def test_explain_takes_one_partition(consumer, target):
-    """Anything else is a typed error."""
-    with pytest.raises(TargetTypeError):
-        consumer.explain(target)
 
 
 @pytest.mark.parametrize(
@@ -196,8 +183,8 @@ def test_explain_takes_one_partition(consumer, target):
     ],
     ids=short,
 )
-def test_a_wrong_assignment_is_refused_and_forgotten(consumer, wrong):
-    """Before anything changed; a right one afterwards works, and so does all else."""
+def test_a_wrong_assignment_is_refused_and_changes_nothing(consumer, wrong):
+    """A right one afterwards works."""
     with pytest.raises(TargetTypeError, match="TopicPartition"):
         consumer.assign(wrong)
     assert consumer.assignment() == {A, B}

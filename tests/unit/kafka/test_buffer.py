@@ -1,4 +1,4 @@
-"""Where a fetcher keeps its data, by itself."""
+"""The buffer of an ownership, parked buffers, and positions of undelivered records."""
 
 import pytest
 from kafka import TopicPartition
@@ -14,7 +14,7 @@ START = OffsetAndMetadata(0, "", -1)
 
 
 class Record:
-    """As much of a record as is looked at."""
+    """The fields of a record that a buffer looks at."""
 
     leader_epoch = 4
     serialized_key_size, serialized_value_size = -1, 10
@@ -24,7 +24,7 @@ class Record:
 
 
 class Batch:
-    """One of upstream's: records, and an error behind them."""
+    """An open batch of upstream's: records, and perhaps an error behind them."""
 
     _next_inline_exception = None
     leader_epoch = 5
@@ -71,8 +71,8 @@ def _offsets(records):
 
 
 @pytest.mark.parametrize("step", [1, 2, 3, 9])
-def test_what_was_put_back_comes_before_the_rest(step):
-    """In order, with the position behind each step."""
+def test_records_that_were_put_back_come_before_the_rest(step):
+    """In order, with the right position behind each take."""
     buffer = _filled()
     assert _offsets(buffer.take(3)) == [0, 1, 2]
     buffer.follow(0, 0)
@@ -85,8 +85,8 @@ def test_what_was_put_back_comes_before_the_rest(step):
     assert got == [0, 1, 2, 3, 4]
 
 
-def test_it_goes_back_as_often_as_the_position_does():
-    """To any record that is not delivered, in a gap too; what is before it is forgotten."""
+def test_forgetting_keeps_the_records_from_the_position_on():
+    """A position may be in a gap, too."""
     buffer = _filled(2)
     buffer.follow(2, 0)
     for position, expected in ((2, [2, 3, 4, 5, 6]), (4, [4, 5, 6]), (6, [6]), (7, [])):
@@ -96,8 +96,8 @@ def test_it_goes_back_as_often_as_the_position_does():
     assert buffer.is_empty
 
 
-def test_a_position_that_is_not_in_it_leaves_nothing():
-    """Delivered records do not come again; the batch does if it goes on from there."""
+def test_a_position_outside_of_the_buffer_empties_it():
+    """Delivered records do not come again; an open batch that begins there stays."""
     buffer = _filled()
     buffer.take(3)
     buffer.forget(3, 0)
@@ -112,8 +112,8 @@ def test_a_position_that_is_not_in_it_leaves_nothing():
     assert buffer.is_empty
 
 
-def test_an_error_in_the_batch_comes_behind_the_records():
-    """Then there is nothing more, but what may be put back."""
+def test_an_error_in_the_batch_comes_after_its_records():
+    """Then only records that were put back come."""
     buffer = _filled(0, 2, ValueError("broken"))
     assert _offsets(buffer.take(9)) == [0, 1]
     assert buffer.reached(START).offset == 2
@@ -127,8 +127,8 @@ def test_an_error_in_the_batch_comes_behind_the_records():
     assert _offsets(buffer.take(9)) == [1]
 
 
-def test_a_batch_of_which_records_got_lost_is_thrown_away():
-    """A signal handler raised when they were taken out of it."""
+def test_a_batch_that_lost_records_is_thrown_away():
+    """A signal handler raised as they were taken out of it."""
     buffer = _filled()
     buffer.batch.take(2)
     buffer.follow(0, 0)
@@ -136,8 +136,7 @@ def test_a_batch_of_which_records_got_lost_is_thrown_away():
     assert buffer.is_empty
 
 
-def test_what_is_thrown_away_leaves_no_gap():
-    """What comes behind it does not follow on what was before it."""
+def test_records_behind_a_thrown_away_batch_do_not_continue_it():
     buffer = _filled()
     buffer.take(5)
     buffer.close_open()
@@ -152,18 +151,18 @@ def test_what_is_thrown_away_leaves_no_gap():
 
 @pytest.fixture
 def buffers():
-    """With room for 100 bytes."""
+    """Make buffers with room for 100 parked bytes."""
     return Buffers(100)
 
 
-def test_the_oldest_is_dropped(buffers):
-    """Whole partitions, until the rest has room; what is parked again is new again."""
+def test_the_oldest_parked_buffers_are_dropped_whole(buffers):
+    """A buffer that an answer comes to, or that is parked again, is the newest."""
     each = {tp: _filled(size=50) for tp in (A, B, C)}
     batches = [buffer.batch for buffer in each.values()]
     buffers.park(A, each[A])
     buffers.park(B, each[B])
     assert buffers.drop_excess() == {}
-    buffers.arrived(A, each[A], _answer(A, 1))
+    buffers.add_answer(A, each[A], _answer(A, 1))
     assert buffers.drop_excess() == {B: 50}
     buffers.park(C, each[C])
     assert buffers.drop_excess() == {A: 51}
@@ -171,17 +170,13 @@ def test_the_oldest_is_dropped(buffers):
     assert [buffer.is_empty for buffer in each.values()] == [True, True, False]
     assert list(buffers.parked) == [C]
     assert buffers.bytes_parked() == 50
-
-
-def test_a_buffer_that_is_parked_again_is_new_again(buffers):
-    """Though its partition was the oldest."""
-    for tp, size in ((A, 50), (B, 40), (A, 50), (C, 20)):
+    for tp, size in ((A, 40), (C, 50), (B, 20)):
         buffers.park(tp, _filled(size=size))
-    assert buffers.drop_excess() == {B: 40}
+    assert buffers.drop_excess() == {A: 40}
 
 
-def test_records_that_were_put_back_count_with_their_values(buffers):
-    """And the whole batch as long as a record of it is to be read."""
+def test_records_that_were_put_back_count_by_their_values(buffers):
+    """The answer counts whole as long as a record of it is to be read."""
     buffer = _filled(size=50)
     buffer.take(3)
     assert buffer.count_bytes() == 50
@@ -194,10 +189,9 @@ def test_records_that_were_put_back_count_with_their_values(buffers):
     assert buffers.bytes_parked() == 0
 
 
-def test_what_flows_again_has_the_first_turns(buffers):
-    """In the order in which it was parked."""
+def test_resumed_buffers_have_the_first_turns_in_the_order_of_parking(buffers):
     for tp in (C, B, A):
-        buffers.arrived(tp, Buffer(), _answer(tp, 1))
+        buffers.add_answer(tp, Buffer(), _answer(tp, 1))
     for tp in (A, B):
         buffers.park(tp, buffers.waiting[tp])
     buffers.resume({A})
@@ -206,12 +200,25 @@ def test_what_flows_again_has_the_first_turns(buffers):
     assert list(buffers.waiting) == [A, B, C]
 
 
+def test_a_dropped_answer_is_recorded_as_empty_in_upstreams_metrics():
+    """They wait for a figure of each partition of an answer."""
+    recorded = []
+
+    class Aggregator:
+        def record(self, *figures):
+            recorded.append(figures)
+
+    answer = _answer(A, 20)._replace(metric_aggregator=Aggregator())
+    assert drop_answer(answer) == (A, 0, 20)
+    assert recorded == [(A, 0, 0)]
+
+
 # ------------------------------------------------------------ undelivered
 
 
 @pytest.fixture
 def subscription():
-    """With A at offset 0, where a drain is about to begin."""
+    """Make a subscription with A at offset 0."""
     made = LedgerSubscription()
     made.assign_from_user([A])
     made.seek(A, 0)
@@ -224,8 +231,9 @@ def _drain(subscription, end):
     state.position = OffsetAndMetadata(end, "", -1)
 
 
-def test_delivered_is_what_was_there_before_a_drain(subscription):
-    """However many batches it takes."""
+def test_the_delivered_position_is_that_before_the_drain_until_the_poll_returns(
+    subscription,
+):
     for end in (5, 10):
         _drain(subscription, end)
         assert subscription.delivered_position(A) == 0
@@ -236,8 +244,7 @@ def test_delivered_is_what_was_there_before_a_drain(subscription):
     assert subscription.delivered_position(A) == 10
 
 
-def test_a_seek_ends_what_could_move_back(subscription):
-    """So does a reset, and a new ownership."""
+def test_after_a_seek_a_reset_or_a_new_ownership_nothing_is_put_back(subscription):
     assignment = subscription.assignment
     _drain(subscription, 5)
     subscription.seek(A, 5)
@@ -252,21 +259,3 @@ def test_a_seek_ends_what_could_move_back(subscription):
     subscription.assign_from_user([A])
     assert not assignment[A].put_back()
     assert subscription.delivered_position(A) is None
-
-
-class Aggregator:
-    """Upstream's: it tells the sizes of an answer once all its partitions were recorded."""
-
-    def __init__(self):
-        self.recorded = []
-
-    def record(self, tp, size, records):
-        self.recorded.append((tp, size, records))
-
-
-def test_an_answer_that_is_dropped_leaves_no_figure_open():
-    """Upstream's figures of an answer wait for each partition that is in it."""
-    aggregator = Aggregator()
-    answer = _answer(A, 20)._replace(metric_aggregator=aggregator)
-    assert drop_answer(answer) == (A, 0, 20)
-    assert aggregator.recorded == [(A, 0, 0)]

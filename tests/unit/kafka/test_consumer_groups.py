@@ -1,4 +1,4 @@
-"""The request about groups in which the broker assigns, which kafka-python lacks."""
+"""The request that describes groups of KIP-848, which kafka-python lacks."""
 
 from types import SimpleNamespace
 
@@ -34,7 +34,7 @@ REFUSED = {
 
 
 class Coordinator:
-    """Stands for an admin client: answers with an object, and notes what was sent."""
+    """An admin client that answers with an object, and keeps the requests."""
 
     def __init__(self, answer):
         self._answer, self.sent = answer, []
@@ -51,7 +51,7 @@ class Coordinator:
         return self._answer
 
 
-def test_an_answer_of_apache_kafka_is_understood():
+def test_an_answer_of_apache_kafka_is_decoded():
     admin = Coordinator(ConsumerGroupDescribeResponse.decode(ANSWER, version=1))
     found = describe_consumer_groups(admin, ["g", "nosuch"], 7)
     assert list(found) == ["g"]
@@ -69,7 +69,7 @@ def test_an_answer_of_apache_kafka_is_understood():
     assert (node, request.group_ids) == (7, ["g", "nosuch"])
 
 
-def test_a_refusal_is_of_its_group():
+def test_an_error_of_a_group_is_reported_with_that_group():
     answer = ConsumerGroupDescribeResponse(
         groups=[ConsumerGroupDescribeResponse.DescribedGroup(**REFUSED, version=1)],
         version=1,

@@ -1,4 +1,4 @@
-"""Questions about many groups at once, some of which brokers refuse."""
+"""Requests about many groups at once, with errors for some of them."""
 
 from types import SimpleNamespace
 
@@ -74,8 +74,8 @@ def brokers(request):
     def row(name):
         error = REFUSED.get(name)
         code = error.errno if error else 0
-        told = {"error_code": code, "error_message": None, "host": "h", "port": 9}
-        return SimpleNamespace(key=name, node_id=-1 if error else 3, **told)
+        fields = {"error_code": code, "error_message": None, "host": "h", "port": 9}
+        return SimpleNamespace(key=name, node_id=-1 if error else 3, **fields)
 
     if request.coordinator_keys:
         return SimpleNamespace(coordinators=list(map(row, request.coordinator_keys)))
@@ -83,8 +83,7 @@ def brokers(request):
 
 
 @in_both
-def test_a_group_that_is_refused_leaves_what_others_have_committed(broker):
-    """The first error was raised for all, and each half was asked again."""
+def test_an_error_for_one_group_does_not_hide_the_offsets_of_others(broker):
     admin, sent = admin_of(broker, offsets)
     found, refused = committed_offsets(admin, 3, NAMES)
     assert {name: one[T].offset for name, one in found.items()} == {"a": 7, "c": 7}
@@ -94,8 +93,8 @@ def test_a_group_that_is_refused_leaves_what_others_have_committed(broker):
 
 
 @in_both
-def test_a_group_that_is_refused_leaves_the_coordinators_of_others(broker):
-    """What is known is not asked for again; what was refused is."""
+def test_an_error_for_one_group_does_not_hide_the_coordinators_of_others(broker):
+    """Refused groups are asked for again, known ones are not."""
     admin, sent = admin_of(broker, brokers)
     found, refused = coordinators(admin, NAMES)
     assert found == {"a": 3, "c": 3}

@@ -1,4 +1,4 @@
-"""Programs as people write them for kafka-python, with one import line changed (P13)."""
+"""Programs written for kafka-python, with one import line changed (P13)."""
 
 import json
 import warnings
@@ -10,61 +10,45 @@ from kafka.serializer import Deserializer
 from safeconsumer import SafeConsumer
 from tests.harness.kafka.fetches import answer, assigned, batch
 from tests.harness.kafka.offline import offline
-from tests.unit.kafka.test_forks import Listening
 
 A = TopicPartition("orders", 0)
 
 
-def test_a_wrapper_of_upstreams_next_sees_every_record(safe, monkeypatch):
-    """As tracing does: one span for each record, not for each batch."""
-    consumer = safe(consumer_timeout_ms=50)
-    assigned(consumer, A)
-    answer(consumer, A, 0, batch(0, 5))
-    seen = []
-    own = KafkaConsumer.__next__
-
-    def traced(self):
-        record = own(self)
-        seen.append(record.offset)
-        return record
-
-    monkeypatch.setattr(KafkaConsumer, "__next__", traced)
-    assert [next(consumer).offset for _ in range(5)] == [0, 1, 2, 3, 4] == seen
-
-
 class Lazy(SafeConsumer):
-    """Asks twice, and returns what can be gone through once."""
+    """Polls twice, and returns iterators."""
 
     def poll(self, *args, **kwargs):
         found = super().poll(*args, **kwargs) or super().poll(*args, **kwargs)
         return {tp: iter(records) for tp, records in found.items()}
 
 
-class Forgetful(SafeConsumer):
-    """Passes on what it knows of, and not that positions are moved record by record."""
-
-    def poll(self, timeout_ms=0, max_records=None, **_):
-        return super().poll(timeout_ms, max_records)
-
-
-@pytest.mark.parametrize("kind", [Lazy, Forgetful])
-def test_a_poll_of_the_applications_own_feeds_iteration(kind):
-    """Upstream's iteration calls it, too."""
-    with offline(kind, consumer_timeout_ms=100, log=False) as consumer:
+def test_an_own_poll_that_returns_iterators_feeds_iteration():
+    with offline(Lazy, consumer_timeout_ms=100, log=False) as consumer:
         assigned(consumer, A)
         answer(consumer, A, 0, batch(0, 3))
         got = [record.offset for record in consumer]
     assert got == [0, 1, 2]
 
 
-def test_the_constructor_calls_nothing_that_a_subclass_overrides():
-    """As upstream's."""
+class Listening(SafeConsumer):
+    """Its ``subscribe`` needs something that its constructor makes last."""
+
+    def __init__(self, *topics, **configs):
+        super().__init__(*topics, **configs)
+        self.mine = object()
+
+    def subscribe(self, *args, **kwargs):
+        assert self.mine
+        super().subscribe(*args, **kwargs)
+
+
+def test_the_constructor_calls_no_override_of_a_subclass():
     with offline(Listening, "orders", start_paused=True, log=False) as consumer:
         assert consumer.subscription() == {"orders"}
 
 
-def test_our_private_names_are_not_those_of_a_subclass(safe, tmp_path):
-    """A subclass keeps its orders, its ledger and its decoder under whatever name."""
+def test_our_private_names_begin_with_safe(safe, tmp_path):
+    """So a subclass may use any other name."""
     for consumer in (safe(), safe(journal=tmp_path)):
         ours = {name for one in type(consumer).__mro__ for name in vars(one)}
         ours |= vars(consumer).keys()
@@ -75,8 +59,6 @@ def test_our_private_names_are_not_those_of_a_subclass(safe, tmp_path):
 
 
 def test_a_subclass_may_have_a_decoder_of_its_own(safe):
-    """Set before or after ours is made, and the subclass's counts."""
-
     class Decoding(SafeConsumer):
         def __init__(self, **configs):
             super().__init__(**configs)
@@ -89,7 +71,7 @@ def test_a_subclass_may_have_a_decoder_of_its_own(safe):
 
 
 class OfOld:
-    """A deserializer as of kafka-python 2, which knows no headers."""
+    """A deserializer as of kafka-python 2, without headers."""
 
     def deserialize(self, topic, data):
         del topic
@@ -97,7 +79,7 @@ class OfOld:
 
 
 class OfOldAsChild(OfOld, Deserializer):
-    """One of which only the call shows its age."""
+    """A deserializer that takes no headers, as only the call shows."""
 
 
 def _mine(kind):
@@ -141,13 +123,13 @@ WAYS = {
 @pytest.mark.contract("P13")
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
 def test_a_warning_points_where_upstreams_does(way):
-    """So Python's own filter shows it in a program, or hides it, as with kafka-python."""
-    said = []
+    """So Python's filters show it, or hide it, as with kafka-python."""
+    found = []
     for kind in (KafkaConsumer, SafeConsumer):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             way(kind)
-        said.append(
+        found.append(
             [
                 (one.category, str(one.message), one.filename)
                 for one in caught
@@ -155,12 +137,12 @@ def test_a_warning_points_where_upstreams_does(way):
                 or "deserialize" in str(one.message)
             ]
         )
-    stock, ours = said
+    stock, ours = found
     assert stock
     assert ours == stock
 
 
-def test_the_consumers_setting_stays_what_was_given():
+def test_the_setting_of_a_deserializer_stays_the_function_that_was_given():
     given = bytes.decode
     with (
         pytest.warns(DeprecationWarning, match="value_deserializer"),

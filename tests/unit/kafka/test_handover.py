@@ -1,4 +1,4 @@
-"""Pauses that travel in joins: the bytes, what a member knows, and the wrapped assignor."""
+"""Pauses that travel in joins: the bytes, the marks of a member, and the wrapped assignor."""
 
 import zlib
 from types import SimpleNamespace
@@ -38,88 +38,83 @@ ASSIGNORS = [
 ]
 ORDERS_1 = TopicPartition("orders", 1)
 
-marks = st.builds(
-    lambda generation, is_paused: Mark(generation, is_own=False, is_paused=is_paused),
-    st.integers(0, 2**31 - 1),
-    st.booleans(),
-)
-maps = st.dictionaries(
+
+def mark(generation, *, is_paused=True):
+    return Mark(generation, is_own=False, is_paused=is_paused)
+
+
+marks = st.dictionaries(
     st.builds(
         TopicPartition,
         st.sampled_from(["orders", "audit", "a.b-c_d"]),
         st.integers(0, 40),
     ),
-    marks,
+    st.builds(mark, st.integers(0, 2**31 - 1), is_paused=st.booleans()),
     min_size=1,
     max_size=9,
 )
 
 
-def mark(generation):
-    return Mark(generation, is_own=False, is_paused=True)
+# ------------------------------------------------------------ the bytes
 
 
-# The bytes
-
-
-@given(st.binary(max_size=60), maps, st.sampled_from([MEMBER, LEADER]))
-def test_marks_are_read_as_written(inner, told, writer):
-    whole = wrap(inner, told, writer)
+@given(st.binary(max_size=60), marks, st.sampled_from([MEMBER, LEADER]))
+def test_marks_are_read_as_they_were_written(inner, given_marks, writer):
+    whole = wrap(inner, given_marks, writer)
     assert whole.startswith(inner)
-    assert unwrap(whole) == (inner, writer, told)
+    assert unwrap(whole) == (inner, writer, given_marks)
+    assert wrap(inner, {}, writer) == inner
 
 
-def test_without_marks_bytes_are_a_plain_clients():
-    """KIP-848 upgrades stay possible."""
-    assert wrap(b"inner", {}, MEMBER) == b"inner"
-
-
-@given(st.binary(max_size=60), maps, st.data())
-def test_mutated_bytes_are_refused_or_intact(inner, told, data):
-    whole = bytearray(wrap(inner, told, LEADER))
+@given(st.binary(max_size=60), marks, st.data())
+def test_changed_bytes_are_refused_or_mean_the_same(inner, given_marks, data):
+    whole = bytearray(wrap(inner, given_marks, LEADER))
     at = data.draw(st.integers(0, len(whole) - 1))
     whole[at : at + 1] = data.draw(st.binary(max_size=2))
     _, writer, found = unwrap(bytes(whole))
-    assert writer is None or found == told
-
-
-def sealed(payload):
-    trailer = handover._TRAILER
-    return payload + trailer.pack(len(payload), zlib.crc32(payload), handover.MAGIC)
+    assert writer is None or found == given_marks
 
 
 @pytest.mark.parametrize(
     "payload",
     [
-        b"no deflated data",
-        zlib.compress(b"\0" * 50_000_000, 9),
-        zlib.compress(b"[" * 100_000),
-        zlib.compress(b'{"version": 9, "by": "member", "marks": []}'),
-        zlib.compress(b'{"version": 1, "by": "both", "marks": []}'),
-        zlib.compress(b'{"version":1,"by":"member","marks":[["t",-1,true,[0]]]}'),
-        zlib.compress(b'{"version":1,"by":"member","marks":[["t",1,true,[true]]]}'),
-        zlib.compress(b'{"version":1,"by":"member","marks":[[7,1,true,[0]]]}'),
+        pytest.param(b"no deflated data", id="plain"),
+        pytest.param(zlib.compress(b"\0" * 50_000_000, 9), id="large"),
+        pytest.param(zlib.compress(b"[" * 100_000), id="deep"),
+        *[
+            pytest.param(
+                zlib.compress(b'{"version":%b,"by":%b,"marks":%b}' % one), id=n
+            )
+            for n, one in {
+                "newer": (b"9", b'"member"', b"[]"),
+                "by": (b"1", b'"both"', b"[]"),
+                "partition": (b"1", b'"member"', b'[["t",1,true,[true]]]'),
+                "generation": (b"1", b'"member"', b'[["t",-1,true,[0]]]'),
+                "topic": (b"1", b'"member"', b"[[7,1,true,[0]]]"),
+            }.items()
+        ],
     ],
-    ids=["plain", "large", "deep", "newer", "by", "partition", "generation", "topic"],
 )
-def test_what_is_no_list_of_marks_says_nothing(payload):
+def test_a_wrong_payload_has_no_marks(payload):
     """Fifty megabytes in fifty kilobytes, a hundred thousand lists, a later version."""
-    assert unwrap(b"inner" + sealed(payload)) == (b"inner", None, {})
+    trailer = handover._TRAILER
+    end = trailer.pack(len(payload), zlib.crc32(payload), handover.MAGIC)
+    assert unwrap(b"inner" + payload + end) == (b"inner", None, {})
 
 
-@given(maps, maps, maps)
-def test_merging_knows_no_order_and_no_repetition(a, b, c):
+@given(marks, marks, marks)
+def test_merging_depends_on_neither_order_nor_repetition(a, b, c):
     assert merge(a, merge(b, c)) == merge(merge(c, a), b) == merge(merge(a, b), {**c})
     assert merge(a, a) == a
 
 
-def test_of_two_that_speak_at_once_the_one_that_is_paused_counts():
-    free = Mark(3, is_own=False, is_paused=False)
+def test_of_two_marks_of_one_generation_the_paused_one_counts():
+    free = mark(3, is_paused=False)
     assert merge({ORDERS_1: free}, {ORDERS_1: mark(3)}) == {ORDERS_1: mark(3)}
     assert merge({ORDERS_1: mark(2)}, {ORDERS_1: free}) == {ORDERS_1: free}
 
 
-# What a member knows
+# ------------------------------------------------------------ the marks of a member
 
 
 class Member:
@@ -136,19 +131,19 @@ class Member:
             self._lab.hold(*(Partition(*tp) for tp in partitions))
 
     def before_join(self, inner=RangePartitionAssignor):
-        """Prepare a join; return the assignor that then tells what is paused."""
+        """Prepare a join; return the assignor that sends the marks."""
         self.handover.before_join()
         return PauseCarryingAssignor(inner, self.handover)
 
     def rebalanced(self, generation, *topics):
-        """Play one round of a group whose leader is this very member."""
+        """Play one round of a group whose leader is this member; return the bytes sent."""
         data = self.before_join().metadata(set(topics)).user_data or b""
-        _, _, told = unwrap(data)
-        self.handover.joined(wrap(b"", told, LEADER), generation)
+        _, _, sent = unwrap(data)
+        self.handover.joined(wrap(b"", sent, LEADER), generation)
         return len(data)
 
 
-def test_a_leader_that_echoes_is_no_leader_of_ours():
+def test_marks_that_a_leader_echoes_are_ignored():
     """Librdkafka sends a member's own subscription back as its assignment."""
     handover = Member().handover
     for writer, known in [(MEMBER, {}), (LEADER, {ORDERS_1: mark(4)})]:
@@ -156,8 +151,8 @@ def test_a_leader_that_echoes_is_no_leader_of_ours():
         assert handover.known == known
 
 
-def test_marks_of_topics_that_are_gone_leave_the_joins():
-    """Topics come, are paused and go, fifty times: a join grows no more."""
+def test_marks_of_topics_that_are_gone_are_forgotten():
+    """Topics come, are paused and go, fifty times: a join does not grow."""
     member, sizes = Member(), []
     for generation in range(1, 51):
         owned = [TopicPartition(f"short-{generation}", n) for n in range(40)]
@@ -171,12 +166,12 @@ def test_marks_of_topics_that_are_gone_leave_the_joins():
     ("topic", "generations"),
     [
         # Nobody subscribes to it meanwhile; a rolling restart is as long.
-        pytest.param("audit", 12, id="of a member that is away for a while"),
-        # Its owner obeys no mark, say, and repeats none.
-        pytest.param("orders", 100, id="of what is subscribed"),
+        pytest.param("audit", 12, id="its-member-is-away-for-a-while"),
+        # Its owner is a plain client, for example, and repeats no mark.
+        pytest.param("orders", 100, id="it-is-subscribed"),
     ],
 )
-def test_marks_stay(topic, generations):
+def test_a_mark_is_kept(topic, generations):
     tp = TopicPartition(topic, 1)
     member = Member(tp)
     member.rebalanced(1, topic, "orders")
@@ -186,11 +181,11 @@ def test_marks_stay(topic, generations):
     assert paused(member.handover.known) == {tp}
 
 
-# The wrapped assignor
+# ------------------------------------------------------------ the wrapped assignor
 
 
-def test_wrapped_assignors_are_what_they_wrap(safe):
-    """Name, version, protocols; bytes are a plain client's while nothing is paused."""
+def test_without_pauses_a_wrapped_assignor_equals_its_inner_one(safe):
+    """In name, version, protocols, and bytes."""
     strategies = [RangePartitionAssignor, RoundRobinPartitionAssignor]
     consumer = safe(
         group_id="g",
@@ -207,15 +202,15 @@ def test_wrapped_assignors_are_what_they_wrap(safe):
 
 @pytest.mark.parametrize("kind", ASSIGNORS)
 def test_the_inner_user_data_stays_in_front(kind):
-    """Readers that decode from the front see what the inner assignor wrote."""
+    """Readers that decode from the front see the inner assignor's data."""
     inner = kind()
     inner.on_assignment(ConsumerProtocolAssignment(0, [("orders", [1])], b""), 3)
     ours = Member(ORDERS_1).before_join(inner).metadata({"orders"})
     plain = inner.metadata({"orders"}).user_data
     plain = plain if isinstance(plain, bytes) else plain.encode()
-    front, _, told = unwrap(ours.user_data)
+    front, _, sent = unwrap(ours.user_data)
     assert front == plain or (not plain and not front.strip(b"\0\xff"))
-    assert set(told) == {ORDERS_1}
+    assert set(sent) == {ORDERS_1}
 
 
 @pytest.mark.parametrize(("most", "are_sent"), [(1_000, False), (1_000_000, True)])
@@ -237,7 +232,7 @@ def test_too_many_marks_for_one_generation_are_left_out(monkeypatch, most, are_s
     assert {one.user_data != b"" for one in assigned.values()} == {are_sent}
 
 
-def test_settings_that_cannot_work_are_refused(safe):
+def test_wrong_settings_are_refused(safe):
     with pytest.raises(HoldSettingError, match="pause_handover must be 'off' or"):
         safe(group_id="g", pause_handover="offsets")
     with pytest.raises(HoldSettingError, match="group_id"):

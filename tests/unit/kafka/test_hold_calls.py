@@ -1,10 +1,9 @@
-"""Owners, layers, lifetimes, blocks, and what the consumer says about them."""
+"""Owners, targets, lifetimes and blocks, as a program calls them on a consumer."""
 
 import itertools
 import logging
 import re
 import threading
-from datetime import timedelta
 
 import pytest
 from kafka import TopicPartition
@@ -12,7 +11,6 @@ from kafka.errors import IllegalStateError
 
 from safeconsumer import ALL, Lifetime
 from safeconsumer.errors import HoldSettingError, NotConsumedError
-from safeconsumer.events import HoldsPlaced, PatternCoversNothing
 from tests.harness.kafka.fetches import assigned
 from tests.harness.listing import short
 
@@ -28,8 +26,8 @@ def consumer(safe):
     return made
 
 
-def _holds(consumer):
-    return [(str(hold.scope), hold.owner) for hold in consumer.holds()]
+def _names(holds):
+    return [(str(hold.scope), hold.owner) for hold in holds]
 
 
 def test_pause_and_resume_without_targets_do_nothing(consumer, told):
@@ -44,16 +42,13 @@ def test_pause_and_resume_without_targets_do_nothing(consumer, told):
 
 @pytest.mark.contract("P2")
 def test_resume_all_lifts_every_hold_of_its_owner(consumer):
-    """As its name says: of partitions, topics, patterns and the whole (P3)."""
+    """Of partitions, topics, patterns and the whole consumer (P3)."""
     consumer.pause_all()
     consumer.pause(A, "orders", re.compile("ord.*"))
     consumer.pause_all(owner="ops")
     consumer.pause(A, owner="ops")
     left = consumer.resume_all()
-    assert [(str(hold.scope), hold.owner) for hold in left] == [
-        ("@all", "ops"),
-        ("orders:0", "ops"),
-    ]
+    assert _names(left) == [("@all", "ops"), ("orders:0", "ops")]
     assert consumer.resume_all(owner="ops") == ()
     assert consumer.quiet() == set()
 
@@ -68,8 +63,8 @@ def test_resume_all_lifts_every_hold_of_its_owner(consumer):
     ],
     ids=short,
 )
-def test_text_is_scope_notation(consumer, text, same, covers):
-    """As on the command line; a hold's scope is a target, too (P3)."""
+def test_text_and_the_scope_of_a_hold_are_targets(consumer, text, same, covers):
+    """In the notation of the command line (P3)."""
     consumer.pause(text)
     assert consumer.quiet() == covers
     (hold,) = consumer.holds()
@@ -81,7 +76,7 @@ def test_text_is_scope_notation(consumer, text, same, covers):
 
 
 class Number:
-    """An integer of somebody else's, like numpy's."""
+    """An integer of another library, like numpy's."""
 
     def __init__(self, value):
         self._value = value
@@ -96,7 +91,7 @@ class Number:
         return self._value == other
 
 
-def test_integers_of_other_libraries_are_partitions(consumer):
+def test_integers_of_other_libraries_are_partition_numbers(consumer):
     tp = TopicPartition("orders", Number(0))
     consumer.pause(tp)
     assert consumer.quiet() == {A}
@@ -105,23 +100,55 @@ def test_integers_of_other_libraries_are_partitions(consumer):
     assert consumer.holds() == ()
 
 
-def test_a_pause_of_all_that_assignment_returned_is_one_of_its_topics(consumer):
-    """By the objects, in one call or in several; made anew they are plain pauses (P3)."""
+def test_partitions_made_by_value_are_paused_plainly(consumer):
+    """The objects of ``assignment()``, also one by one, are a pause of their topics (P3)."""
     consumer.pause(*(TopicPartition(*tp) for tp in consumer.assignment()))
-    assert {owner for _, owner in _holds(consumer)} == {"app"}
+    assert {hold.owner for hold in consumer.holds()} == {"app"}
     consumer.resume(*consumer.assignment())
     for tp in consumer.assignment():
         consumer.pause(tp)
     whole = [("audit", "app (all)"), ("orders", "app (all)")]
-    assert [one for one in _holds(consumer) if one[1] != "app"] == whole
-    consumer.resume("nothing")
-    assert {owner for _, owner in _holds(consumer)} == {"app"}
-    assert consumer.quiet() == {A, B, AUDIT}
+    assert [one for one in _names(consumer.holds()) if one[1] != "app"] == whole
 
 
-def test_an_assignment_asked_for_in_a_held_block_stays(consumer):
-    """A block holds to its end, whatever lifetime is the default."""
-    consumer._safe_hold_calls._lifetime = Lifetime.WHILE_ASSIGNED
+def test_a_lifetime_in_a_call_wins_over_the_default(safe):
+    consumer = safe(default_lifetime=Lifetime.WHILE_ASSIGNED)
+    assigned(consumer, A, B)
+    consumer.pause(A)
+    consumer.pause(B, lifetime=Lifetime.UNTIL_RESUMED)
+    consumer.assign([AUDIT])
+    consumer.assign([A, B])
+    assert consumer.quiet() == {B}
+
+
+@pytest.mark.parametrize("log", [True, False])
+def test_log_decides_whether_events_are_logged_beside_the_hooks(
+    safe, told, caplog, log
+):
+    with caplog.at_level(logging.DEBUG, logger="safeconsumer"):
+        safe(hooks=(told,), log=log).pause("orders")
+    assert ("hold_placed" in caplog.text) == log
+    assert [event.name for event in told.events] == ["hold_placed"]
+
+
+@pytest.mark.parametrize("target", [A, "orders", "re:ord.*", ALL], ids=short)
+def test_resume_returns_the_holds_that_still_cover_its_target(consumer, target):
+    consumer.pause(target)
+    consumer.pause(A, owner="ops")
+    consumer.pause_all(owner="pump")
+    still = [("@all", "pump"), ("orders:0", "ops")]
+    assert sorted(_names(consumer.resume(target))) == still
+    consumer.resume_all(owner="pump")
+    assert _names(consumer.resume(target)) == still[1:]
+    assert consumer.resume(A, owner="ops") == consumer.resume(target) == ()
+
+
+# ------------------------------------------------------------ blocks
+
+
+def test_a_block_holds_through_another_assignment_whatever_the_default(safe):
+    consumer = safe(default_lifetime=Lifetime.WHILE_ASSIGNED)
+    assigned(consumer, A)
     with consumer.held(A):
         assigned(consumer, B)
         assigned(consumer, A, B)
@@ -129,39 +156,16 @@ def test_an_assignment_asked_for_in_a_held_block_stays(consumer):
     assert consumer.quiet() == set()
 
 
-def test_a_block_without_targets_is_refused(consumer):
-    """It would hold nothing and say nothing; nor does one with a bad target begin."""
+def test_a_block_without_targets_or_with_a_bad_one_does_not_begin(consumer):
+    """Without targets it would hold nothing."""
     with (
         pytest.raises(HoldSettingError, match=r"held\(safeconsumer.ALL\)"),
-        consumer.held(*set[TopicPartition]()),
+        consumer.held(*set()),
     ):
         pytest.fail("the block ran with nothing held")
     with pytest.raises(NotConsumedError), consumer.held(A, "unknown"):
         pytest.fail("the block ran without one of its targets")
     assert consumer.holds() == ()
-
-
-def test_explain_says_who_why_and_until_when(consumer):
-    """One line per hold, narrowest first; none for what flows."""
-    consumer.pause(A, reason="queue is full", for_=3600)
-    consumer.pause("orders", owner="ops", lifetime=Lifetime.WHILE_ASSIGNED)
-    first, second = consumer.explain(A)
-    assert re.fullmatch(
-        r"orders:0 held by app, since \d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ, "
-        r"because queue is full, until a join leaves it out, "
-        r"at most until \d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ",
-        first,
-    )
-    assert second.startswith("orders held by ops, since ")
-    assert second.endswith("while assigned here")
-    assert consumer.explain(AUDIT) == ()
-
-
-def test_a_timedelta_is_a_duration(consumer):
-    consumer.pause(A, for_=timedelta(minutes=1))
-    (hold,) = consumer.holds()
-    assert hold.expires_at is not None
-    assert hold.expires_at - hold.placed_at == pytest.approx(60.0)
 
 
 def test_a_block_lifts_its_own_hold_only(consumer):
@@ -176,68 +180,18 @@ def test_a_block_lifts_its_own_hold_only(consumer):
     assert consumer.quiet() == {A}
 
 
-def test_a_block_with_an_owner_is_that_owners(consumer):
-    """It may be lifted early by that name."""
+def test_a_block_with_an_owner_may_be_lifted_by_that_name(consumer):
     with consumer.held(A, owner="ops", for_=60):
-        assert _holds(consumer) == [("orders:0", "ops")]
+        assert _names(consumer.holds()) == [("orders:0", "ops")]
         consumer.resume(A, owner="ops")
         assert consumer.quiet() == set()
 
 
-def test_the_default_lifetime(safe):
-    """Of holds placed without one; what is said wins."""
-    consumer = safe(default_lifetime=Lifetime.WHILE_ASSIGNED)
-    assigned(consumer, A, B)
-    consumer.pause(A)
-    consumer.pause(B, lifetime=Lifetime.UNTIL_RESUMED)
-    consumer.assign([AUDIT])
-    consumer.assign([A, B])
-    assert consumer.quiet() == {B}
-
-
-def test_hooks_are_added_to_the_log(safe, told, caplog):
-    """``log=False`` is what ends it."""
-    for log in (True, False):
-        caplog.clear()
-        with caplog.at_level(logging.DEBUG, logger="safeconsumer"):
-            safe(hooks=(told,), log=log).pause("orders")
-        assert ("hold_placed" in caplog.text) == log
-    assert [event.name for event in told.events] == ["hold_placed"] * 2
-
-
-@pytest.mark.parametrize("target", [A, "orders", "re:ord.*", ALL], ids=short)
-def test_resume_returns_what_still_holds_a_part_of_its_target(consumer, target):
-    """Nothing if all of it flows (P3)."""
-    consumer.pause(target)
-    consumer.pause(A, owner="ops")
-    consumer.pause_all(owner="pump")
-    still = consumer.resume(target)
-    names = [(str(hold.scope), hold.owner) for hold in still]
-    assert sorted(names) == [("@all", "pump"), ("orders:0", "ops")]
-    consumer.resume_all(owner="pump")
-    assert [hold.owner for hold in consumer.resume(target)] == ["ops"]
-    assert consumer.resume(A, owner="ops") == consumer.resume(target) == ()
-
-
-def test_a_pause_tells_of_each_target_once_and_of_patterns_that_cover_nothing(
-    consumer, told
-):
-    """A topic that is not assigned is no such pattern."""
-    told.events.clear()
-    consumer.pause("re:ord.*", "re:typo.*", "audit", A, "orders:0", for_=100)
-    warning = told.only(PatternCoversNothing)
-    assert [str(hold.scope) for hold in warning.holds] == ["re:typo.*"]
-    placed = told.only(HoldsPlaced)
-    assert placed.topics == ("audit", "orders")
-    assert len(placed.holds) == len(consumer.holds()) == 4
-
-
-# Holds that are placed before anything is assigned (P5)
+# ------------------------------------------------------------ before an assignment (P5)
 
 
 @pytest.mark.parametrize("target", [A, "orders", re.compile("ord.*")], ids=short)
 def test_a_hold_from_before_the_assignment_is_in_force_with_it(safe, target):
-    """Any legal target is accepted; the first look after ``assign`` finds it quiet."""
     consumer = safe()
     consumer.pause(target, re.compile("nothing"))
     assert consumer.quiet() == set()
@@ -245,64 +199,52 @@ def test_a_hold_from_before_the_assignment_is_in_force_with_it(safe, target):
     assert consumer.quiet() == {A}
 
 
-@pytest.mark.parametrize("target", [A, "orders", re.compile("ord.*")], ids=short)
-def test_a_hold_before_the_first_poll_is_placed(safe, target):
-    """Subscribed, but not assigned yet: upstream raises ``KeyError``."""
-    consumer = safe("orders", group_id="g")
-    consumer.pause(target)
-    assert len(consumer.holds()) == 1
+@pytest.mark.parametrize(
+    ("subscription", "target", "is_placed"),
+    [
+        ({"topics": ["orders"]}, A, True),
+        ({"topics": ["orders"]}, "orders", True),
+        ({"topics": ["orders"]}, re.compile("ord.*"), True),
+        ({"topics": ["orders"]}, AUDIT, False),
+        ({"topics": ["orders"]}, "audit", False),
+        ({"pattern": "orders.*"}, "orders.new", True),
+        ({"pattern": "orders.*"}, TopicPartition("orders.new", 5), True),
+        ({"pattern": "orders.*"}, "audit", False),
+    ],
+    ids=short,
+)
+def test_before_the_first_poll_a_pause_of_what_is_subscribed_is_placed(
+    safe, subscription, target, is_placed
+):
+    """Also of a topic that does not exist; anything else could never take effect."""
+    consumer = safe(group_id="g")
+    consumer.subscribe(**subscription)
+    if is_placed:
+        consumer.pause(target)
+    else:
+        with pytest.raises(NotConsumedError, match="audit"):
+            consumer.pause(target)
+    assert len(consumer.holds()) == is_placed
     assert consumer.quiet() == set()
 
 
 @pytest.mark.parametrize("target", [AUDIT, "audit"], ids=short)
-def test_what_is_not_subscribed_cannot_be_paused(safe, target):
-    """It could never take effect."""
-    consumer = safe("orders", group_id="g")
-    with pytest.raises(NotConsumedError, match="audit"):
-        consumer.pause(target)
-    assert consumer.holds() == ()
-
-
-@pytest.mark.parametrize(
-    "target", ["orders.new", TopicPartition("orders.new", 5)], ids=short
-)
-def test_a_topic_that_fits_the_subscribed_pattern_counts_as_subscribed(safe, target):
-    """Before it exists, too."""
-    consumer = safe(group_id="g")
-    consumer.subscribe(pattern="orders.*")
-    consumer.pause(target)
-    assert len(consumer.holds()) == 1
-    with pytest.raises(NotConsumedError):
-        consumer.pause("audit")
-
-
-@pytest.mark.parametrize("target", [AUDIT, "audit"], ids=short)
-def test_subscribe_checks_early_holds(safe, target):
-    """It refuses, naming the hold and what lifts it, and changes nothing."""
+def test_subscribe_refuses_to_leave_out_what_was_paused_before(safe, target):
+    """It names the hold and the call that lifts it, and changes nothing."""
     consumer = safe(group_id="g")
     consumer.pause(target, "orders")
-    with pytest.raises(NotConsumedError, match=r"lift it with resume\('audit"):
-        consumer.subscribe(["orders"])
+    for other in ({"topics": ["orders"]}, {"pattern": "ord"}):
+        with pytest.raises(NotConsumedError, match=r"lift it with resume\('audit"):
+            consumer.subscribe(**other)
     assert consumer.subscription() is None
     assert len(consumer.holds()) == 2
     consumer.resume(target)
-    consumer.subscribe(["orders"])
-    assert consumer.subscription() == {"orders"}
-
-
-def test_subscribe_by_a_pattern_checks_early_holds(safe):
-    """As upstream matches: a prefix will do."""
-    consumer = safe(group_id="g")
-    consumer.pause("orders.eu")
-    with pytest.raises(NotConsumedError, match=r"orders\.eu"):
-        consumer.subscribe(pattern="audit")
-    consumer.subscribe(pattern="ord")
-    assert _holds(consumer) == [("orders.eu", "app")]
+    consumer.subscribe(pattern="ord")  # a prefix, as upstream matches
+    assert _names(consumer.holds()) == [("orders", "app")]
 
 
 @pytest.mark.parametrize("target", [B, "audit"], ids=short)
-def test_assign_checks_early_holds(safe, target):
-    """A partition must be among them, a topic have one among them."""
+def test_assign_refuses_to_leave_out_what_was_paused_before(safe, target):
     consumer = safe()
     consumer.pause(target)
     with pytest.raises(NotConsumedError):
@@ -313,22 +255,22 @@ def test_assign_checks_early_holds(safe, target):
     assert len(consumer.quiet()) == 1
 
 
-BAD_SUBSCRIPTIONS = [
-    ({"topics": "audit-and-more"}, TypeError),
-    ({"topics": {"orders"}}, TypeError),
-    ({"topics": None}, ValueError),
-    ({}, ValueError),
-    ({"topics": ["audit"], "pattern": "a"}, IllegalStateError),
-    ({"topics": ["audit", ""]}, ValueError),
-    ({"topics": ["audit"], "listener": 3}, TypeError),
-]
-
-
-@pytest.mark.parametrize(("arguments", "error"), BAD_SUBSCRIPTIONS, ids=short)
-def test_a_refused_subscription_is_upstreams_error_and_checks_nothing_off(
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        ({"topics": "audit-and-more"}, TypeError),
+        ({"topics": {"orders"}}, TypeError),
+        ({"topics": None}, ValueError),
+        ({}, ValueError),
+        ({"topics": ["audit"], "pattern": "a"}, IllegalStateError),
+        ({"topics": ["audit", ""]}, ValueError),
+        ({"topics": ["audit"], "listener": 3}, TypeError),
+    ],
+    ids=short,
+)
+def test_a_wrong_subscription_is_upstreams_error_and_the_next_is_checked(
     safe, arguments, error
 ):
-    """The next one is checked all the same."""
     consumer = safe(group_id="g")
     consumer.pause("audit")
     with pytest.raises(error) as caught:
@@ -338,12 +280,12 @@ def test_a_refused_subscription_is_upstreams_error_and_checks_nothing_off(
         consumer.subscribe(["orders"])
 
 
-def test_a_pause_in_the_middle_of_the_check(safe):
-    """From another thread: nothing breaks, and what came in time for it is not lost."""
+def test_a_pause_on_another_thread_during_the_check_breaks_nothing(safe):
+    """A hold that was placed before the check is checked."""
     consumer = safe(group_id="g")
 
     class Name(str):
-        """A topic's name; another thread pauses whenever it is looked at."""
+        """A topic's name; another thread pauses whenever it is compared."""
 
         __slots__ = ()
 
@@ -362,8 +304,7 @@ def test_a_pause_in_the_middle_of_the_check(safe):
     assert next(numbers) > 0
 
 
-def test_what_was_resumed_is_forgotten(safe):
-    """A program that pauses and resumes before it subscribes leaves nothing behind."""
+def test_holds_that_were_lifted_are_not_remembered_for_the_check(safe):
     consumer = safe()
     for number in range(5):
         with consumer.held(TopicPartition("orders", number)):

@@ -15,8 +15,8 @@ pytestmark = pytest.mark.contract("P21")
 TP = TopicPartition("orders", 0)
 
 
-class Desk:
-    """One partition that has rested for a minute since its topic was last seen."""
+class Resting:
+    """One partition that was paused for a minute since its topic was last seen."""
 
     def __init__(self):
         self.lab = LedgerLab()
@@ -54,110 +54,110 @@ class Desk:
 
 
 @pytest.fixture
-def desk():
-    return Desk()
+def one():
+    return Resting()
 
 
-def test_it_waits_for_an_answer_and_then_is_fetched(desk):
-    assert desk.left_out() == {TP}
-    desk.after(PATIENCE / 2)
-    assert desk.left_out() == {TP}
-    desk.name()
-    assert desk.left_out() == set()
+def test_a_partition_waits_for_an_answer_before_it_is_fetched(one):
+    assert one.left_out() == {TP}
+    one.after(PATIENCE / 2)
+    assert one.left_out() == {TP}
+    one.name()
+    assert one.left_out() == set()
 
 
-def test_without_an_answer_it_is_fetched_after_half_a_second(desk):
-    assert desk.left_out() == {TP}
-    assert desk.ids.seconds_to_wait() == pytest.approx(PATIENCE)
-    desk.after(PATIENCE)
-    assert desk.left_out() == set()
-    assert desk.ids.seconds_to_wait() == float("inf")
-    assert desk.is_doubtful()
+def test_without_an_answer_it_is_fetched_after_half_a_second(one):
+    assert one.left_out() == {TP}
+    assert one.ids.seconds_to_wait() == pytest.approx(PATIENCE)
+    one.after(PATIENCE)
+    assert one.left_out() == set()
+    assert one.ids.seconds_to_wait() == float("inf")
+    assert one.is_doubtful()
 
 
-def test_what_rests_again_within_a_second_is_fetched_at_once(desk):
-    """The partition stays doubtful, and waits when a second is over."""
-    desk.left_out()
-    desk.name()
-    desk.state.waited_since = None  # it was fetched
-    desk.after(0.5)
-    desk.rest(0.2)
-    assert desk.left_out() == set()
-    assert desk.is_doubtful()
-    desk.after(0.5)
-    assert desk.left_out() == {TP}
+def test_a_partition_that_rests_again_within_a_second_is_fetched_at_once(one):
+    """It stays doubtful, and waits when the second is over."""
+    one.left_out()
+    one.name()
+    one.state.waited_since = None  # it was fetched
+    one.after(0.5)
+    one.rest(0.2)
+    assert one.left_out() == set()
+    assert one.is_doubtful()
+    one.after(0.5)
+    assert one.left_out() == {TP}
 
 
 @pytest.mark.parametrize("is_held", [True, False])
-def test_it_is_doubtful_when_its_topic_was_not_seen_for_a_while(desk, is_held):
-    """One that flows too, as behind a slow handler, but later than one that was held."""
+def test_a_partition_is_doubtful_if_its_topic_was_not_seen_for_a_while(one, is_held):
+    """A flowing one, as behind a slow handler, becomes so later than a held one."""
     if not is_held:
-        desk.lab.ledger.confirm([TP], desk.lab.ledger.moves)
-    desk.name()
+        one.lab.ledger.confirm([TP], one.lab.ledger.moves)
+    one.name()
     limit = UNSEEN_HELD if is_held else UNSEEN
-    desk.after(limit / 2)
-    assert not desk.is_doubtful()
-    desk.after(limit * 0.51)
-    assert desk.is_doubtful()
+    one.after(limit / 2)
+    assert not one.is_doubtful()
+    one.after(limit * 0.51)
+    assert one.is_doubtful()
 
 
-def test_the_rest_before_an_answer_does_not_count(desk):
-    desk.name()
-    desk.after(10)
-    desk.lab.hold(ORDERS)
-    desk.after(20)
-    desk.name()
-    desk.after(UNSEEN_HELD / 2)
-    desk.lab.lift(ORDERS)
-    assert desk.left_out() == set()
+def test_a_rest_before_the_answer_does_not_count(one):
+    one.name()
+    one.after(10)
+    one.lab.hold(ORDERS)
+    one.after(20)
+    one.name()
+    one.after(UNSEEN_HELD / 2)
+    one.lab.lift(ORDERS)
+    assert one.left_out() == set()
 
 
-def test_it_rests_while_it_is_held(desk):
-    """A commit asks then, and no fetch."""
-    desk.name()
-    desk.lab.hold(ORDERS)
-    assert not desk.is_doubtful()
-    desk.after(UNSEEN_HELD * 1.01)
-    assert desk.is_doubtful()
+def test_a_held_partition_becomes_doubtful(one):
+    """So a commit asks for the id."""
+    one.name()
+    one.lab.hold(ORDERS)
+    assert not one.is_doubtful()
+    one.after(UNSEEN_HELD * 1.01)
+    assert one.is_doubtful()
 
 
-def test_a_fetch_sees_the_topic_until_it_is_answered(desk):
-    desk.name()
-    desk.state.last_fetch = fetch = Fetch()
-    desk.ids.in_flight = lambda: [fetch]
-    desk.after(10)
-    desk.rest(10)
-    assert desk.left_out() == set()
-    fetch.answered_at = desk.now
-    desk.ids.in_flight = tuple
-    assert desk.left_out() == set()
-    desk.rest(10)
-    assert desk.left_out() == {TP}
+def test_a_fetch_in_flight_proves_that_the_topic_exists(one):
+    one.name()
+    one.state.last_fetch = fetch = Fetch()
+    one.ids.in_flight = lambda: [fetch]
+    one.after(10)
+    one.rest(10)
+    assert one.left_out() == set()
+    fetch.answered_at = one.now
+    one.ids.in_flight = tuple
+    assert one.left_out() == set()
+    one.rest(10)
+    assert one.left_out() == {TP}
 
 
-def test_a_fetch_without_an_answer_has_seen_nothing(desk):
-    desk.name()
-    desk.state.last_fetch = Fetch()
-    desk.rest(10)
-    assert desk.left_out() == {TP}
+def test_a_fetch_that_was_never_answered_proves_nothing(one):
+    one.name()
+    one.state.last_fetch = Fetch()
+    one.rest(10)
+    assert one.left_out() == {TP}
 
 
-def test_a_topic_that_a_broker_does_not_know_is_asked_for_at_once(desk):
-    desk.name()
-    desk.ids.note_unknown(desk.state)
-    assert desk.left_out() == {TP}
+def test_a_topic_that_a_broker_did_not_know_is_asked_for_at_once(one):
+    one.name()
+    one.ids.note_unknown_topic(one.state)
+    assert one.left_out() == {TP}
 
 
-def test_what_has_waited_once_is_fetched_next(desk):
-    """Else one that rests whenever its broker is free would wait for ever."""
-    assert desk.left_out() == {TP}
-    desk.name()
-    desk.rest(2)
-    assert desk.left_out() == set()
-    desk.state.waited_since = None  # it was fetched
-    assert desk.left_out() == {TP}
+def test_a_partition_that_has_waited_is_fetched_next(one):
+    """Otherwise one that rests whenever its broker is free would wait for ever."""
+    assert one.left_out() == {TP}
+    one.name()
+    one.rest(2)
+    assert one.left_out() == set()
+    one.state.waited_since = None  # it was fetched
+    assert one.left_out() == {TP}
 
 
-def test_without_an_id_nothing_is_asked(desk):
-    desk.state.topic_id = None
-    assert desk.left_out() == set()
+def test_without_an_id_nothing_is_asked(one):
+    one.state.topic_id = None
+    assert one.left_out() == set()

@@ -1,4 +1,4 @@
-"""Pausing and asking in a signal handler of a whole consumer: none of upstream's locks."""
+"""A signal handler that pauses or asks takes none of upstream's locks (P12)."""
 
 import re
 import threading
@@ -77,8 +77,9 @@ CALLS = {
 
 @pytest.mark.parametrize("consumes", CONSUMED.values(), ids=CONSUMED)
 @pytest.mark.parametrize("handover", ["off", "assignor"])
-def test_a_handler_waits_for_no_lock_of_upstreams(safe, consumes, handover):
-    """It returns while another thread has every lock of upstream's there is."""
+def test_a_handler_returns_while_another_thread_has_all_locks_of_upstreams(
+    safe, consumes, handover
+):
     consumer = safe(group_id="g", pause_handover=handover)
     consumes(consumer)
     with _locks_taken(consumer) as released:

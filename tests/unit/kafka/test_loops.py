@@ -1,4 +1,4 @@
-"""Each loop that kafka-python 3.1 offers (``net``); all other tests play its own one."""
+"""A consumer on each loop of kafka-python 3.1 (``net``); other tests have the default."""
 
 import asyncio
 import gc
@@ -71,8 +71,8 @@ def test_a_consumer_reads_pauses_and_commits(net):
     assert ("Asyncio" in reads_pauses_and_commits(net=net)) == (net == "asyncio")
 
 
-def test_a_consumer_that_is_made_in_a_loop_of_asyncio():
-    """kafka-python chooses another loop there, of a thread of its own."""
+def test_a_consumer_made_in_a_loop_of_asyncio_reads_pauses_and_commits():
+    """kafka-python then chooses asyncio for its own thread, too."""
 
     async def main():
         return reads_pauses_and_commits()

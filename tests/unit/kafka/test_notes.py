@@ -1,4 +1,4 @@
-"""Commits with the note of a journal, at brokers that refuse it."""
+"""Commits with the note of a journal, at a broker that refuses notes."""
 
 from types import SimpleNamespace
 
@@ -15,7 +15,7 @@ T = TopicPartition("t", 0)
 
 
 class Broker:
-    """Answers commits with the errors that are given, in turn."""
+    """Answers commits with given errors, in turn."""
 
     def __init__(self, *errors):
         self.errors = list(errors)
@@ -47,7 +47,7 @@ def is_waiting(coroutine):
     return True
 
 
-def test_a_commit_that_is_not_allowed_any_more_is_not_sent_again_without_its_note():
+def test_a_commit_that_is_refused_meanwhile_is_not_sent_again_without_its_note():
     broker = Broker(OffsetMetadataTooLargeError(), NotOwnedError("lost meanwhile"))
     with pytest.raises(NotOwnedError):
         broker.commit("a#1")
@@ -64,7 +64,7 @@ def test_a_commit_that_is_not_allowed_any_more_is_not_sent_again_without_its_not
     ],
     ids=["as-long", "longer", "another-broker"],
 )
-def test_only_a_note_that_may_be_refused_is_answered_before_the_next_one_is_sent(
+def test_a_commit_waits_for_the_one_before_it_if_that_has_a_longer_note(
     note, forgets, sent
 ):
     broker, answer = Broker(), LoopFuture()

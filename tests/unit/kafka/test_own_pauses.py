@@ -1,4 +1,4 @@
-"""Whose pauses ``paused()`` names, and what ``quiet()`` names besides."""
+"""``paused()`` names the pauses of one owner, ``quiet()`` all that is held or gated."""
 
 import re
 
@@ -6,16 +6,8 @@ import pytest
 from kafka import TopicPartition
 
 from safeconsumer.errors import HoldSettingError
-from safeconsumer.holds.hold import (
-    APP,
-    OPERATOR,
-    WHOLE,
-    WORKER,
-    Hold,
-    WorkerOwner,
-)
+from safeconsumer.holds.hold import OPERATOR, WORKER, Hold, WorkerOwner
 from safeconsumer.holds.scope import Topic
-from tests.harness.holds.lab import assign_to
 from tests.harness.kafka.fetches import assigned
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
@@ -23,7 +15,6 @@ AUDIT = TopicPartition("audit", 0)
 EVERYTHING = {A, B, AUDIT}
 
 OPERATORS = f"{OPERATOR}alice"
-APPS = {APP, WHOLE}
 WORKERS = f"{WORKER}retry"
 
 
@@ -43,7 +34,7 @@ def _operator_holds(consumer):
 def _block_holds(consumer):
     block = consumer.held(A)
     block.__enter__()
-    vars(consumer)["block"] = block  # it ends when nobody has it
+    vars(consumer)["block"] = block  # it ends with its last reference
 
 
 def _gate_closes(consumer):
@@ -78,7 +69,7 @@ OWN = {
 
 @pytest.mark.contract("P3")
 @pytest.mark.parametrize(("held", "covered"), OTHERS.values(), ids=OTHERS)
-def test_what_others_hold_is_quiet_and_not_paused(consumer, held, covered):
+def test_a_hold_of_another_owner_is_quiet_and_not_paused(consumer, held, covered):
     held(consumer)
     assert (consumer.paused(), consumer.quiet()) == (set(), covered)
     assert consumer._subscription.paused_partitions() == set()
@@ -88,7 +79,7 @@ def test_what_others_hold_is_quiet_and_not_paused(consumer, held, covered):
 @pytest.mark.contract("P3")
 @pytest.mark.parametrize(("held", "covered"), OWN.values(), ids=OWN)
 @pytest.mark.parametrize("other", ["nobody", "an operator's", "a gate"])
-def test_the_applications_pauses_are_paused_whoever_else_holds(
+def test_a_pause_of_the_application_is_paused_beside_holds_of_others(
     consumer, other, held, covered
 ):
     beside = set()
@@ -124,8 +115,7 @@ def test_any_owner_of_a_hold_can_be_asked_for(consumer, owner, covered):
     assert set().union(*by_owner.values()) == consumer.quiet()
 
 
-def test_a_whole_pause_can_be_told_from_pauses_by_name(consumer):
-    """By the owner that it has in ``holds()``."""
+def test_a_whole_pause_has_an_owner_of_its_own(consumer):
     consumer.pause(*(tp for tp in consumer.assignment() if tp.topic == "orders"))
     consumer.pause(AUDIT)
     assert consumer.paused() == EVERYTHING
@@ -133,7 +123,7 @@ def test_a_whole_pause_can_be_told_from_pauses_by_name(consumer):
 
 
 @pytest.mark.parametrize("owner", ["", " ", "a\n", 5, None])
-def test_a_name_that_no_owner_has_is_refused(consumer, owner):
+def test_a_name_that_no_owner_can_have_is_refused(consumer, owner):
     with pytest.raises(HoldSettingError, match="owner must be"):
         consumer.paused(owner=owner)
 
@@ -149,8 +139,8 @@ PAUSES = {
 
 @pytest.mark.contract("P3")
 @pytest.mark.parametrize("asked", PAUSES.values(), ids=PAUSES)
-def test_each_answer_has_the_partitions_of_the_assignment(consumer, asked):
-    """So a pause of all of a topic is a whole one, whichever set gave it."""
+def test_each_set_has_the_objects_of_the_assignment(consumer, asked):
+    """So a pause of all of a topic is a whole one, out of whichever set it comes."""
     consumer.pause("orders", owner="ops")
     consumer.pause("orders")
     named = asked(consumer)
@@ -163,43 +153,11 @@ def test_each_answer_has_the_partitions_of_the_assignment(consumer, asked):
 
 
 @pytest.mark.contract("P3")
-def test_resume_of_what_is_quiet_lifts_the_applications_part(consumer):
-    """Its answer names what still covers the partitions."""
+def test_a_resume_of_all_that_is_quiet_lifts_the_applications_holds(consumer):
+    """It returns the holds that still cover the partitions."""
     consumer.pause(A, B)
     consumer.pause(B, AUDIT, owner="ops")
     still = consumer.resume(*consumer.quiet())
     assert {str(hold.scope) for hold in still} == {"orders:1", "audit:0"}
     assert {hold.owner for hold in still} == {"ops"}
     assert (consumer.paused(), consumer.quiet()) == (set(), {B, AUDIT})
-
-
-REST = {
-    "the difference": lambda it: it.pause(*(it.assignment() - it.paused())),
-    "a list": lambda it: it.pause(
-        *[tp for tp in it.assignment() if tp not in it.paused()]
-    ),
-    "unless something is paused": lambda it: (
-        None if it.paused() else it.pause(*it.assignment())
-    ),
-}
-
-
-@pytest.mark.contract("P3", "P7")
-@pytest.mark.parametrize("pause", REST.values(), ids=REST)
-@pytest.mark.parametrize("other", OTHERS)
-def test_a_pause_of_the_rest_is_a_whole_one_beside_what_others_hold(
-    consumer, other, pause
-):
-    """Nothing that is gained flows, once their hold has gone; all of it after a resume."""
-    OTHERS[other][0](consumer)
-    ledger = consumer._safe_ledger
-    assign_to(ledger, [A])
-    pause(consumer)
-    ledger.open_gates(ledger.owned())
-    ledger.follow((), [one.key for one in consumer.holds() if one.owner not in APPS])
-    assign_to(ledger, [B])
-    ledger.open_gates(ledger.owned())
-    assert consumer.paused() == consumer.quiet() == {B}
-    consumer.resume(*consumer.paused())
-    assert consumer.quiet() == set()
-    assert consumer.holds() == ()

@@ -1,4 +1,4 @@
-"""Parts of a consumer, each alone."""
+"""Coordinator, fetcher, subscription and commits, each alone."""
 
 import time
 
@@ -22,6 +22,7 @@ from tests.harness.kafka.fetches import assigned
 from tests.harness.kafka.offline import offline, silent_broker
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
+FIVE = {A: OffsetAndMetadata(5, "", -1)}
 
 
 @pytest.fixture
@@ -33,8 +34,23 @@ def client():
         client.close()
 
 
-def test_upstreams_pause_of_a_subscription_is_the_applications_hold():
-    """One place where holds live."""
+@pytest.fixture
+def subscription():
+    made = LedgerSubscription(offset_reset_strategy="latest")
+    made.subscribe(topics=["a", "b"])
+    return made
+
+
+@pytest.fixture
+def coordinator(client, subscription):
+    """Make a coordinator of a member that has joined for topics a and b."""
+    made = PauseSafeCoordinator(client, subscription, group_id="g")
+    made._joined_subscription = {"a", "b"}
+    yield made
+    made.close(autocommit=False, timeout_ms=0)
+
+
+def test_a_pause_by_upstreams_subscription_is_a_hold_of_the_application():
     with offline(SafeConsumer) as consumer:
         assigned(consumer, A)
         consumer._subscription.pause(A)
@@ -46,7 +62,7 @@ def test_upstreams_pause_of_a_subscription_is_the_applications_hold():
 
 
 def test_positions_are_compared_with_a_cluster_of_upstreams(client):
-    """A program's own client has one, which does not count its changes."""
+    """A program's own client has such a cluster, which counts no versions."""
     state = LedgerSubscription()
     state.assign_from_user([A])
     fetcher = PauseSafeFetcher(client, state)
@@ -57,52 +73,68 @@ def test_positions_are_compared_with_a_cluster_of_upstreams(client):
         assert state.assignment[A].awaiting_validation
 
 
+def test_a_commit_sets_the_position_of_a_partition_that_waits_for_a_reset(monkeypatch):
+    """As in kafka-python, and the poll that asked raises nothing."""
+
+    async def answer(_partitions, _timeout_ms=None):
+        return FIVE
+
+    with offline(SafeConsumer) as consumer:
+        consumer.assign([A])
+        consumer._subscription.request_offset_reset(A)
+        coordinator = consumer._coordinator
+        monkeypatch.setattr(coordinator, "fetch_committed_offsets_async", answer)
+        assert consumer._net.run(coordinator.refresh_committed_offsets_if_needed_async)
+        assert consumer._subscription.assignment[A].position.offset == 5
+
+
+# ------------------------------------------------------------ joins
+
+
 @pytest.mark.parametrize(
     ("assigned_to", "subscribed", "is_dropped"),
     [
         (["a"], {"a"}, False),
         (["a"], {"a", "b", "c"}, False),  # it has only grown
-        (["a"], {"a", "c"}, False),  # what is gone was assigned to others
+        (["a"], {"a", "c"}, False),  # the topic that is gone was assigned to others
         (["a", "b"], {"a", "c"}, True),
         ([], {"c"}, False),
         (["a"], set(), True),  # a pattern whose topics are not known yet
         (["a"], None, True),
     ],
 )
-def test_a_join_is_dropped_for_what_it_assigns(
-    client,
-    assigned_to,
-    subscribed,
-    is_dropped,
+def test_a_join_is_dropped_if_it_assigns_topics_that_are_not_subscribed_any_more(
+    coordinator, subscription, assigned_to, subscribed, is_dropped
 ):
-    """It was for topics a and b; what is subscribed since is another matter."""
-    state = LedgerSubscription()
-    state.subscribe(topics=["a", "b"])
-    coordinator = PauseSafeCoordinator(client, state, group_id="g")
-    coordinator._joined_subscription = {"a", "b"}
-    state.subscription = subscribed
+    subscription.subscription = subscribed
     assignment = ConsumerProtocolAssignment(0, [(one, [0]) for one in assigned_to], b"")
     dropped = coordinator._is_for_older_subscription(assignment.encode())
     assert dropped == is_dropped
-    coordinator.close(autocommit=False, timeout_ms=0)
 
 
-def test_a_join_whose_membership_has_ended_is_dropped(client):
-    """By an answer that came after the one to SyncGroup: no ValueError, and one more join."""
-    state = LedgerSubscription()
-    state.subscribe(topics=["a"])
-    coordinator = PauseSafeCoordinator(client, state, group_id="g")
-    coordinator._joined_subscription = {"a"}
-    coordinator.reset_generation()  # what upstream then hands on is of no generation
+def test_a_join_is_dropped_if_its_membership_has_ended(coordinator, subscription):
+    """By an answer after that to SyncGroup: no ValueError, and one more join."""
+    coordinator.reset_generation()
     coordinator.rejoin_needed = coordinator.rejoining = False
     assignment = ConsumerProtocolAssignment(0, [("a", [0])], b"").encode()
     completing = coordinator._on_join_complete_async(-1, "", None, assignment)
     with pytest.raises(StopIteration):
         completing.send(None)
-    assert not state.assigned_partitions()
+    assert not subscription.assigned_partitions()
     assert coordinator.need_rejoin()
-    assert coordinator.rejoining  # what prepares a join is not done again
-    coordinator.close(autocommit=False, timeout_ms=0)
+    assert coordinator.rejoining  # the preparation of a join is not done again
+
+
+def test_a_join_is_current_while_its_generation_and_its_session_last():
+    """The session may be over if no heartbeat got through."""
+    generation, now = object(), time.monotonic()
+    joined = Joined(generation, b"", now - 5)
+    assert joined.is_current(generation, now, 3)
+    assert not joined.is_current(object(), now, 3)
+    assert not joined.is_current(generation, now - 4, 3)
+
+
+# ------------------------------------------------------------ commits
 
 
 class Generation:
@@ -121,11 +153,8 @@ def test_a_commit_of_a_listener_is_refused_once_the_next_generation_begins(
     *, is_assigned_again
 ):
     """Another member may have read on and committed meanwhile: progress would go back."""
-    ours = OwnedPartitionState()
     asked_in = Generation()
-    offsets = OwnedOffsets(
-        {A: OffsetAndMetadata(5, "", -1)}, {}, asked_in, revoked={A: ours}
-    )
+    offsets = OwnedOffsets(FIVE, {}, asked_in, revoked={A: OwnedPartitionState()})
     now = {A: OwnedPartitionState()} if is_assigned_again else {}
     assert offsets.refusal({}, asked_in) is None
     assert "orders:0" in str(offsets.refusal(now, Generation()))
@@ -135,40 +164,29 @@ def test_a_commit_of_a_listener_is_refused_once_the_next_generation_begins(
 @pytest.mark.contract("P17")
 def test_a_commit_is_refused_once_its_ownership_or_the_membership_ends():
     ours = OwnedPartitionState()
-    offsets = OwnedOffsets(
-        {A: OffsetAndMetadata(5, "", -1)}, {A: ours}, Generation(), revoked={}
-    )
+    offsets = OwnedOffsets(FIVE, {A: ours}, Generation(), revoked={})
     assert offsets.refusal({A: ours}, Generation()) is None
     assert "orders:0" in str(offsets.refusal({A: OwnedPartitionState()}, Generation()))
     assert "orders:0" in str(offsets.refusal({A: ours}, Generation(lost=True)))
 
 
-def test_a_join_is_applied_while_its_generation_lasts_and_a_heartbeat_came():
-    """The session may be over if none got through."""
-    generation, now = object(), time.monotonic()
-    joined = Joined(generation, b"", now - 5)
-    assert joined.is_current(generation, now, 3)
-    assert not joined.is_current(object(), now, 3)
-    assert not joined.is_current(generation, now - 4, 3)
-
-
 @pytest.mark.contract("P8")
-def test_what_was_held_and_departs_uncommitted_is_told_once(client):
-    """By the join that took it, by a call that ended the join, or by hand."""
-    subscription = LedgerSubscription(offset_reset_strategy="latest")
-    subscription.subscribe(topics=["orders"])
-    coordinator = PauseSafeCoordinator(client, subscription, group_id="g")
+def test_a_held_partition_that_departs_uncommitted_is_reported_once(
+    coordinator, subscription
+):
+    """By the join that took it, by a call that ended the join, or by ``assign``."""
     lab = LedgerLab()
     subscription.ledger = coordinator.ledger = lab.ledger
     lab.hold(partition(B.topic, B.partition))
 
-    def told():
+    def reported():
         lab.ledger.deliver()
         found = lab.log.of(HeldPartitionUncommitted)
         lab.log.events.clear()
         return [one.partitions for one in found]
 
     def own(*tps):
+        subscription.subscription = {"orders"}
         subscription.assign_from_subscribed(tps)
         for state in subscription.assignment.values():
             state.lacks_commit = True
@@ -178,24 +196,23 @@ def test_what_was_held_and_departs_uncommitted_is_told_once(client):
     own()
     with coordinator.reassigning():
         pass
-    assert told() == [(B,)]
+    assert reported() == [(B,)]
     with coordinator.reassigning():
         own(B)
-    assert told() == []
+    assert reported() == []
     with coordinator.reassigning():
         own()
-    assert told() == [(B,)]
+    assert reported() == [(B,)]
     own(A, B)
     coordinator._note_held()
     own(A)
     coordinator._warn_uncommitted()  # as it completes
-    assert told() == [(B,)]
-    coordinator.close(autocommit=False, timeout_ms=0)
+    assert reported() == [(B,)]
 
 
-def test_a_topic_that_is_not_known_for_a_while_keeps_its_count():
-    """Metadata without its partitions says nothing about them: what comes is added (W12)."""
-    subscription = LedgerSubscription(offset_reset_strategy="latest")
+def test_a_topic_without_partitions_in_one_answer_keeps_its_count(subscription):
+    """So a partition that comes later counts as added (W12)."""
+    subscription.unsubscribe()
     subscription.pass_over_nothing()
     for partitions in ([0], [], [0, 1]):
         subscription.note_partitions({"orders": partitions})

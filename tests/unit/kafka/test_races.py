@@ -1,8 +1,8 @@
 """
-What happens between two lines of the fetcher or of the iteration.
+Calls between two lines of the fetcher or of the iteration.
 
-A simulated thread changes only where it waits; these stop at the very line instead, by
-the names of today. Everything else about them is in ``tests/sim``.
+Simulated threads switch only where they wait; these tests replace a method to act at one
+line. Everything else about them is in ``tests/sim``.
 """
 
 import pytest
@@ -20,7 +20,7 @@ TEN = batch(0, 10)
 
 @pytest.fixture(params=["python", "compiled"])
 def consumer(safe, request):
-    """Ten records of A and of B are here."""
+    """Make a consumer that has ten records of A and of B in its buffers."""
     made = safe(consumer_timeout_ms=20, decoder=request.param)
     assigned(made, A, B)
     answer(made, A, 0, TEN)
@@ -43,8 +43,7 @@ def after_drain(consumer, call):
 
 
 @pytest.mark.timeout(30)  # it would wait for an hour
-def test_a_resume_just_before_the_wait_is_not_missed(safe):
-    """Between the first drain and the wait: the second drain must see it at once."""
+def test_a_resume_between_the_first_drain_and_the_wait_ends_the_wait(safe):
     consumer = safe()
     assigned(consumer, A, B)
     consumer.pause(A, B)
@@ -63,8 +62,8 @@ def test_a_resume_just_before_the_wait_is_not_missed(safe):
     assert offsets(consumer.poll(3_600_000, max_records=1)) == {0: [0]}
 
 
-def test_what_an_interrupted_iteration_had_taken_comes_without_a_fetch(consumer):
-    """The interrupt comes when its poll has returned, before it can look after that."""
+def test_records_of_an_interrupted_iteration_come_without_a_fetch(consumer):
+    """The interrupt comes right after its poll has returned."""
 
     def interrupted(**more):
         del consumer.poll
@@ -78,8 +77,8 @@ def test_what_an_interrupted_iteration_had_taken_comes_without_a_fetch(consumer)
     assert offsets(consumer.poll(0)) == {0: [*range(10)], 1: [*range(10)]}
 
 
-def test_what_an_iteration_puts_back_goes_back_once(consumer):
-    """A signal handler raises when it is parked; the next poll looks at all of it again."""
+def test_records_whose_parking_is_interrupted_come_once(consumer):
+    """A signal handler raises; the next poll puts all of them back again."""
     assert next(consumer).offset == 0
     buffers = consumer._fetcher.buffers
     park = buffers.park
@@ -106,7 +105,7 @@ def test_an_iteration_does_not_undo_a_seek(consumer):
     assert consumer.position(A) == 7
 
 
-def test_a_wrapped_step_that_raises_undoes_no_seek(consumer, monkeypatch):
+def test_a_wrapped_step_that_raises_does_not_undo_a_seek(consumer, monkeypatch):
     """It has taken a record, another thread seeks, and a time limit comes."""
     upstream = KafkaConsumer.__next__
 
@@ -121,8 +120,10 @@ def test_a_wrapped_step_that_raises_undoes_no_seek(consumer, monkeypatch):
     assert consumer.position(A) == 7
 
 
-def test_what_is_raised_as_an_iteration_ends_comes_out_of_the_seek(consumer):
-    """The collector, which would end it otherwise, swallows what a handler raises."""
+def test_an_exception_at_the_end_of_an_iteration_comes_out_of_the_seek_that_ends_it(
+    consumer,
+):
+    """If the garbage collector ended it, Python would swallow the exception."""
 
     def steps():
         try:
@@ -136,11 +137,9 @@ def test_what_is_raised_as_an_iteration_ends_comes_out_of_the_seek(consumer):
         consumer.seek(B, 3)
 
 
-@pytest.mark.parametrize("reset", ["latest", "earliest"])
-@pytest.mark.parametrize("decoder", ["python", "compiled"])
-def test_a_reset_behind_records_of_one_drain_waits(safe, decoder, reset):
-    """Both were parked; what a pause takes back still has a position to go back to."""
-    consumer = safe(decoder=decoder, auto_offset_reset=reset)
+def test_a_reset_waits_for_the_records_before_it(safe):
+    """Both were parked; records that a pause puts back need a position."""
+    consumer = safe(auto_offset_reset="earliest")
     assigned(consumer, A)
     answer(consumer, A, 0, batch(0, 5))
     after_drain(consumer, lambda: consumer.pause(A))
@@ -157,7 +156,7 @@ def test_a_reset_behind_records_of_one_drain_waits(safe, decoder, reset):
     assert (state.position, state.awaiting_reset) == (None, True)
 
 
-def test_an_answer_is_of_the_reset_that_asked(consumer):
+def test_an_answer_is_used_for_the_reset_that_asked_only(consumer):
     """1. A start is asked for. 2. Seeks. 3. It is asked for again. 4. The first answer."""
     answered = consumer._fetcher._reset_offset_if_needed
     state = consumer._subscription.assignment[A]
@@ -172,8 +171,8 @@ def test_an_answer_is_of_the_reset_that_asked(consumer):
     assert consumer.position(A) == 7
 
 
-def test_what_is_deserialized_already_is_dropped_and_comes_again(consumer):
-    """Other deserializers are used from now on; what is raw yet stays."""
+def test_dropped_decoded_records_come_again(consumer):
+    """Other deserializers read them; answers that were not opened stay."""
     assert offsets(consumer.poll(0, max_records=3)) == {0: [0, 1, 2]}
     consumer._fetcher.drop_decoded()
     consumer._fetcher.drop_decoded()  # nothing is left to drop

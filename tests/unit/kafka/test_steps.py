@@ -3,57 +3,22 @@
 import gc
 import tracemalloc
 import weakref
-from collections import deque, namedtuple
+from collections import namedtuple
 from types import SimpleNamespace
 
 import pytest
-from kafka import TopicPartition
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer._kafka.decoding import _batches
 from safeconsumer._kafka.pausing.steps import Steps
 from safeconsumer._kafka.structs import ConsumerRecord
+from tests.unit.kafka.decoding.compiled import TP, Ledger, State, record, steps_of
 
-TP = TopicPartition("orders", 3)
 both = pytest.mark.parametrize("kind", [Steps, _batches.Steps], ids=["Python", "C"])
 
 
-class Ledger:
-    """What a step asks; nothing is settled, so that it asks for all of it."""
-
-    def __init__(self):
-        self.queue = deque()
-        self.settled = None
-        self.asked = frozenset[TopicPartition]()
-
-    def quiet(self):
-        """As the ledger's."""
-        if not self.queue and self.settled is not None:
-            return self.settled
-        return self.asked
-
-
-class State:
-    """What a step looks at, of a partition."""
-
-    def __init__(self):
-        self._position = OffsetAndMetadata(0, "", -1)
-        self.moves = 0
-        self.paused = self._pending_revocation = self._awaiting_validation = False
-        self.was_settled = False
-
-    def is_fetchable(self):
-        """As upstream's."""
-        held = self.paused or self._pending_revocation
-        return not held and not self._awaiting_validation
-
-    def settle(self):
-        """Note it."""
-        self.was_settled = True
-
-
 class Moved(State):
-    """One that is sought while a step looks at it: once it has seen the position."""
+    """A state that is sought after a step has seen the position."""
 
     @property
     def _awaiting_validation(self):
@@ -65,20 +30,11 @@ class Moved(State):
         del value
 
 
-def steps_of(kind, ledger, state, count=3):
-    """Make steps over some records."""
-    records = [
-        ConsumerRecord("orders", 3, 7, n, 1, 0, None, b"v", [], None, -1, 1, -1)
-        for n in range(count)
-    ]
-    return kind(ledger, {TP: state}, TP, state, state._position, records)
-
-
 @both
 def test_the_position_is_behind_each_record(kind):
     """It is a new object of the same class, and the state's."""
-    ledger, state = Ledger(), State()
-    steps = steps_of(kind, ledger, state)
+    state = State()
+    steps = steps_of(kind, Ledger(), state)
     for number in range(3):
         assert next(steps).offset == number
         assert steps.position is state._position
@@ -88,86 +44,95 @@ def test_the_position_is_behind_each_record(kind):
     assert [*steps] == []
 
 
+def _queued(ledger, _state, _assignment):
+    ledger.settled, ledger.asked = frozenset(), frozenset({TP})
+    ledger.queue.append("a change")
+
+
 ENDS = {
     "a hold": lambda ledger, *_: setattr(ledger, "asked", {TP}),
     "a hold that is settled": lambda ledger, *_: setattr(ledger, "settled", {TP}),
+    "a hold that is queued": _queued,
     "a pause": lambda _, state, __: setattr(state, "paused", True),
     "a revocation": lambda _, state, __: setattr(state, "_pending_revocation", True),
     "a validation": lambda _, state, __: setattr(state, "_awaiting_validation", True),
     "a seek": lambda _, state, __: setattr(
         state, "_position", OffsetAndMetadata(1, "", 7)
     ),
+    "no ownership": lambda *given: given[2].clear(),
+    "another ownership": lambda *given: given[2].update({TP: State()}),
 }
 
 
 @both
-@pytest.mark.parametrize("name", ENDS)
-def test_a_step_ends_where_the_partition_may_not_be_read(kind, name):
-    """It has moved nothing then, and goes on once that is over."""
+@pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
+def test_a_step_ends_where_the_partition_may_not_be_read(kind, end):
+    """The position stays."""
     ledger, state = Ledger(), State()
-    steps = steps_of(kind, ledger, state)
+    assignment, records = {TP: state}, [record(offset) for offset in range(3)]
+    steps = kind(ledger, assignment, TP, state, state._position, records)
     next(steps)
-    ENDS[name](ledger, state, steps)
+    end(ledger, state, assignment)
     before = state._position
     assert next(steps, None) is None
     assert (steps.at, state._position) == (1, before)
 
 
 @both
-def test_what_waits_in_the_queue_counts_over_what_is_settled(kind):
-    """A change is not applied yet: the ledger is asked, and applies it."""
-    ledger, state = Ledger(), State()
-    steps = steps_of(kind, ledger, state)
-    ledger.settled = frozenset()
-    next(steps)
-    ledger.asked = frozenset({TP})
-    assert next(steps).offset == 1
-    ledger.queue.append("a change")
-    assert next(steps, None) is None
+def test_a_settled_set_is_used_while_the_queue_is_empty(kind):
+    ledger = Ledger()
+    steps = steps_of(kind, ledger, State())
+    ledger.settled, ledger.asked = frozenset(), frozenset({TP})
+    assert next(steps).offset == 0
 
 
 @both
-def test_a_step_of_another_ownership_ends(kind):
-    """The assignment has another state for the partition, or none."""
-    for other in ({}, {TP: State()}):
-        ledger, state = Ledger(), State()
-        assignment = {TP: state}
-        record = ConsumerRecord("o", 3, 7, 0, 1, 0, None, b"v", [], None, -1, 1, -1)
-        steps = kind(ledger, assignment, TP, state, state._position, [record])
-        assignment.clear()
-        assignment.update(other)
-        assert next(steps, None) is None
-        assert steps.at == 0
-
-
-@both
-def test_a_seek_in_the_middle_of_a_step(kind):
-    """The record is not yielded, and the state is told to have the seek's position."""
+def test_a_seek_in_the_middle_of_a_step_ends_it_and_stands(kind):
     state = Moved()
     steps = steps_of(kind, Ledger(), state)
     assert next(steps, None) is None
-    assert (steps.at, state.was_settled) == (0, True)
+    assert (steps.at, state.was_restored) == (0, True)
 
 
 @both
-def test_what_a_look_raises_comes_out(kind):
-    """A signal handler's, say. Nothing has moved."""
-    ledger, state = Ledger(), State()
-    steps = steps_of(kind, ledger, state)
-    usual, ledger.quiet = ledger.quiet, lambda: 1 / 0
-    if kind is Steps:
-        steps._quiet = ledger.quiet
+def test_an_exception_out_of_the_ledger_comes_out_of_the_step(kind):
+    """A signal handler's, for example. Nothing has moved, and the next step goes on."""
+    state, errors = State(), [ZeroDivisionError]
+
+    class Raising(Ledger):
+        def quiet(self):
+            if errors:
+                raise errors.pop()
+            return super().quiet()
+
+    steps = steps_of(kind, Raising(), state)
     with pytest.raises(ZeroDivisionError):
         next(steps)
     assert (steps.at, state._position.offset) == (0, 0)
-    del ledger.quiet
-    if kind is Steps:
-        steps._quiet = usual
     assert [one.offset for one in steps] == [0, 1, 2]
 
 
-def test_arguments_of_another_kind_are_refused():
-    """Records and positions are taken apart in C."""
+Backwards = namedtuple("Backwards", reversed(ConsumerRecord._fields))  # noqa: PYI024 - its names are computed
+
+
+@both
+@pytest.mark.parametrize(
+    "own",
+    [
+        SimpleNamespace(offset=4, leader_epoch=7),
+        Backwards(**record(4)._asdict()),
+    ],
+    ids=["object", "another-order"],
+)
+def test_records_may_be_of_a_class_of_the_programs(kind, own):
+    """Its ``poll()`` has made them; the fields are read by name."""
+    state = State()
+    steps = kind(Ledger(), {TP: state}, TP, state, state._position, [own])
+    assert [*steps] == [own]
+    assert state._position == OffsetAndMetadata(5, "", 7)
+
+
+def test_wrong_arguments_of_the_steps_in_c_are_python_errors():
     ledger, state = Ledger(), State()
     usual = [ledger, {TP: state}, TP, state, state._position, []]
     for at, wrong in ((1, []), (3, object()), (4, (0, "", -1)), (4, None), (5, ())):
@@ -175,40 +140,15 @@ def test_arguments_of_another_kind_are_refused():
             _batches.Steps(*[*usual[:at], wrong, *usual[at + 1 :]])
     with pytest.raises(TypeError):
         _batches.Steps()
-    for record in (None, (1, 2), (None,) * 13):
-        usual[5] = [record]
+    for wrong in (None, (1, 2), (None,) * 13):
+        usual[5] = [wrong]
         with pytest.raises((TypeError, AttributeError)):
             next(_batches.Steps(*usual))
 
 
-@both
-def test_records_may_be_of_another_class(kind):
-    """An application's own ``poll()`` has made them; they have an offset and an epoch."""
-    ledger, state = Ledger(), State()
-    record = SimpleNamespace(offset=4, leader_epoch=2)
-    steps = kind(ledger, {TP: state}, TP, state, state._position, [record])
-    assert [*steps] == [record]
-    assert state._position == OffsetAndMetadata(5, "", 2)
-
-
-Backwards = namedtuple("Backwards", reversed(ConsumerRecord._fields))  # noqa: PYI024 - its names are computed
-
-
-@both
-def test_fields_in_another_order_are_read_by_name(kind):
-    """An application's own ``poll()`` may return named tuples of its own."""
-    ledger, state = Ledger(), State()
-    record = ConsumerRecord("orders", 3, 7, 4, 1, 0, None, b"v", [], None, -1, 1, -1)
-    rebuilt = Backwards(**record._asdict())
-    steps = kind(ledger, {TP: state}, TP, state, state._position, [rebuilt])
-    assert [*steps] == [rebuilt]
-    assert state._position == OffsetAndMetadata(5, "", 7)
-
-
-def test_steps_keep_no_object_alive():
-    """Neither in a cycle, nor bit by bit."""
-    ledger, state = Ledger(), State()
-    ledger.steps = steps_of(_batches.Steps, ledger, state)
+def test_steps_in_c_leak_nothing_and_keep_no_cycle():
+    ledger = Ledger()
+    ledger.steps = steps_of(_batches.Steps, ledger, State())
     gone = weakref.ref(ledger)
     del ledger
     gc.collect()

@@ -1,4 +1,4 @@
-"""What pages say about kafka-python's own consumer that needs no broker."""
+"""Behaviour of kafka-python's own consumer that our pages describe, without a broker."""
 
 import math
 import os
@@ -18,8 +18,7 @@ from tests.harness.kafka.offline import offline
 TP = TopicPartition("orders", 0)
 
 
-def test_a_pause_of_what_is_not_assigned_is_a_bare_key_error():
-    """It is half-applied: what is named before it is paused."""
+def test_a_pause_of_an_unassigned_partition_is_a_key_error_and_is_half_applied():
     with offline(KafkaConsumer) as consumer:
         consumer.assign([TP])
         with pytest.raises(KeyError):
@@ -42,8 +41,7 @@ def test_a_resume_returns_nothing_and_a_pause_keeps_positions():
         assert consumer.position(TP) == 7
 
 
-def test_a_wrong_checksum_is_a_corrupt_record_error():
-    """It names neither partition nor offset."""
+def test_a_wrong_checksum_is_an_error_without_partition_and_offset():
     broken, error = KINDS[1].values
     assert error is CorruptRecordError
     with offline(KafkaConsumer) as consumer:

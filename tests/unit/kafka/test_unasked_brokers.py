@@ -1,4 +1,4 @@
-"""A broker that could not be asked for records is asked again, or a poll says why not."""
+"""A broker that could not be asked for records is asked again, or each poll raises."""
 
 import gc
 import logging
@@ -38,7 +38,7 @@ def learn(consumer):
 
 
 @pytest.mark.contract("P10")
-def test_a_broker_that_refuses_the_login_is_named_by_each_poll(consumer, monkeypatch):
+def test_each_poll_raises_if_a_broker_refuses_the_login(consumer, monkeypatch):
     """kafka-python 3.0.12 raises once, and then returns nothing for ever."""
     manager = consumer._fetcher._manager
 
@@ -55,9 +55,9 @@ def test_a_broker_that_refuses_the_login_is_named_by_each_poll(consumer, monkeyp
 
 
 @pytest.mark.contract("P10")
-def test_a_leader_that_the_metadata_does_not_have_is_waited_for(consumer, monkeypatch):
+def test_a_leader_is_asked_once_metadata_knows_it(consumer, monkeypatch):
     """
-    It is asked once metadata knows it: kafka-python 3.0.12 never asks it again.
+    kafka-python 3.0.12 never asks it again.
 
     1. Metadata is read while broker 2 starts. 2. The old leader's answer says that the
     partition has moved there (KIP-951). 3. Metadata knows it.

@@ -1,4 +1,4 @@
-"""A client leaves no socket to the collector, and no thread if it cannot be made."""
+"""A client leaves no socket open, and no thread if its constructor raises."""
 
 import gc
 import select
@@ -62,8 +62,8 @@ def connecting(client):
 
 
 @contextmanager
-def told():
-    """Note what is told of sockets that nobody closed; the collector does not come."""
+def resource_warnings():
+    """Collect warnings about sockets that were not closed; the collector does not run."""
     gc.collect()
     gc.disable()
     try:
@@ -136,8 +136,7 @@ WAYS = [
 @of_our_connections
 @pytest.mark.parametrize("way", WAYS)
 def test_every_socket_is_closed(kind, server, way):
-    """The handshake fails, or is cut short; or the loop ends before all is sent."""
-    with told() as found:
+    with resource_warnings() as found:
         way(kind, server)
         gc.collect()
     assert found == []
@@ -152,8 +151,9 @@ def refusing():
 
 
 @of_our_connections
-def test_a_refused_connection_is_closed_at_once(kind, refusing, monkeypatch):
-    """A client that tries again and again has no more sockets than one that tried once."""
+def test_the_socket_of_a_refused_connection_is_closed_at_once(
+    kind, refusing, monkeypatch
+):
     sockets = []
 
     class Noted(socket.socket):
@@ -173,8 +173,8 @@ def test_a_refused_connection_is_closed_at_once(kind, refusing, monkeypatch):
     assert numbers == [-1, -1, -1]
 
 
-def test_a_second_broker_is_one_that_is_connected_if_there_is_one():
-    """Where two of several are away, the first choice and another that nobody has tried."""
+def test_a_connected_broker_is_preferred_as_the_second_one():
+    """The first choice and an untried broker may both be away."""
     manager = ClosingManager.__new__(ClosingManager)
     brokers = [SimpleNamespace(node_id=number) for number in (1, 2, 3)]
     manager.cluster = SimpleNamespace(brokers=lambda: brokers)
@@ -193,7 +193,7 @@ MADE = {
 
 
 @pytest.mark.parametrize("make", MADE.values(), ids=MADE)
-def test_a_client_that_cannot_be_made_leaves_no_thread(refusing, make):
+def test_a_client_whose_constructor_raises_leaves_no_thread(refusing, make):
     before = set(threading.enumerate())
     with pytest.raises(KafkaError):
         make({"bootstrap_servers": refusing, "bootstrap_timeout_ms": 100})

@@ -39,8 +39,8 @@ def test_partitions_and_holds(safe):
     assert found['holds{kind="operator"}'] == 0
 
 
-def test_a_poll_that_waits_is_well(safe, monkeypatch):
-    """Each time that it looks after its group counts, as for the coordinator."""
+def test_a_waiting_poll_renews_the_time_of_the_last_poll(safe, monkeypatch):
+    """A poll renews it each time that it looks after its group."""
     consumer, clock = safe(), Clock()
     assert "consumer_last_poll_timestamp_seconds" not in values(consumer)
     monkeypatch.setattr(consumer._safe_ledger, "_clock", clock)
@@ -81,7 +81,7 @@ def test_changes_of_holds_are_counted(safe):
     ] == [4, 1, 1, 1]
 
 
-def test_what_was_thrown_away_is_counted(safe):
+def test_purged_and_parked_bytes_are_counted(safe):
     consumer = safe()
     assigned(consumer, A, B)
     data = batch(0, 10)
@@ -131,7 +131,7 @@ def test_alarms_and_hooks_that_raise(safe):
 
 
 def test_holds_are_counted_by_the_kind_of_their_owner():
-    """One event may have holds of several owners; a worker's own are not counted."""
+    """One event may have holds of several owners; a worker's own do not count."""
     counts = Counts()
     owners = ("app", "operator:bob", "operator:eve", "worker:drain")
     holds = tuple(Hold(scope=Everything(), owner=one) for one in owners)
@@ -163,7 +163,7 @@ def test_a_consumer_says_whether_it_has_read_the_control_topics_until_it_is_clos
     assert closed.keys() == found.keys() - {"control_ready"}
 
 
-def test_without_control_there_is_nothing_of_it(safe):
+def test_a_consumer_without_control_has_no_control_metrics(safe):
     assert not [name for name in values(safe()) if name.startswith("control_")]
 
 
@@ -178,11 +178,7 @@ def scraped_while_locked(consumer, source):
 
 
 def test_a_scrape_of_a_worker_changes_nothing(safe):
-    """
-    A hold whose time is over counts until the consumer next checks.
-
-    It answers while another thread has the ledger's lock and upstream's.
-    """
+    """An expired hold counts until the next check; other threads may have the locks."""
     consumer = safe(group_id="g", enable_auto_commit=False)
     assigned(consumer, A)
     worker, clock = Worker(consumer, print), Clock()
@@ -201,7 +197,7 @@ PLACED = "safeconsumer_hold_changes_total"
 
 
 class Shown:
-    """A collector in a registry, which tells what each consumer is called."""
+    """A collector in a registry, which names each consumer."""
 
     def __init__(self, *sources):
         self.collector = Collector(*sources)
@@ -228,8 +224,8 @@ def place(consumer, count):
     return consumer
 
 
-def test_a_consumer_keeps_its_name_whoever_comes_or_goes(safe):
-    """Two of one name are told apart; a name that is free is given again, and counts anew."""
+def test_a_consumer_keeps_its_label_until_it_is_removed(safe):
+    """The second of one name gets a number; a free name is given again and counts from 0."""
     one, other = place(safe(client_id="a"), 1), place(safe(client_id="a"), 2)
     third = place(safe(client_id="a#2"), 3)
     shown = Shown(one)
@@ -258,8 +254,8 @@ def test_a_worker_may_be_given_after_its_consumer(safe):
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="Windows does not fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_fork_has_nothing_of_its_parents(safe):
-    """It would tell it twice, and another thread may have a worker's lock."""
+def test_a_forked_child_does_not_show_its_parents_consumers(safe):
+    """The parent reports them, and another thread may hold a worker's lock."""
     shown = Shown(place(safe(client_id="a"), 1))
 
     def has_nothing():
@@ -272,7 +268,7 @@ def test_a_fork_has_nothing_of_its_parents(safe):
 
 
 def test_a_registry_takes_one_collector(safe):
-    """Two would give the same names; it says so at once."""
+    """Two collectors would give the same names."""
     registry = CollectorRegistry()
     registry.register(Collector(safe()))
     with pytest.raises(ValueError, match="safeconsumer_"):
@@ -283,7 +279,7 @@ OURS = ("safeconsumer/metrics/", "safeconsumer/events/counts.py", "/_kafka/figur
 
 
 def test_a_member_has_few_series_whatever_it_owns(safe):
-    """Not one more with a thousand partitions, of which each is held by two owners."""
+    """A thousand partitions, each held by two owners, add no series."""
     consumer = safe(group_id="g", enable_auto_commit=False)
     worker = Worker(consumer, print, limits=Limits(records=1000))
     small = values(worker)
@@ -299,12 +295,8 @@ def test_a_member_has_few_series_whatever_it_owns(safe):
     assert len(found) < 100
 
 
-def test_a_record_costs_nothing(safe):
-    """
-    What delivers a thousand records calls nothing that counts, or reads, figures.
-
-    A count of CPU time would depend on the machine; what is not called costs nothing.
-    """
+def test_delivering_records_calls_no_metrics_code(safe):
+    """CPU time would depend on the machine; code that is not called costs nothing."""
     consumer = safe(max_poll_records=1000)
     tp = TopicPartition("orders", 0)
     assigned(consumer, tp)

@@ -25,14 +25,13 @@ COUNTED = {
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=short)
-def test_a_metric_says_nothing_of_persons_or_records(metric):
-    """Plain letters, a sentence, and no label whose values have no end."""
+def test_a_metric_has_a_plain_name_and_bounded_labels(metric):
     assert NAME.fullmatch(metric.name)
     assert metric.meaning.endswith(".")
     assert not {one.name for one in metric.labels} & FORBIDDEN
 
 
-def test_names_are_there_once():
+def test_names_are_unique():
     names = [one.name for one in METRICS]
     assert len(names) == len(set(names))
 
@@ -50,16 +49,16 @@ def test_labels_are_those_of_the_code():
 
 
 def test_every_alarm_is_counted_once():
-    """Each event of the level warning or error: as an alarm, or by its own counter."""
+    """Each event of level warning or error counts as an alarm, or has a counter."""
     every = [getattr(events, name) for name in events.__all__]
-    loud = {
+    alarming = {
         one
         for one in every
         if isinstance(one, type)
         and issubclass(one, events.Event)
         and one.level in {"warning", "error"}
     }
-    of_workers = {one.name for one in loud if issubclass(one, events.WorkerEvent)}
-    others = {one.name for one in loud} - of_workers
+    of_workers = {one.name for one in alarming if issubclass(one, events.WorkerEvent)}
+    others = {one.name for one in alarming} - of_workers
     assert set(counts.ALARMS) == others - COUNTED
     assert set(counts.WORKER_ALARMS) == of_workers - COUNTED

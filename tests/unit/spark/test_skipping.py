@@ -288,14 +288,23 @@ def test_a_query_that_is_to_be_started_skips_by_its_name_or_id(lab, query):
 
 
 @pytest.mark.contract("S8")
-def test_held_records_that_are_deleted_are_reported_before_the_hold_ends(lab):
+@pytest.mark.parametrize(
+    ("first", "line"),
+    [
+        (6, "orders:0: the 1 record from offset 5 on is deleted already"),
+        (8, "orders:0: the 3 records from offset 5 on are deleted already"),
+    ],
+    ids=["one", "several"],
+)
+def test_held_records_that_are_deleted_are_reported_before_the_hold_ends(
+    lab, first, line
+):
     """Once, and in each progress; the query lives on."""
     lab.controller.pause("orders")
     lab.batch(START, LATEST)
-    lab.cluster.first[ORDERS] = 8
+    lab.cluster.first[ORDERS] = first
     assert "metric.heldLost" not in lab.batch(START, LATEST)
     lab.clock.now += 10
-    line = "orders:0: the 3 records from offset 5 on are deleted already"
     for _ in range(2):
         assert lab.batch(START, LATEST)["metric.heldLost"] == line
     (event,) = lab.named("spark_held_data_lost")
@@ -559,8 +568,12 @@ def test_offsets_are_those_of_a_batch_that_has_run(lab):
 @pytest.mark.contract("S7")
 @pytest.mark.parametrize(
     ("members", "notes", "said"),
-    [(2, {}, "has 2 members"), (0, {ORDERS: ""}, "has offsets that others committed")],
-    ids=["members", "a fleet that is away"],
+    [
+        (1, {}, "has 1 member;"),
+        (2, {}, "has 2 members;"),
+        (0, {ORDERS: ""}, "has offsets that others committed"),
+    ],
+    ids=["member", "members", "a fleet that is away"],
 )
 def test_a_group_of_others_is_refused(members, notes, said):
     with pytest.raises(SparkSettingError, match=f"commitGroup: group g {said}"):

@@ -1,4 +1,4 @@
-"""The kit's cluster as a plain object: requests in, answers out, time when we say so."""
+"""The kit's cluster as a plain object: requests in, answers out, a clock of the test."""
 
 import pytest
 from kafka.protocol.consumer import ListOffsetsRequest
@@ -23,8 +23,8 @@ from tests.harness.testing.requests import QUESTIONS, in_kit
 NONE = _codes.NONE
 
 
-def test_a_session_is_told_only_what_is_new():
-    """KIP-227: after the first answer a partition is named when it has something."""
+def test_a_fetch_session_answers_only_for_changed_partitions():
+    """KIP-227: after the first answer a partition is named only if it has changed."""
     cluster, client = with_topic(2)
     first = client.ask(fetch((0, 0), (1, 0), session=(0, 0)), 11)
     assert len(first.responses[0].partitions) == 2
@@ -40,8 +40,8 @@ def test_a_session_is_told_only_what_is_new():
 
 
 @pytest.mark.parametrize("epoch", [0, -1])
-def test_who_ends_a_session_asks_only_for_what_it_names(epoch):
-    """A churn took what the old session had for a Fetch of what was held."""
+def test_a_fetch_that_ends_its_session_asks_for_its_own_partitions(epoch):
+    """Otherwise the request log would name held partitions of the old session."""
     cluster, client = with_topic(2)
     first = client.ask(fetch((0, 0), (1, 0), session=(0, 0)), 11)
     client.ask(fetch(session=(first.session_id, 1)), 11)
@@ -50,8 +50,8 @@ def test_who_ends_a_session_asks_only_for_what_it_names(epoch):
     assert asked == [(("t", 0), ("t", 1)), (("t", 0), ("t", 1)), (("t", 0),)]
 
 
-def test_the_log_can_set_the_time_of_records():
-    """message.timestamp.type=LogAppendTime: a reader sees when it was written."""
+def test_log_append_time_replaces_the_producers_time():
+    """message.timestamp.type=LogAppendTime gives records the time of their append."""
     cluster, clock = cluster_of()
     cluster.create_topic("t", 1, {"message.timestamp.type": "LogAppendTime"})
     client = Client(cluster)
@@ -61,8 +61,8 @@ def test_the_log_can_set_the_time_of_records():
     assert record.timestamp == clock.now * 1000
 
 
-def test_a_topic_that_is_asked_for_is_made_if_the_client_allows_it():
-    """As in Kafka the first answer does not know it yet."""
+def test_a_metadata_request_creates_a_topic_if_the_client_allows_it():
+    """As in Kafka the first answer does not have the topic yet."""
     cluster, clock = cluster_of()
     kind = MetadataRequest.MetadataRequestTopic
     client = Client(cluster)
@@ -78,20 +78,18 @@ def test_a_topic_that_is_asked_for_is_made_if_the_client_allows_it():
 
 
 class TestFaults:
-    def test_so_many_answers_of_one_origin_fail(self):
+    def test_an_error_meets_count_requests_of_one_origin(self):
         cluster, _ = cluster_of()
         cluster.create_topic("t")
         cluster.fail("Fetch", error=6, origin="a", count=2)
         a, b = Client(cluster, origin="a"), Client(cluster, origin="b")
-        told = [error_in(one.ask(fetch((0, 0)), 11)) for one in (a, b, a, a)]
-        assert told == [6, 0, 6, 0]
+        errors = [error_in(one.ask(fetch((0, 0)), 11)) for one in (a, b, a, a)]
+        assert errors == [6, 0, 6, 0]
 
     def test_answers_are_late_or_kept_back(self):
         cluster, clock = cluster_of()
-        late, held = (
-            cluster.fail("ApiVersions", delay=2),
-            cluster.fail("*", is_held=True),
-        )
+        late = cluster.fail("ApiVersions", delay=2)
+        held = cluster.fail("*", is_held=True)
         client = Client(cluster)
         client.send(ApiVersionsRequest(), 0)
         assert (client.answers, len(held.kept)) == ([], 1)
@@ -105,8 +103,7 @@ class TestFaults:
         late.end()
         client.ask(ApiVersionsRequest(), 0)
 
-    def test_a_connection_is_cut_before_or_after_what_is_asked(self):
-        """The difference is whether the record is there: only retries tell."""
+    def test_a_connection_is_cut_before_or_after_the_request_is_done(self):
         cluster, _ = cluster_of()
         cluster.create_topic("t")
         for how, is_there in (("is_cut", False), ("is_lost", True)):
@@ -117,7 +114,7 @@ class TestFaults:
             assert client.is_closed
             assert bool(cluster.log("t", 0).end) == is_there
 
-    def test_a_frozen_broker_answers_when_it_is_no_more(self):
+    def test_a_frozen_broker_answers_after_unfreeze(self):
         cluster, _ = cluster_of()
         client = Client(cluster)
         cluster.freeze(1)
@@ -127,7 +124,7 @@ class TestFaults:
         assert len(client.answers) == 1
 
 
-def test_what_is_no_request_ends_the_connection():
+def test_an_unreadable_message_ends_the_connection():
     cluster, _ = cluster_of()
     for data in (b"\0\0\0\x08\x03\xe7\0\0\0\0\0\1", b"\xff" * 8, b"\0\0\0\x02\0\0"):
         client = Client(cluster)
@@ -139,7 +136,7 @@ def test_what_is_no_request_ends_the_connection():
     assert client.is_closed
 
 
-def test_a_too_new_question_for_versions_is_told_what_to_ask():
+def test_a_too_new_api_versions_request_gets_the_known_versions():
     """KIP-511: the answer is in the oldest form, and names the versions that are known."""
     cluster, _ = cluster_of()
     client = Client(cluster)
@@ -154,9 +151,9 @@ def test_a_too_new_question_for_versions_is_told_what_to_ask():
 
 @pytest.mark.parametrize("asked", [1, 3])
 def test_the_same_requests_have_the_same_answers(asked):
-    """Nothing is drawn but from what was handed in: not even the ids of topics."""
+    """The seed decides all draws, topics' ids included."""
 
-    def told():
+    def answers():
         cluster, clock = cluster_of(brokers=asked)
         cluster.create_topic("t", 3)
         client = Client(cluster)
@@ -166,28 +163,28 @@ def test_the_same_requests_have_the_same_answers(asked):
         client.ask(MetadataRequest(topics=None), 12)
         return [repr(answer) for answer in client.answers]
 
-    assert told() == told()
+    assert answers() == answers()
 
 
 @pytest.mark.parametrize("question", QUESTIONS, ids=lambda one: one.__name__)
-def test_it_answers_as_kafka_does(question):
-    """tests/broker/parity/test_requests.py asks Kafka the same."""
+def test_the_cluster_answers_as_kafka_does(question):
+    """tests/broker/parity/test_parity.py asks Kafka the same."""
     assert question(in_kit(*cluster_of())) == QUESTIONS[question]
 
 
-def test_a_broker_that_was_down_knows_no_session():
-    """Its client hears that, and asks for everything anew."""
+def test_a_broker_that_was_down_has_no_fetch_sessions():
+    """Its client gets FETCH_SESSION_ID_NOT_FOUND, and begins another session."""
     cluster, _ = cluster_of()
     cluster.create_topic("t")
     first = Client(cluster).ask(fetch((0, 0), session=(0, 0)), 11)
     cluster.down(1, failover=None)
     cluster.up(1)
-    told = Client(cluster).ask(fetch(session=(first.session_id, 1)), 11)
-    assert told.error_code == _codes.FETCH_SESSION_ID_NOT_FOUND
+    second = Client(cluster).ask(fetch(session=(first.session_id, 1)), 11)
+    assert second.error_code == _codes.FETCH_SESSION_ID_NOT_FOUND
 
 
-def test_compaction_leaves_a_producers_last_batch_without_records():
-    """Readers have to get past it, and the producer's numbers go on."""
+def test_compaction_keeps_a_producers_last_batch_empty():
+    """Readers skip the empty batch, and the producer's sequence numbers go on."""
     cluster, client = with_topic(1, {"cleanup.policy": "compact"})
     for sequence, value in enumerate((b"a", b"b")):
         client.produce("t", _numbered(value, sequence))
@@ -198,8 +195,8 @@ def test_compaction_leaves_a_producers_last_batch_without_records():
     assert records_in(client.ask(fetch((0, 0)), 11)) == [(2, b"last")]
 
 
-def test_a_tombstone_stays_as_long_as_its_topic_says():
-    """From when it is first found, whatever its time: a member's clock may be wrong."""
+def test_a_tombstone_stays_for_delete_retention_ms():
+    """The time begins with the first compaction: a member's clock may be wrong."""
     cluster, clock = cluster_of()
     settings = {"cleanup.policy": "compact", "delete.retention.ms": "60000"}
     cluster.create_topic("t", 1, settings)
@@ -209,12 +206,12 @@ def test_a_tombstone_stays_as_long_as_its_topic_says():
     for seconds, offsets in ((0, [0, 1]), (59, [0, 1]), (1, [1])):
         clock.pass_(seconds)
         cluster.compact("t")
-        told = client.ask(fetch((0, 0)), 11)
-        assert [offset for offset, _ in records_in(told)] == offsets
+        answer = client.ask(fetch((0, 0)), 11)
+        assert [offset for offset, _ in records_in(answer)] == offsets
 
 
-def test_requests_that_ask_for_the_same_share_its_names():
-    """Of 100,000 Fetches each would keep the names of all partitions."""
+def test_fetches_of_the_same_partitions_share_one_tuple():
+    """Otherwise each of 100,000 logged Fetches would keep a tuple of its own."""
     cluster, client = with_topic(2)
     cluster.append("t", 1)
     first = client.ask(fetch((1, 0), (0, 0), session=(0, 0)), 11)

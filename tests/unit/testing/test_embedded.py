@@ -1,4 +1,4 @@
-"""The embedded broker: its commands, its faults, and clients that meet them."""
+"""The embedded broker: its commands, its faults, and clients under them."""
 
 import struct
 from contextlib import closing
@@ -55,7 +55,7 @@ def test_a_broker_starts_again_empty():
             broker.create_topic("again", partitions=2)  # refused if it were there
 
 
-def test_a_broker_that_does_not_run_says_so():
+def test_a_command_to_a_stopped_broker_is_refused():
     with pytest.raises(BrokerCommandError, match=r"start\(\) it first"):
         EmbeddedBroker().create_topic("orders")
 
@@ -75,7 +75,7 @@ def test_a_topic_that_kafka_would_refuse_is_refused(broker, name, partitions):
         broker.create_topic(name, partitions)
 
 
-def test_topics_grow_and_go(broker, clients):
+def test_topics_can_grow_and_be_deleted(broker, clients):
     broker.create_topic("orders", 1)
     broker.add_partitions("orders", 3)
     consumer = clients.consumer(KafkaConsumer)
@@ -88,8 +88,8 @@ def test_topics_grow_and_go(broker, clients):
     broker.create_topic("orders", 1)
 
 
-def test_the_log_names_what_a_fetch_asked_for(broker, clients):
-    """A Fetch is logged with client and partitions: a paused one is not asked for."""
+def test_the_request_log_has_client_and_partitions_of_a_fetch(broker, clients):
+    """A paused partition is not among them."""
     topic = clients.topic(partitions=2)
     produce(clients.producer(), topic, 1, 1)
     consumer = clients.consumer(KafkaConsumer, client_id="one")
@@ -113,8 +113,8 @@ def test_a_misspelt_fault_is_refused(broker, api, error, named):
         broker.fail(api, error)
 
 
-def test_an_answer_is_released_after_its_broker_was_started_anew():
-    """Its connection has gone, and what came by it; going on with that raised."""
+def test_a_held_answer_can_be_released_after_a_restart():
+    """The connection of the answer has ended."""
     ask = struct.pack(">ihhih", 10, 18, 0, 1, -1)  # ApiVersions
     with EmbeddedBroker() as broker:
         hold = broker.hold("ApiVersions")
@@ -129,7 +129,7 @@ def test_an_answer_is_released_after_its_broker_was_started_anew():
 
 
 @pytest.mark.parametrize("fault", ["down", "freeze", "hold", "fail", "both"])
-def test_every_fault_can_be_ended_at_once(broker, clients, fault):
+def test_heal_ends_every_fault(broker, clients, fault):
     topic = clients.topic(partitions=1)
     produce(clients.producer(), topic, 1)
     broken(broker, fault)
@@ -148,27 +148,26 @@ def broken(broker, fault):
         broker.fail("JoinGroup", "COORDINATOR_LOAD_IN_PROGRESS", times=1_000_000)
 
 
+def end_test(broker, failure):
+    """Call the plugin's hook as pytest does after a test; return the test's report."""
+    item = SimpleNamespace(funcargs={"kafka_broker": broker})
+    hook = fixtures.pytest_runtest_makereport(item, SimpleNamespace(excinfo=failure))
+    next(hook)
+    with pytest.raises(StopIteration) as ended:
+        hook.send(SimpleNamespace(skipped=False))
+    return ended.value.value
+
+
 @pytest.mark.parametrize("failure", [None, AssertionError()], ids=["passed", "failed"])
-def test_a_test_that_fails_leaves_no_fault_to_the_next_one(monkeypatch, failure):
+def test_only_a_failed_test_heals_the_broker(monkeypatch, failure):
     broker, healed = EmbeddedBroker(), []
     monkeypatch.setattr(broker, "heal", lambda: healed.append(broker))
-    item = SimpleNamespace(funcargs={"kafka_broker": broker})
-    ended = SimpleNamespace(excinfo=failure)
-    hook = fixtures.pytest_runtest_makereport(item, ended)
-    next(hook)
-    with pytest.raises(StopIteration):
-        hook.send(SimpleNamespace(skipped=False))
+    end_test(broker, failure)
     assert healed == ([] if failure is None else [broker])
 
 
-def test_a_test_that_fails_may_have_stopped_the_broker():
-    """Healing it raised, and pytest ended with an INTERNALERROR instead of the failure."""
+def test_a_failed_test_may_have_stopped_the_broker():
+    """An error of the fixture would hide the test's failure behind an INTERNALERROR."""
     with EmbeddedBroker() as broker:
-        item = SimpleNamespace(funcargs={"kafka_broker": broker})
-    failed = SimpleNamespace(excinfo=AssertionError())
-    report = SimpleNamespace(skipped=False)
-    hook = fixtures.pytest_runtest_makereport(item, failed)
-    next(hook)
-    with pytest.raises(StopIteration) as ended:
-        hook.send(report)
-    assert ended.value.value is report
+        pass
+    assert end_test(broker, AssertionError()) == SimpleNamespace(skipped=False)

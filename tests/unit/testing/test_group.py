@@ -9,7 +9,7 @@ SESSION, REBALANCE = 10.0, 60.0
 
 
 class CoordinatorLab:
-    """One group and the answers that its members have heard."""
+    """One group and the answers that its members got."""
 
     def __init__(self):
         self.clock = Clock()
@@ -45,7 +45,7 @@ class CoordinatorLab:
         return self.group.heartbeat(self.ids[name], self.group.generation)
 
     def pass_while_living(self, *names):
-        """Let a rebalance's time pass, in which these beat; return the states till then."""
+        """Let a rebalance time out while these members beat; return the group's states."""
         states = set()
         for _ in range(7):
             states.add(self.group.state)
@@ -83,7 +83,7 @@ def stable(two):
     return two
 
 
-def test_who_does_not_join_in_time_is_out(stable):
+def test_a_member_that_does_not_join_in_time_is_removed(stable):
     stable.join("c")
     stable.join("a")
     stable.pass_while_living("b")
@@ -91,21 +91,21 @@ def test_who_does_not_join_in_time_is_out(stable):
     assert stable.beat("b") == _codes.UNKNOWN_MEMBER_ID
 
 
-def test_a_leader_that_never_syncs_is_out(two):
+def test_a_leader_that_never_syncs_is_removed(two):
     two.sync("b")
     two.pass_while_living("a")
     assert two.group.members == (two.ids["b"],)
     assert two.syncs["b"] == [(_codes.REBALANCE_IN_PROGRESS, b"")]
 
 
-def test_a_join_during_the_sync_begins_anew(two):
+def test_a_join_during_the_sync_begins_another_rebalance(two):
     two.sync("b")
     two.join("c")
     assert two.syncs["b"] == [(_codes.REBALANCE_IN_PROGRESS, b"")]
     assert two.group.state is GroupState.PREPARING
 
 
-def test_an_id_that_is_not_used_holds_nobody_up_for_ever(stable):
+def test_an_unused_member_id_delays_a_rebalance_for_one_session(stable):
     stable.join("late", is_id_required=True)
     stable.join("c")
     stable.join("a")
@@ -170,7 +170,7 @@ def test_a_second_holder_fences_the_first_of_a_static_id(lab):
 
 
 def test_a_leader_that_lives_but_does_not_join_is_replaced(lab):
-    """A static member stays in the group meanwhile; who has joined assigns (KIP-345)."""
+    """A static member stays in the group; a member that has joined assigns (KIP-345)."""
     lab.join("a", instance_id="a")
     lab.sync("a", a=b"A")
     lab.join("b")
@@ -181,8 +181,8 @@ def test_a_leader_that_lives_but_does_not_join_is_replaced(lab):
     assert lab.syncs["b"] == [(_codes.NONE, b"B")]
 
 
-def test_a_rebalance_that_nobody_joins_goes_on(lab):
-    """Its static members may still come, into the generation that it was to be."""
+def test_a_rebalance_without_joins_waits_for_static_members(lab):
+    """A static member can still join, into the next generation."""
     lab.join("a", instance_id="a")
     lab.sync("a", a=b"A")
     lab.join("b")
@@ -193,8 +193,8 @@ def test_a_rebalance_that_nobody_joins_goes_on(lab):
     assert lab.joins["a"][-1].generation == 2
 
 
-def test_who_never_syncs_is_out_though_the_leader_has(two):
-    """It would keep its partitions, and others would be told of no rebalance."""
+def test_a_member_that_never_syncs_is_removed_from_a_stable_group(two):
+    """Otherwise it would keep its partitions, and no rebalance would begin."""
     two.sync("a", a=b"A", b=b"B")
     assert two.pass_while_living("a", "b") == {GroupState.STABLE}
     assert two.group.members == (two.ids["a"],)
@@ -202,7 +202,7 @@ def test_who_never_syncs_is_out_though_the_leader_has(two):
 
 
 def test_a_static_member_that_replaces_one_without_a_sync_must_sync_itself(lab):
-    """The group would otherwise stay stable with a member that reads nothing."""
+    """Otherwise the group would stay stable with a member that reads nothing."""
     lab.join("a")
     for name in ("b", "c"):
         lab.join(name, instance_id=name)
@@ -215,7 +215,7 @@ def test_a_static_member_that_replaces_one_without_a_sync_must_sync_itself(lab):
 
 
 def test_a_member_that_prefers_another_protocol_begins_a_rebalance(lab):
-    """The names are the same, but their order is what members vote by."""
+    """The names are the same, but members vote by their order."""
     lab.join("a", protocols={"range": b"", "sticky": b""})
     lab.join("b", protocols={"range": b"", "sticky": b""})
     lab.join("a", protocols={"range": b"", "sticky": b""})
@@ -225,9 +225,9 @@ def test_a_member_that_prefers_another_protocol_begins_a_rebalance(lab):
     assert lab.group.state is GroupState.PREPARING
 
 
-class TestCoordinatorsThatGo:
+class TestCoordinatorMoves:
     def test_an_unfinished_rebalance_is_undone(self, stable):
-        """Only assignments are written: who joined since is unknown, and who waits hears."""
+        """Only assignments are written: a new member is unknown, a waiting one refused."""
         generation = stable.group.generation
         stable.join("c")
         stable.join("a")
@@ -239,8 +239,8 @@ class TestCoordinatorsThatGo:
         assert stable.group.members == (stable.ids["a"], stable.ids["b"])
         assert stable.beat("b") == _codes.NONE
 
-    def test_a_generation_is_counted_again(self, two):
-        """Who joined it the first time was never assigned anything."""
+    def test_an_unwritten_generation_number_is_used_again(self, two):
+        """No member of the unwritten generation got an assignment."""
         two.sync("a", a=b"A", b=b"B")
         two.sync("b")
         two.join("a")
@@ -248,13 +248,13 @@ class TestCoordinatorsThatGo:
         unwritten = two.group.generation
         two.group.unload()
         two.group.load()
-        told = two.group.heartbeat(two.ids["a"], unwritten)
-        assert told == _codes.ILLEGAL_GENERATION
+        error = two.group.heartbeat(two.ids["a"], unwritten)
+        assert error == _codes.ILLEGAL_GENERATION
         two.join("a")
         two.join("b")
         assert two.group.generation == unwritten
 
-    def test_nobody_is_late_while_there_is_none(self, stable):
+    def test_no_session_expires_without_a_coordinator(self, stable):
         stable.group.unload()
         stable.clock.pass_(10 * SESSION)
         stable.group.load()

@@ -30,7 +30,9 @@ def test_a_rebalance_of_another_group_is_refused(force_rebalance, make_consumer)
 
 
 @pytest.mark.parametrize("options", [(), ("-p", "no:xdist")], ids=["", "no xdist"])
-def test_a_project_that_asks_has_the_fixtures(pytester, monkeypatch, options):
+def test_a_project_that_loads_the_plugin_has_the_fixtures(
+    pytester, monkeypatch, options
+):
     monkeypatch.delenv("SAFECONSUMER_TEST_BOOTSTRAP", raising=False)
     pytester.makepyfile(PROJECT)
     asked = ("-p", "safeconsumer.testing.fixtures", *options)
@@ -57,8 +59,8 @@ def test_both(kafka_broker, make_consumer):
 """
 
 
-def test_nobody_has_the_fixtures_who_did_not_ask(pytester):
-    """Another plugin's fixtures of these names are that plugin's, whoever loads first."""
+def test_a_project_that_does_not_ask_has_no_fixtures(pytester):
+    """Another plugin may have fixtures of the same names."""
     pytester.syspathinsert()
     pytester.makepyfile(others_plugin=OTHERS_PLUGIN)
     pytester.makepyfile(OTHERS_TEST)
@@ -69,7 +71,7 @@ def test_nobody_has_the_fixtures_who_did_not_ask(pytester):
 
 
 class Container:
-    """What testcontainers' ``KafkaContainer`` offers."""
+    """Has the method of testcontainers' ``KafkaContainer``."""
 
     def get_bootstrap_server(self):
         return "localhost:49153"
@@ -85,12 +87,12 @@ class Container:
         (Container(), "localhost:49153"),
     ],
 )
-def test_a_broker_may_be_anything_that_says_where_it_is(given, expected):
+def test_a_broker_is_an_address_or_an_object_with_one(given, expected):
     assert broker_of(given).client_config == {"bootstrap_servers": expected.split(",")}
 
 
-def test_a_broker_of_the_kit_is_taken_as_it_is():
-    """It knows more of itself than its address."""
+def test_a_broker_of_the_kit_is_returned_unchanged():
+    """A broker of the kit knows more than its address."""
     broker = EmbeddedBroker()
     assert broker_of(broker) is broker
 
@@ -98,6 +100,6 @@ def test_a_broker_of_the_kit_is_taken_as_it_is():
 @pytest.mark.parametrize(
     "given", ["localhost", "", "a:b", None, 9092, SimpleNamespace(bootstrap=9092)]
 )
-def test_what_is_no_broker_is_refused(given):
+def test_a_value_without_an_address_is_refused(given):
     with pytest.raises(BrokerTypeError, match="expected an address such as"):
         broker_of(given)

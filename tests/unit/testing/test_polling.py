@@ -35,8 +35,8 @@ def both_polled(*consumers):
 
 
 def test_one_consumer_needs_no_list_and_silent_ones_return_no_records():
-    loud, silent = Counting(0), Counting(1000)
-    records = poll_until(loud, both_polled(loud, silent), silently=silent)
+    one, silent = Counting(0), Counting(1000)
+    records = poll_until(one, both_polled(one, silent), silently=silent)
     assert records == list(range(len(records)))
     assert records
 
@@ -91,6 +91,6 @@ def test_an_object_that_cannot_poll_is_refused(given):
 
 
 def test_a_condition_that_cannot_be_called_is_refused():
-    """A value would be the same for ever."""
+    """A value, such as an assignment, would never change."""
     with pytest.raises(TypeError, match="the condition is a function"):
         poll_until([], set())

@@ -25,7 +25,7 @@ def test_embedded(kafka_broker): pass
 
 
 class Chosen:
-    """A plugin that does what the suite's conftest does, for any kind."""
+    """A plugin that applies the markers for a kind, as the suite's conftest does."""
 
     def __init__(self, kind):
         self._kind = kind
@@ -72,22 +72,21 @@ def test_a_broker_without_a_marker_is_an_error(pytester):
     result.stderr.fnmatch_lines(["*test_it uses kafka_broker without a marker*"])
 
 
-def test_a_test_that_ran_somewhere_is_enough(tmp_path):
-    listing = write(tmp_path / "0", a="listed", b="listed", c="listed", d="nightly")
-    one = write(tmp_path / "1", a="passed", b="skipped", c="xfailed")
-    two = write(tmp_path / "2", a="skipped", b="failed", c="skipped")
-    assert results.main([listing, one, two]) == 0
+LISTING = {"a": "listed", "b": "listed", "c": "listed", "d": "nightly"}
 
 
-def test_a_test_that_ran_nowhere_is_named(tmp_path, capsys):
-    listing = write(tmp_path / "0", a="listed", b="listed", c="listed", d="nightly")
-    one = write(tmp_path / "1", a="passed", b="skipped")
-    assert results.main([listing, one]) == 1
-    printed = capsys.readouterr().out
-    assert "never ran: b\nnever ran: c\n" in printed
-    assert "4 tests: 1 ran, 1 are for the night, 2 ran nowhere" in printed
-
-
-def test_no_test_at_all_is_a_failure(tmp_path):
-    run = write(tmp_path / "1", a="passed")
-    assert results.main([write(tmp_path / "0"), run]) == 1
+@pytest.mark.parametrize(
+    ("listing", "second", "missed"),
+    [
+        (LISTING, {"b": "failed", "c": "xfailed"}, ""),
+        (LISTING, {}, "never ran: b\nnever ran: c\n4 tests: 1 ran"),
+        ({}, {}, "no test at all"),
+    ],
+    ids=["each test ran in some run", "two tests ran in no run", "no test is listed"],
+)
+def test_each_listed_test_must_have_run(tmp_path, capsys, listing, second, missed):
+    first = write(tmp_path / "1", a="passed", b="skipped")
+    runs = [first, write(tmp_path / "2", **second)]
+    status = results.main([write(tmp_path / "0", **listing), *runs])
+    assert status == bool(missed)
+    assert missed in capsys.readouterr().out

@@ -44,7 +44,7 @@ def ok(_record, _context):
 
 
 class Failing:
-    """Raises what it was given, for each value, one after the other."""
+    """A handler that raises the given exceptions, for each value in their order."""
 
     def __init__(self, **errors):
         self.errors = errors
@@ -58,7 +58,7 @@ def some(*values, **fields):
     return [make_record(value, **fields) for value in values]
 
 
-def test_what_is_handled_is_told():
+def test_handled_records_are_in_the_result():
     run = run_worker(ok, some(b"a", b"b", b"c"))
     assert [record.value for record in run.done] == [b"a", b"b", b"c"]
     assert [call.attempt for call in run.calls] == [1, 1, 1]
@@ -66,8 +66,8 @@ def test_what_is_handled_is_told():
     assert (run.error, run.seconds) == (None, 0.0)
 
 
-def test_retries_take_their_waits_and_no_time():
-    """What stands behind the record waits for it, and what is elsewhere does not."""
+def test_retries_wait_in_virtual_time():
+    """Later records of the partition wait, those of other partitions do not."""
     handler = Failing(bad=[ValueError("1"), ValueError("2")])
     records = [*some("bad", "good"), *some("else", partition=1)]
     run = run_worker(handler, records, retry=PLAIN)
@@ -79,7 +79,7 @@ def test_retries_take_their_waits_and_no_time():
     assert run.seconds == 3.0
 
 
-def test_the_same_run_twice():
+def test_the_same_records_give_the_same_run():
     def run():
         handler = Failing(a=[ValueError()] * 3, b=[RetryLater(0.3)])
         records = [make_record(v, key=v, partition=n) for v in "abc" for n in (0, 1)]
@@ -100,7 +100,7 @@ def test_a_skipped_record_is_passed_over_and_a_blocked_one_keeps_those_behind_it
     assert [record.value for record in run.done] == ["a", "c"]
 
 
-def test_dead_letters_are_a_list():
+def test_dead_letters_have_record_error_and_letter():
     handler = Failing(bad=[Reject("no")])
     records = [make_record(b"a"), make_record("bad", headers=[("h", b"1")])]
     producer = SimpleNamespace(send=lambda *_a, **_k: pytest.fail("it was used"))
@@ -116,8 +116,8 @@ def test_dead_letters_are_a_list():
     assert [one.record.value for one in run.dead_letters] == ["bad"]
 
 
-def test_a_callable_takes_the_letters():
-    """What it refuses goes the policy's way; what else it raises, it is asked again."""
+def test_a_callable_can_take_the_dead_letters():
+    """After Reject the policy decides; after another exception it is called again."""
     taken = []
 
     def sink(record, failure):
@@ -140,7 +140,7 @@ def test_a_callable_takes_the_letters():
         run_worker(handler, some("a"), dead_letter=lambda *_: 1 // 0, max_calls=9)
 
 
-def test_batches_answer_for_each_record():
+def test_a_batch_can_fail_for_single_records():
     tried = []
 
     def handle(records, context):
@@ -156,7 +156,7 @@ def test_batches_answer_for_each_record():
     assert len(run.calls[0].records) == 3
 
 
-def test_coroutines_are_run():
+def test_a_coroutine_handler_is_run():
     async def handle(record, _context):
         await asyncio.sleep(0)
         if record.value == "stop":
@@ -180,8 +180,8 @@ def test_coroutines_are_run():
         asyncio.run(within())
 
 
-def test_what_a_coroutine_binds_and_cancels_ends_with_it():
-    """As in a worker: another record is not concerned."""
+def test_context_variables_and_cancellation_end_with_a_coroutine():
+    """As in a worker, other records are not affected."""
     bound = contextvars.ContextVar("bound", default="")
     found = []
 
@@ -197,7 +197,7 @@ def test_what_a_coroutine_binds_and_cancels_ends_with_it():
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "message"),
     [
         ({"executor": "asyncio"}, "async def"),
         ({"executor": "threads"}, "executor must be 'thread', 'process' or"),
@@ -210,8 +210,8 @@ def test_what_a_coroutine_binds_and_cancels_ends_with_it():
         ({"retry": None}, "retry must be a Retry"),
     ],
 )
-def test_what_it_cannot_do_is_refused(settings, said):
-    with pytest.raises(WorkerSettingError, match=said):
+def test_impossible_options_are_refused(settings, message):
+    with pytest.raises(WorkerSettingError, match=message):
         run_worker(**{"handler": ok, "records": some("a"), **settings})
 
 
@@ -229,8 +229,8 @@ def test_a_wrong_keyword_is_named(call, wrong):
         call()
 
 
-def test_what_changes_nothing_is_taken():
-    """All settings of production can be handed over as they are."""
+def test_options_without_effect_are_accepted():
+    """The settings of production can be passed on unchanged."""
     events = []
     run = run_worker(
         Failing(a=[ValueError()]),
@@ -248,7 +248,7 @@ def test_what_changes_nothing_is_taken():
     assert places(run) == [0, 0, 1, 2, 3, 4, 5]
 
 
-def test_records_that_come_again_for_ever_end_the_run():
+def test_endless_retries_end_the_run():
     def handle(_record, _context):
         raise RetryLater(60.0)
 
@@ -256,15 +256,15 @@ def test_records_that_come_again_for_ever_end_the_run():
         run_worker(handle, some("a"), max_calls=50)
 
 
-def test_an_interrupt_and_pytests_own_come_out():
+def test_interrupts_and_pytest_failures_are_raised():
     with pytest.raises(KeyboardInterrupt):
         run_worker(Failing(a=[KeyboardInterrupt()]), some("a"))
     with pytest.raises(pytest.fail.Exception):
         run_worker(lambda _record, _context: pytest.fail("no"), some("a"))
 
 
-def test_a_pause_is_waited_for():
-    """Its topic waits, the others go on; its record comes first, and is no attempt."""
+def test_a_pause_delays_its_topic_and_is_no_attempt():
+    """Other topics go on; the record comes again first."""
     records = [make_record("a"), make_record("b"), make_record("c", topic="other")]
     run = run_worker(Failing(a=[Pause(300)]), records)
     assert [call.records[0].value for call in run.calls] == ["a", "c", "a", "b"]
@@ -272,8 +272,8 @@ def test_a_pause_is_waited_for():
     assert run.seconds == 300
 
 
-def test_a_breaker_is_tried():
-    """At growing intervals, by one record, which keeps its attempts."""
+def test_an_open_breaker_is_tried_at_growing_intervals():
+    """One record is tried, and its attempt number stays."""
     down = [ConnectionError("down")] * 6
     breaker = Breaker(on=(ConnectionError,), failures=2, first=10.0)
     run = run_worker(Failing(a=down), [make_record("a")], retry=PLAIN, breaker=breaker)
@@ -282,14 +282,14 @@ def test_a_breaker_is_tried():
     assert [call.attempt for call in run.calls] == [1, 2, 2, 2, 2, 2, 2]
 
 
-def test_a_lifespan_stands_around_the_run():
-    told = []
+def test_a_lifespan_is_entered_before_and_left_after_the_run():
+    calls = []
 
     @contextmanager
     def alive():
-        told.append("in")
+        calls.append("in")
         yield "state"
-        told.append("out")
+        calls.append("out")
 
     @asynccontextmanager
     async def alive_too():
@@ -297,30 +297,30 @@ def test_a_lifespan_stands_around_the_run():
             yield state
 
     def handle(_record, context):
-        told.append(context.state)
+        calls.append(context.state)
 
     async def handle_too(record, context):
         handle(record, context)
 
     run_worker(handle, some("a", "b"), lifespan=alive)
-    assert told == ["in", "state", "state", "out"]
-    told.clear()
+    assert calls == ["in", "state", "state", "out"]
+    calls.clear()
     run_worker(handle_too, some("a", "b"), lifespan=alive_too)
-    assert told == ["in", "state", "state", "out"]
+    assert calls == ["in", "state", "state", "out"]
     run = run_worker(handle, some("a"), lifespan=lambda: 1 // 0)
     assert isinstance(run.error, LifespanError)
     assert (run.calls, len(run.left)) == ([], 1)
 
 
-def test_a_batch_waits_for_more_in_vain():
-    """So long as it was told to, once there are too few; a full one does not."""
+def test_a_batch_that_is_not_full_waits_batch_within():
+    """A full batch does not wait."""
     run = run_worker(ok, some(*"abcde"), batch=3, batch_within=5.0)
     assert [(len(call.records), call.at) for call in run.calls] == [(3, 0), (2, 5)]
     assert len(run.done) == 5
 
 
-def test_a_coroutine_has_so_much_time():
-    """Then it is cancelled, and has failed; a function is not, as in a thread."""
+def test_handler_timeout_cancels_a_coroutine():
+    """The record fails; a function cannot be cancelled, as in a thread."""
 
     async def hang(record, _context):
         if record.value == "slow":
@@ -335,8 +335,7 @@ def test_a_coroutine_has_so_much_time():
     assert len(run_worker(ok, some("a"), handler_timeout=1e-9).done) == 1
 
 
-def test_a_record_that_is_one_too_many_becomes_no_letter():
-    """And is not told as one."""
+def test_a_record_above_max_ratio_becomes_no_dead_letter():
     rejected = Reject("no")
     setting = DeadLetter(
         SimpleNamespace(send=lambda *_, **__: None), "dead", max_ratio=0.01
@@ -349,8 +348,8 @@ def test_a_record_that_is_one_too_many_becomes_no_letter():
     assert (len(run.dead_letters), len(run.left)) == (1, 1)
 
 
-def test_a_letter_that_is_refused_hides_no_error():
-    """The cause is what the handler raised, and the advice is no letter."""
+def test_a_refused_dead_letter_keeps_the_handlers_error():
+    """The error's cause is the handler's exception; its text advises no dead_letter."""
     refused = Reject("too odd")
 
     def sink(_record, _failure):
@@ -368,8 +367,8 @@ def test_a_letter_that_is_refused_hides_no_error():
     assert "give dead_letter" not in str(run.error)
 
 
-def test_what_a_sink_returns_is_waited_for():
-    """An error means another try."""
+def test_the_future_of_a_sink_is_awaited():
+    """The sink is called again after a future with an error."""
     failed = Future()
     failed.set_exception(TimeoutError("not acknowledged"))
     good = Future()
@@ -380,8 +379,8 @@ def test_what_a_sink_returns_is_waited_for():
     assert (len(run.dead_letters), run.seconds, futures) == (1, 1.0, [])
 
 
-def test_a_record_whose_letter_nobody_answers_is_left(monkeypatch):
-    """It would wait for ever: the run ends."""
+def test_a_record_whose_dead_letter_is_not_answered_is_left(monkeypatch):
+    """The run ends instead of waiting for ever."""
     monkeypatch.setattr("safeconsumer.testing.workers._PATIENCE", 0.0)
     settings = {"dead_letter": lambda _r, _f: Future(), "retry": PLAIN}
     run = run_worker(Failing(bad=[Reject()]), some("bad"), **settings)

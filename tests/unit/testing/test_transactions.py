@@ -1,4 +1,4 @@
-"""When a transaction's end counts, and what no end brings back."""
+"""Ends of transactions: when they take effect, and on which offsets."""
 
 import pytest
 
@@ -16,17 +16,17 @@ GROUP = "g"
 ENDED = 10.0  # seconds after which a transaction's end is written everywhere
 
 
-def test_an_end_is_acknowledged_before_it_counts():
-    """Who asks for offsets in between has the old one, unless it asks for stable ones."""
+def test_a_transactions_end_is_acknowledged_before_it_takes_effect():
+    """OffsetFetch returns the old offset in between, or an error with require_stable."""
     cluster, clock = cluster_of()
     place = in_kit(cluster, clock)
     writer = writer_in(place)
     log, place_of = cluster.log(writer.topic, 0), (place, GROUP, writer.topic)
     cluster.transactions.end_takes = ENDED
     commit(*place_of, 1)
-    told = [writer.adds(), writer.writes(), writer.adds_offsets(GROUP)]
-    told += [writer.commits_offset(GROUP, 5), writer.ends(is_committed=True)]
-    assert told == [_codes.NONE] * 5
+    errors = [writer.adds(), writer.writes(), writer.adds_offsets(GROUP)]
+    errors += [writer.commits_offset(GROUP, 5), writer.ends(is_committed=True)]
+    assert errors == [_codes.NONE] * 5
     assert (log.stable_end, committed(*place_of)) == (1, 1)
     assert committed(*place_of, is_stable=True) == -_codes.UNSTABLE_OFFSET_COMMIT
     concurrent = _codes.CONCURRENT_TRANSACTIONS
@@ -39,8 +39,8 @@ def test_an_end_is_acknowledged_before_it_counts():
     assert writer.ends(is_committed=True) == writer.adds() == _codes.NONE
 
 
-def test_who_begins_anew_aborts_what_is_open_and_comes_again():
-    """As in Kafka: the fence is there at once, the end of the abort is waited for."""
+def test_a_new_producer_aborts_the_open_transaction_and_must_retry():
+    """As in Kafka the old producer is fenced at once, the abort ends a little later."""
     cluster, clock = cluster_of()
     old = writer_in(in_kit(cluster, clock))
     new = Writer(old.place, old.topic, old.id)
@@ -53,8 +53,8 @@ def test_who_begins_anew_aborts_what_is_open_and_comes_again():
 
 
 @pytest.mark.parametrize("gone", ["topic", "group"])
-def test_what_was_deleted_is_not_committed_by_a_transaction(gone):
-    """A topic of the same name would begin in its middle."""
+def test_a_transaction_commits_no_offset_of_a_deleted_topic_or_group(gone):
+    """Otherwise a group would begin in the middle of a new topic of the same name."""
     cluster, clock = cluster_of()
     writer = writer_in(in_kit(cluster, clock))
     assert writer.adds_offsets(GROUP) == writer.commits_offset(GROUP, 5) == 0
@@ -68,8 +68,8 @@ def test_what_was_deleted_is_not_committed_by_a_transaction(gone):
     assert cluster.committed(GROUP) == {}
 
 
-def test_deleted_records_leave_later_aborts_known():
-    """A reader of committed records would be given the rest of an aborted transaction."""
+def test_deleting_records_keeps_later_aborted_transactions():
+    """Otherwise readers of committed records would get aborted ones."""
     cluster, clock = cluster_of()
     writer = writer_in(in_kit(cluster, clock))
     log = cluster.log(writer.topic, 0)

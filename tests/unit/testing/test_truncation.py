@@ -1,4 +1,4 @@
-"""A log that an unclean election cut: what is left of it, and how readers find out."""
+"""A log that lost records in an unclean election, and its readers."""
 
 import pytest
 
@@ -33,7 +33,7 @@ def test_records_below_the_cut_stay_and_new_ones_follow(offset):
     assert records == [*kept, (offset, b"new")]
 
 
-def test_a_reader_beyond_the_cut_hears_where_the_logs_part():
+def test_a_reader_beyond_the_cut_gets_the_diverging_epoch():
     cluster, client = truncated(5)
     cluster.append("t", 0, 10)
     answer = client.ask(fetch((0, 10), last_epoch=0), 12)
@@ -46,7 +46,7 @@ def test_a_reader_that_knows_the_old_leader_epoch_is_fenced():
     assert fetched(answer)[0] == _codes.FENCED_LEADER_EPOCH
 
 
-def test_a_fetch_that_waits_is_answered_when_the_log_is_cut():
+def test_a_waiting_fetch_is_answered_when_the_log_is_cut():
     cluster, client = with_topic()
     cluster.append("t", 0, 10)
     client.send(fetch((0, 10), wait=60_000, last_epoch=0), 12)
@@ -55,7 +55,7 @@ def test_a_fetch_that_waits_is_answered_when_the_log_is_cut():
     assert fetched(client.answers[0])[1] == (0, 5)
 
 
-def test_the_log_can_be_led_by_another_broker_afterwards():
+def test_another_broker_can_lead_a_truncated_log():
     cluster, _ = cluster_of(2)
     cluster.create_topic("t")
     cluster.append("t", 0, 10)
@@ -65,8 +65,8 @@ def test_the_log_can_be_led_by_another_broker_afterwards():
     assert fetched(refused)[0] == _codes.NOT_LEADER_OR_FOLLOWER
 
 
-def test_a_producer_whose_last_batch_is_gone_repeats_it():
-    """The new leader knows of its batches what is in the log."""
+def test_a_producer_can_repeat_a_batch_that_was_cut_off():
+    """The new leader knows only the producer's batches that are in its log."""
     cluster, client = with_topic()
     numbered = [
         batch(b"v", producer_id=7, producer_epoch=0, base_sequence=one)
@@ -78,7 +78,7 @@ def test_a_producer_whose_last_batch_is_gone_repeats_it():
     assert cluster.log("t", 0).end == 2
 
 
-def test_a_transaction_whose_end_is_gone_is_open_again():
+def test_a_transaction_whose_end_was_cut_off_is_open_again():
     cluster, client = with_topic()
     log = cluster.log("t", 0)
     cluster.append("t", 0, 1)

@@ -1,4 +1,4 @@
-"""What the tests of workers share."""
+"""Fixtures of the unit tests of workers."""
 
 import gc
 

@@ -1,4 +1,4 @@
-"""W9: a worker's own holds are as it wants them, whatever became of them meanwhile."""
+"""W9: a turn leaves the worker's own holds as it wants them."""
 
 import pytest
 from kafka.structs import TopicPartition
@@ -29,8 +29,7 @@ def ours(consumer):
     return {(one.owner, str(one.scope)) for one in holds if one.owner in OWNERS}
 
 
-def test_a_turn_looks_at_no_hold_of_others(consumer, monkeypatch):
-    """Neither at each of them, nor at any again while nothing has changed."""
+def test_turn_reads_no_hold_of_other_owners(consumer, monkeypatch):
     client = ConsumerClient(consumer)
     client.hold(OWNERS, {})  # it looks for what an earlier worker has left
     wanted = {(DRAIN, None): "planted", (BACKPRESSURE, TP): "planted"}
@@ -46,8 +45,7 @@ def test_a_turn_looks_at_no_hold_of_others(consumer, monkeypatch):
     assert ours(consumer) == {(DRAIN, "@all"), (BACKPRESSURE, "orders:0")}
 
 
-def test_a_hold_of_ours_that_somebody_lifted_is_placed_again(consumer):
-    """W9: what stands in the ledger is asked, not remembered."""
+def test_lifted_hold_of_the_worker_is_placed_again(consumer):
     client = ConsumerClient(consumer)
     wanted = {(DRAIN, None): "planted"}
     for _ in range(2):
@@ -61,17 +59,16 @@ def test_a_hold_of_ours_that_somebody_lifted_is_placed_again(consumer):
 
 
 @pytest.mark.parametrize("stands", [False, True])
-def test_a_hold_that_was_interrupted_is_settled_by_the_next_turn(
+def test_hold_interrupted_while_placed_is_settled_by_the_next_turn(
     consumer, monkeypatch, *, stands
 ):
-    """W9: whether it came to stand or not, it is placed, and it is lifted."""
     client = ConsumerClient(consumer)
     client.hold(OWNERS, {})
     place = consumer.pause
 
-    def interrupted(*targets, **wish):
+    def interrupted(*targets, **options):
         if stands:
-            place(*targets, **wish)
+            place(*targets, **options)
         raise KeyboardInterrupt
 
     for wanted in ({(DRAIN, None): "planted"}, {}):

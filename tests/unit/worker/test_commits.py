@@ -1,4 +1,4 @@
-"""What a worker knows of its commits: how far they are behind, and whether they fail."""
+"""The lag of commits, and the time since the first refusal."""
 
 from types import SimpleNamespace
 
@@ -6,7 +6,7 @@ import pytest
 from kafka.errors import KafkaError
 
 from safeconsumer.worker import Commit
-from safeconsumer.worker.kept import Kept
+from safeconsumer.worker.kept import KeptRecords
 from safeconsumer.worker.leaving import Commits
 from safeconsumer.worker.partition import Epoch
 from safeconsumer.worker.progress import Progress
@@ -28,7 +28,7 @@ def client():
 @pytest.fixture
 def commits(client, clock):
     """Make the commits of a client, which hold nothing yet."""
-    return Commits(client, Kept(clock), Commit(), lambda *_, **__: None, clock)
+    return Commits(client, KeptRecords(clock), Commit(), lambda *_, **__: None, clock)
 
 
 class Forgets(Epoch):
@@ -36,7 +36,7 @@ class Forgets(Epoch):
 
     @property
     def committed(self):
-        """What is committed, the first time."""
+        """Return the committed offset once, and -1 afterwards."""
         found, self.__dict__["floor"] = self.__dict__["floor"], -1
         return int(found)
 
@@ -45,21 +45,15 @@ class Forgets(Epoch):
         self.__dict__["floor"] = floor
 
 
-def test_a_position_that_is_reset_while_the_lag_is_counted(commits):
-    """A floor that is gone by the second look counts for nothing."""
+def test_reset_during_the_count_of_the_lag_gives_zero(commits):
     commits._kept.epochs[TP] = epoch = Forgets(TP, 1, 1, 0, Progress(7), 0.0)
     epoch.committed = 2
     assert commits.lag() == 5
     assert commits.lag() == 0
 
 
-def test_for_how_long_no_commit_goes_through(commits, client, clock):
-    """
-    From the first that failed, until one goes through or nothing is left to commit.
-
-    Also where the first of an ownership fails, so that nothing of it is handled and no
-    offset is complete.
-    """
+def test_failing_seconds_run_from_the_first_refusal(commits, client, clock):
+    """They end once a commit succeeds, or once nothing is left to commit."""
     epoch = commits._kept.open(TP, 1, 0, 7)
 
     def refuse(*_):
@@ -78,8 +72,8 @@ def test_for_how_long_no_commit_goes_through(commits, client, clock):
     assert commits.failing() == 0
 
 
-def test_a_late_answer_to_an_old_commit_takes_no_newer_one_back(commits, client, clock):
-    """What is committed already would count as lag, and be committed again."""
+def test_late_answer_to_an_old_commit_keeps_the_newer_offset(commits, client, clock):
+    """Otherwise a committed offset would count as lag, and be committed again."""
     sent = []
     client.commit_soon = lambda marks, then: sent.append((marks, then))
     epoch = commits._kept.open(TP, 1, 0, 0)

@@ -6,14 +6,14 @@ from hypothesis import strategies as st
 
 from safeconsumer.worker.durations import BOUNDS, Durations
 from safeconsumer.worker.progress import OVERHEAD_BYTES, Progress, Watermark, sizes_of
-from safeconsumer.worker.retry import Failing, Retry
+from safeconsumer.worker.retry import FailureRatio, Retry
 from safeconsumer.worker.watermarks import Limits, Load, credit, marks
 from tests.unit.holds.strategies import quick
 
 
 @frozen
 class FakeRecord:
-    """What progress asks of a record."""
+    """The attributes of a record that progress reads."""
 
     offset: int
     leader_epoch: int | None = 3
@@ -24,7 +24,7 @@ class FakeRecord:
 
 @frozen
 class Out:
-    """What progress asks of a task."""
+    """The attributes of a task that progress reads."""
 
     ordinals: list[int]
     records: list[None]
@@ -47,7 +47,7 @@ def admit(progress, *offsets, now=0.0):
     st.randoms(use_true_random=False),
 )
 def test_the_watermark_is_the_first_incomplete_record(gaps, draw):
-    """Whatever the gaps between offsets, and in whatever order records are completed."""
+    """The gaps between offsets, and the order of completion, change nothing."""
     progress, offset, open_ = Progress(0), 0, []
     assert progress.watermark(()) == Watermark(0)
     for poll in gaps:
@@ -81,14 +81,13 @@ def test_the_watermark_is_the_first_incomplete_record(gaps, draw):
 
 @quick
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 9)), max_size=9))
-def test_records_are_found_by_their_ordinals_whatever_is_freed(polls):
-    """And each is as large, and came, as it was and did."""
+def test_record_is_found_by_its_ordinal_after_others_are_released(polls):
     progress = Progress(0)
-    for now, (count, freed) in enumerate(polls):
+    for now, (count, waiting_lanes) in enumerate(polls):
         first = progress.admitted
         admit(progress, *range(first, first + count), now=now)
         floor = progress.floor()
-        ordinals = range(floor, min(progress.admitted, floor + freed))
+        ordinals = range(floor, min(progress.admitted, floor + waiting_lanes))
         assert progress.release(ordinals) == len(ordinals) * SIZE
         for ordinal in range(progress.floor(), progress.admitted):
             assert progress.record(ordinal).offset == ordinal
@@ -96,7 +95,7 @@ def test_records_are_found_by_their_ordinals_whatever_is_freed(polls):
         assert progress.came_at(first) == now
 
 
-def test_what_is_cut_may_be_admitted_again():
+def test_forgotten_records_may_be_admitted_again():
     progress = Progress(0)
     admit(progress, 0, 3)
     admit(progress, 5, now=1.0)
@@ -109,7 +108,7 @@ def test_what_is_cut_may_be_admitted_again():
 
 
 def test_a_position_is_reached_once_all_records_before_it_are_complete():
-    """Until then the next record, and what may be committed, are as they were."""
+    """Until then the next offset, and the offset to commit, stay as they were."""
     progress = Progress(0)
     admit(progress, 0, 1)
     for ordinal in (1, 0):
@@ -120,7 +119,7 @@ def test_a_position_is_reached_once_all_records_before_it_are_complete():
     assert (progress.next_offset, progress.watermark(())) == (10, Watermark(10, 4))
 
 
-def test_sizes_count_what_is_there_and_an_overhead():
+def test_size_counts_key_value_headers_and_overhead():
     """A missing key, value or header counts nothing."""
     assert sizes_of(records(5, 6, 7)) == [SIZE] * 3
     assert SIZE == 12 + OVERHEAD_BYTES
@@ -135,10 +134,10 @@ def test_sizes_count_what_is_there_and_an_overhead():
     st.floats(0.0, 5_000.0),
     st.integers(1, 50),
 )
-def test_credit_never_passes_the_limit(  # noqa: PLR0913, PLR0917 - one value each
+def test_credit_stays_within_limit_and_poll(  # noqa: PLR0913, PLR0917 - one value each
     limit, size, kept, held_bytes, average, most
 ):
-    """Nor a poll, and there is some as long as there is room."""
+    """Some credit is left as long as there is room."""
     limits = Limits(records=limit, bytes=size)
     room = credit(limits, Load(kept, held_bytes), average, most)
     assert 0 <= room <= most
@@ -147,7 +146,7 @@ def test_credit_never_passes_the_limit(  # noqa: PLR0913, PLR0917 - one value ea
 
 
 def test_marks_have_hysteresis():
-    """It stops at the high mark and goes on at the low one, of records and of bytes."""
+    """Polling stops at the high mark, and goes on at the low one."""
     both = marks(Limits(records=10, bytes=1000))
     assert not both.is_throttled(Load(9, 999), was=False)
     assert both.is_throttled(Load(10, 0), was=False)
@@ -160,7 +159,7 @@ def test_marks_have_hysteresis():
 @quick
 @given(st.integers(1, 40), st.floats(0.0, 0.999))
 def test_waits_stay_within_their_bounds(failures, draw):
-    """Between half of the wait and all of it, and never over the most."""
+    """A wait is between half of its length and all of it."""
     retry = Retry(first=0.5, factor=2.0, most=30.0)
     full = min(30.0, 0.5 * 2.0 ** (failures - 1))
     assert full / 2 <= retry.delay(failures, draw) <= full
@@ -168,7 +167,7 @@ def test_waits_stay_within_their_bounds(failures, draw):
 
 
 def test_durations_are_counted_by_their_mean():
-    """Each of a hand-over as an even part; a bound belongs to what is below it."""
+    """Each record of a hand-over takes an equal part."""
     durations = Durations()
     durations.add(0.4, 8)
     durations.add(0.3, 1)
@@ -179,9 +178,9 @@ def test_durations_are_counted_by_their_mean():
     assert {bound: n for bound, n in counted.items() if n} == {0.05: 8, 0.5: 1, None: 1}
 
 
-def test_limits_of_dead_letters():
-    """A ratio of few says nothing."""
-    failing = Failing()
+def test_ratio_of_dead_letters_is_exceeded_above_the_limit():
+    """A ratio of few records says nothing."""
+    failing = FailureRatio()
     for _ in range(3):
         failing = failing.failed()
     assert failing.exceeds(0.1) is None
@@ -193,14 +192,14 @@ def test_limits_of_dead_letters():
 
 
 def test_a_smaller_sample_counts_sooner():
-    failing = Failing(sample=10).succeeded(8).failed()
+    failing = FailureRatio(sample=10).succeeded(8).failed()
     assert failing.exceeds(0.05) is None
     why = failing.failed().exceeds(0.05) or ""
     assert "2 of the last 10 records failed for good" in why
 
 
 def test_six_letters_and_no_success_are_enough():
-    failing = Failing()
+    failing = FailureRatio()
     for _ in range(5):
         failing = failing.failed()
     assert failing.exceeds(0.1) is None
@@ -221,16 +220,16 @@ def test_six_letters_and_no_success_are_enough():
 def test_a_steady_rate_below_the_limit_never_trips(sample, limit, share, phase):
     """In a sample an evenly spread rate is off by two records at most."""
     rate = share * max(0.0, limit - 2 / sample)
-    failing = Failing(sample)
+    failing = FailureRatio(sample)
     for number in range(35 * sample):
         is_bad = int((number + 1) * rate + phase) > int(number * rate + phase)
         failing = failing.failed() if is_bad else failing.succeeded(1)
         assert failing.exceeds(limit) is None, (number, failing)
 
 
-def test_the_ratio_of_dead_letters_is_one_of_lately():
-    """Twenty thousand good records long ago excuse nothing now."""
-    failing = Failing().succeeded(20_000)
+def test_ratio_of_dead_letters_forgets_old_records():
+    """Twenty thousand good records long ago excuse no failures today."""
+    failing = FailureRatio().succeeded(20_000)
     letters = 0
     while failing.exceeds(0.1) is None:
         failing, letters = failing.failed().succeeded(1), letters + 1

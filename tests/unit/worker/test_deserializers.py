@@ -1,14 +1,17 @@
-"""The locks under which a worker's deserializers are called."""
+"""A worker's deserializers: their locks, and batches with unreadable records."""
 
+import asyncio
 import io
 import pickle
 import threading
+from collections import namedtuple
 
 import pytest
 from kafka.consumer.fetcher import ConsumerRecord
 from kafka.serializer.wrapper import DeserializeWrapper
 
-from safeconsumer.worker import deserializing
+from safeconsumer.errors import DeserializationError, HandlersCannotRunError
+from safeconsumer.worker import BatchFailure, RetryLater, deserializing
 from safeconsumer.worker.deserializing import Readers
 from tests.harness.holds.forking import is_true_in_child
 
@@ -74,6 +77,52 @@ def test_locks_end_with_the_readers_that_have_them(collect):
     assert len(deserializing._LOCKS._found) == before
 
 
-def test_readers_travel_to_another_process():
+def test_readers_can_be_sent_to_another_process():
     there = pickle.loads(pickle.dumps(readers(bytes.decode)))  # noqa: S301 - ours
     assert there.read(record(b"v")).value == "v"
+
+
+Record = namedtuple("Record", ["topic", "key", "value", "headers"])  # noqa: PYI024 - as upstream's
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize(
+    ("values", "named", "expected"),
+    [
+        ("1x23", {1: KeyError()}, {1: DeserializationError, 2: KeyError}),
+        ("1x23", {-1: KeyError()}, IndexError),
+        ("1x23", {3: KeyError()}, IndexError),
+        ("1x23", None, {1: DeserializationError}),
+        ("xx", {0: KeyError()}, dict.fromkeys(range(2), DeserializationError)),
+        ("123", None, None),
+        ("12", RetryLater, HandlersCannotRunError),
+        ("1x", RetryLater, HandlersCannotRunError),
+    ],
+)
+def test_batch_with_unreadable_records_gives_the_others_to_the_handler(
+    values, named, expected, *, is_async
+):
+    """The handler's indexes are translated to those of the whole batch."""
+
+    def handle(records, _context):
+        assert [one.value for one in records] == [int(v) for v in values if v != "x"]
+        if isinstance(named, dict):
+            raise BatchFailure(named)
+        return named
+
+    async def handle_async(records, context):
+        return handle(records, context)
+
+    readers = Readers(None, DeserializeWrapper(int))
+    reading = readers.before(handle_async if is_async else handle, is_batch=True)
+    raised = None
+    try:
+        answer = reading([Record("t", None, value, []) for value in values], None)
+        if is_async:
+            asyncio.run(answer)
+    except (BatchFailure, HandlersCannotRunError, IndexError) as error:
+        raised = error
+    if isinstance(raised, BatchFailure):
+        assert {at: type(one) for at, one in raised.errors.items()} == expected
+    else:
+        assert (raised and type(raised)) is expected

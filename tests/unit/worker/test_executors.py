@@ -1,4 +1,4 @@
-"""What each executor does about the odd things that handlers, and what runs them, do."""
+"""Each executor with handlers that cancel, hang, fork, exit or raise odd errors."""
 
 import asyncio
 import contextlib
@@ -21,13 +21,19 @@ from safeconsumer.worker import BatchFailure, Reject, Retry, RetryLater, calls
 from safeconsumer.worker.durations import BOUNDS
 from safeconsumer.worker.executors import aio, processes
 from safeconsumer.worker.executors.serving import packed
-from safeconsumer.worker.lanes import Order
+from safeconsumer.worker.partition import Order
 from safeconsumer.worker.tracebacks import CALLS
+from tests.harness.holds.lab import Clock
 from tests.harness.waiting import wait_for
-from tests.harness.worker.bench import EXECUTORS, bench
-from tests.unit.worker.test_hostile_handlers import TwoArgumentsError
+from tests.harness.worker.executing import (
+    EXECUTORS,
+    TwoArgumentsError,
+    executing,
+    fitting,
+)
 
 ONCE = {"retry": Retry(attempts=1)}
+TOGETHER = {"order": Order.PARTITION, "lane_seconds": 1e6, **ONCE}
 FROM_OUTSIDE = "from outside"
 
 
@@ -36,37 +42,8 @@ def exhausted(made):
     return [one.offset for one in made.events if one.name == "record_exhausted"]
 
 
-@frozen
-class SharedClock:
-    """A clock of all processes, in the place of ``time``, that only a handler moves."""
-
-    path: Path
-
-    def monotonic(self):
-        return self.path.stat().st_mtime
-
-    def go_on(self, seconds):
-        now = self.monotonic() + seconds
-        os.utime(self.path, (now, now))
-
-
-@frozen
-class FailsSlowly:
-    """A handler that takes its time for one record, in vain."""
-
-    clock: SharedClock
-
-    def __call__(self, record, _context):
-        if record.offset == 2:
-            self.clock.go_on(0.6)
-            raise ValueError
-
-    async def wait(self, record, context):
-        self(record, context)
-
-
 def names_none(_records, _context):
-    """Do as code that collects failures and always raises."""
+    """Raise without failures, as code that collects them and always raises."""
     raise BatchFailure({})
 
 
@@ -80,32 +57,32 @@ async def _names_none():
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_a_batch_failure_that_names_no_record_says_that_all_are_done(executor):
-    """W7: as it says so of all that it does not name."""
+def test_batch_failure_without_records_completes_the_batch(executor):
     handle = names_none_in_a_group if executor == "asyncio" else names_none
-    with bench(executor, handle, count=1, batch=4, retry=Retry(attempts=2)) as made:
+    with executing(executor, handle, count=1, batch=4, retry=Retry(attempts=2)) as made:
         made.finish(5)
         assert (made.kept.done, made.decisions.retries, made.events) == (5, 0, [])
 
 
-@pytest.mark.parametrize("executor", EXECUTORS)
-def test_the_time_of_a_call_that_failed_is_no_other_records(
-    tmp_path, monkeypatch, executor
-):
-    clock = SharedClock(tmp_path / "clock")
-    clock.path.touch()
-    os.utime(clock.path, (0, 0))
+@pytest.mark.parametrize("executor", ["thread", "asyncio"])
+def test_failed_call_adds_no_time_to_other_records(monkeypatch, executor):
+    clock = Clock()
     for module in (calls, aio):
-        monkeypatch.setattr(module, "time", clock)
-    handle = FailsSlowly(clock)
-    called = handle.wait if executor == "asyncio" else handle
+        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=clock))
+
+    def handle(record, _context):
+        clock.now += 0.02
+        if record.offset == 2:
+            clock.now += 0.58
+            raise ValueError
+
     how = {"order": Order.PARTITION, "lane_seconds": 1.0, **ONCE}
-    with bench(executor, called, count=1, **how) as made:
+    with executing(executor, fitting(executor, handle), count=1, **how) as made:
         made.finish(5)
         taken = made.decisions.durations.histogram()
     counted = dict(zip(BOUNDS, taken.counts, strict=False))
-    assert {bound: n for bound, n in counted.items() if n} == {0.00001: 4, 1.0: 1}
-    assert taken.total == pytest.approx(0.6)
+    assert {bound: n for bound, n in counted.items() if n} == {0.05: 4, 1.0: 1}
+    assert taken.total == pytest.approx(0.68)
 
 
 # ------------------------------------------------------------ asyncio
@@ -152,30 +129,32 @@ def a_batch_with_a_cancelled_record(records, _context):
         ("thread", a_batch_with_a_cancelled_record, 4),
     ],
 )
-def test_a_handler_that_is_cancelled_has_failed(executor, handle, batch):
-    """W7: that is its record's failure, and no reason to stop."""
-    with bench(executor, handle, batch=batch, **ONCE) as made:
+def test_cancelled_handler_fails_its_record(executor, handle, batch):
+    with executing(executor, handle, batch=batch, **ONCE) as made:
         made.finish(4)
         assert made.decisions.fatal is None
         assert exhausted(made) == [1]
         assert made.kept.done == 4  # the one that was passed over counts as well
 
 
-def test_a_handler_that_has_cancelled_its_task_and_returned_is_done():
-    """Neither the next record nor the worker suffers from it."""
+def test_handler_that_cancels_its_task_and_returns_is_done():
+    """The next record does not begin in the cancelled task."""
+    begun = []
 
-    async def handle(_record, _context):
+    async def handle(record, _context):
+        begun.append(record.offset)
         await asyncio.sleep(0)
         asyncio.current_task().cancel()
 
-    with bench("asyncio", handle, count=1, **ONCE) as made:
+    with executing("asyncio", handle, count=1, **TOGETHER) as made:
         made.finish(4)
         assert (made.decisions.fatal, exhausted(made)) == (None, [])
         assert [slot.ended for slot in made.runner.slots] == [None]
+    assert begun == [0, 1, 2, 3]
 
 
 def test_a_late_cancellation_by_an_earlier_handler_fails_no_other_record():
-    """W5: it comes in the middle of the next record, which is given back and done."""
+    """The next record is given back, and handled again."""
     begun = []
 
     async def handle(record, _context):
@@ -186,15 +165,13 @@ def test_a_late_cancellation_by_an_earlier_handler_fails_no_other_record():
         else:
             await asyncio.sleep(0)
 
-    together = {"order": Order.PARTITION, "lane_seconds": 1e6, **ONCE}
-    with bench("asyncio", handle, count=1, **together) as made:
+    with executing("asyncio", handle, count=1, **TOGETHER) as made:
         made.finish(4)
         assert (made.decisions.fatal, exhausted(made)) == (None, [])
     assert begun == [0, 1, 1, 2, 3]
 
 
-def test_tasks_that_handlers_left_over_are_cancelled_and_awaited():
-    """W8: each may tidy up, and none is destroyed while it is pending."""
+def test_tasks_left_by_handlers_are_cancelled_and_awaited():
     ended = []
 
     async def linger(number):
@@ -210,7 +187,7 @@ def test_tasks_that_handlers_left_over_are_cancelled_and_awaited():
         left.add(asyncio.create_task(linger(record.offset)))
         await asyncio.sleep(0)
 
-    with bench("asyncio", handle) as made:
+    with executing("asyncio", handle) as made:
         made.finish(21)
     assert sorted(ended) == [*range(21)]
 
@@ -231,7 +208,7 @@ class _Bare:
 
 @pytest.mark.parametrize("then", ["set_result", "cancel"])
 def test_any_awaitable_is_awaited(then):
-    """W4, W7: its record is done once it is over, and has failed if it was cancelled."""
+    """A cancelled awaitable fails its record."""
 
     def handle(_record, _context):
         loop = asyncio.get_running_loop()
@@ -239,7 +216,7 @@ def test_any_awaitable_is_awaited(then):
         loop.call_soon(getattr(waits_for, then), *[None] * (then == "set_result"))
         return _Bare(waits_for)
 
-    with bench("asyncio", handle, **ONCE) as made:
+    with executing("asyncio", handle, **ONCE) as made:
         made.finish(2)
         gone = [one for one in made.events if one.name == "record_exhausted"]
     failed = ["HandlerCancelledError"] * 2 if then == "cancel" else []
@@ -250,7 +227,7 @@ def test_any_awaitable_is_awaited(then):
 
 
 @pytest.mark.parametrize("executor", ["thread", "asyncio"])
-def test_the_stack_of_a_call_of_the_sink_is_seen(executor):
+def test_stack_of_a_sink_is_shown(executor):
     begun, go_on = threading.Event(), threading.Event()
 
     def sink(_record, _failure):
@@ -264,7 +241,7 @@ def test_the_stack_of_a_call_of_the_sink_is_seen(executor):
         raise Reject
 
     called = wait if executor == "asyncio" else handle
-    with bench(executor, called, count=1, sink=sink) as made:
+    with executing(executor, called, count=1, sink=sink) as made:
         made.admit(1)
         made.wait(begun.is_set, "a call of the sink")
         (slot,) = made.runner.slots
@@ -291,27 +268,25 @@ class MadeBy:
 
 
 HANGS = MadeBy(signal.pause)
-# What is sent of this is more than a pipe takes.
+# A handler that is larger than its pipe when it is sent.
 HANGS_WITH_A_TABLE = MadeBy(tuple, (HANGS, bytes(1_000_000)))
 
 
 @pytest.mark.parametrize(
     "handle", [HANGS, HANGS_WITH_A_TABLE], ids=["alone", "with a table"]
 )
-def test_a_process_that_hangs_in_its_import_is_unhealthy_and_ends_the_worker(
-    handle, monkeypatch
-):
-    """After a bound; no record is to blame, and nothing is passed over."""
-    first_word = processes.Processes._first_word
+def test_process_that_hangs_in_its_import_ends_the_worker(handle, monkeypatch):
+    """No record is blamed, and none is passed over."""
+    first_word = processes.Processes._first_message
 
     def soon(runner, child):
-        # It has started: what a busy machine takes for that is bounded elsewhere.
+        # The process has started: its start is not limited here, as the machine may be busy.
         runner._calls = evolve(runner._calls, start_seconds=0.5)
         return first_word(runner, child)
 
-    monkeypatch.setattr(processes.Processes, "_first_word", soon)
+    monkeypatch.setattr(processes.Processes, "_first_message", soon)
     before = set(multiprocessing.active_children())
-    with bench("process", handle, **ONCE) as made:
+    with executing("process", handle, **ONCE) as made:
         made.admit(2)
         made.wait(lambda: made.decisions.fatal, "it to be given up")
         assert isinstance(made.decisions.fatal, HandlersCannotRunError)
@@ -324,11 +299,11 @@ def test_a_process_that_hangs_in_its_import_is_unhealthy_and_ends_the_worker(
 
 
 @pytest.mark.parametrize("start_seconds", [60.0, 0.05])
-def test_a_process_that_cannot_be_started_holds_up_no_stop(start_seconds, monkeypatch):
-    """W8: it is killed if it ever starts; no record has begun; it is told after a bound."""
+def test_process_that_cannot_be_started_delays_no_stop(start_seconds, monkeypatch):
+    """A process that starts after all is killed."""
     begun, go_on, started = threading.Event(), threading.Event(), []
     how = {"count": 1, "start_seconds": start_seconds, **ONCE}
-    with bench("process", HANGS, **how) as made:
+    with executing("process", HANGS, **how) as made:
         runner = made.runner
         make = runner._context.Process
 
@@ -363,11 +338,11 @@ def test_a_process_that_cannot_be_started_holds_up_no_stop(start_seconds, monkey
             wait_for(lambda: started and started[0].exitcode == -9, "its end")
 
 
-def test_a_process_that_ends_in_its_import_when_all_end_has_not_failed(monkeypatch):
-    """The worker hears of the same Ctrl-C a moment later; its record has not begun."""
-    monkeypatch.setattr(processes, "_TOLD_SECONDS", 30.0)
+def test_process_that_ends_in_its_import_during_a_stop_is_no_failure(monkeypatch):
+    """A Ctrl-C is for all processes, and reaches the worker a moment later."""
+    monkeypatch.setattr(processes, "_RECALL_SECONDS", 30.0)
     ends = MadeBy(os._exit, 1)  # as by a Ctrl-C that is for all processes
-    with bench("process", ends, count=1, **ONCE) as made:
+    with executing("process", ends, count=1, **ONCE) as made:
         made.admit(1)
         runner = made.runner
         wait_for(lambda: runner._children, "a process")
@@ -396,10 +371,10 @@ class NotesItsAttempt:
         return [[int(one) for one in line.split()] for line in lines]
 
 
-def test_an_idle_process_that_is_killed_blames_no_record(tmp_path):
-    """The next record is handled by another one, as its first attempt."""
+def test_killed_idle_process_blames_no_record(tmp_path):
+    """Another process handles the next record, as its first attempt."""
     handle = NotesItsAttempt(tmp_path)
-    with bench("process", handle, count=1, **ONCE) as made:
+    with executing("process", handle, count=1, **ONCE) as made:
         made.finish(1)
         os.kill(handle.calls()[0][2], signal.SIGKILL)
         runner = made.runner
@@ -419,8 +394,8 @@ def cannot_be_left():
     raise ConnectionError(FROM_OUTSIDE)
 
 
-def test_a_process_that_is_leaving_when_it_is_asked_is_replaced(tmp_path, monkeypatch):
-    """W7: its end is the record's failure; why it could not leave is no answer."""
+def test_process_that_leaves_when_asked_is_replaced(tmp_path, monkeypatch):
+    """The end of the process fails its record; the error of its lifespan does not."""
     handle = NotesItsAttempt(tmp_path)
     asked = []
 
@@ -430,7 +405,7 @@ def test_a_process_that_is_leaving_when_it_is_asked_is_replaced(tmp_path, monkey
         return pickle.dumps(None if len(asked) == 1 else question)
 
     monkeypatch.setattr(processes, "pickle", SimpleNamespace(dumps=end_the_first))
-    with bench(
+    with executing(
         "process", handle, count=1, order=Order.PARTITION, lifespan=cannot_be_left
     ) as made:
         made.finish(2)
@@ -441,9 +416,9 @@ def test_a_process_that_is_leaving_when_it_is_asked_is_replaced(tmp_path, monkey
     assert [call[:2] for call in handle.calls()] == [[0, 2], [1, 1]]
 
 
-@pytest.mark.parametrize("where", ["_start_child", "_first_word"])
-def test_what_goes_wrong_before_a_process_has_begun_blames_no_record(where):
-    """Whatever it is: too many open files, or a first word that cannot be read."""
+@pytest.mark.parametrize("where", ["_start_child", "_first_message"])
+def test_failure_to_start_a_process_blames_no_record(where):
+    """Examples are too many open files, or a first message that cannot be read."""
 
     def fail(*_its):
         raise RuntimeError(FROM_OUTSIDE)
@@ -451,7 +426,7 @@ def test_what_goes_wrong_before_a_process_has_begun_blames_no_record(where):
     before = set(multiprocessing.active_children())
     # One place and one record: for another one the next process may be starting when
     # the first is given up.
-    with bench("process", HANGS, count=1, **ONCE) as made:
+    with executing("process", HANGS, count=1, **ONCE) as made:
         setattr(made.runner, where, fail)
         made.admit(1)
         made.wait(lambda: made.decisions.fatal, "it to be given up")
@@ -464,13 +439,11 @@ def test_what_goes_wrong_before_a_process_has_begun_blames_no_record(where):
     assert set(multiprocessing.active_children()) <= before
 
 
-def test_an_answer_that_nobody_took_is_not_that_to_the_next_question(
-    tmp_path, monkeypatch
-):
-    """What ends the wait for it ends that process: another one gets what comes next."""
+def test_answer_left_in_the_pipe_is_not_read_as_the_next(tmp_path, monkeypatch):
+    """The process is ended together with the wait for its answer."""
     handle = NotesItsAttempt(tmp_path)
-    with bench("process", handle, count=1, retry=Retry(first=0.01)) as made:
-        wait, first = processes._Child.has_spoken, []
+    with executing("process", handle, count=1, retry=Retry(first=0.01)) as made:
+        wait, first = processes._Child.has_message, []
 
         def end(child, seconds):
             if seconds is None and not first:
@@ -478,7 +451,7 @@ def test_an_answer_that_nobody_took_is_not_that_to_the_next_question(
                 raise RuntimeError(FROM_OUTSIDE)
             return wait(child, seconds)
 
-        monkeypatch.setattr(processes._Child, "has_spoken", end)
+        monkeypatch.setattr(processes._Child, "has_message", end)
         made.finish(3)
     assert sorted(call[0] for call in handle.calls() if call[2] not in first) == [
         0,
@@ -502,10 +475,10 @@ class StartsAProcess:
         done = subprocess.run(  # noqa: S603 - our own code
             [sys.executable, "-c", program], check=True, capture_output=True, text=True
         )
-        ready, told = os.pipe()
+        ready, reported = os.pipe()
         forked = os.fork()
         if forked == 0:
-            os.write(told, b".")
+            os.write(reported, b".")
             signal.pause()
             os._exit(0)
         os.read(ready, 1)  # until then it may stand before what resets its signals
@@ -514,15 +487,15 @@ class StartsAProcess:
         os.kill(os.getpid(), signal.SIGTERM)  # which is for the worker, not for this
         os.kill(os.getpid(), signal.SIGINT)
         text = f"{done.stdout.strip()} {os.WTERMSIG(status)}"
-        (self.folder / "said").write_text(text)
+        (self.folder / "result").write_text(text)
 
 
-def test_what_a_handler_starts_takes_signals_as_ever(tmp_path):
-    """Its own process goes on at a SIGTERM; programs and forks it starts do not inherit."""
-    with bench("process", StartsAProcess(tmp_path), count=1, **ONCE) as made:
+def test_programs_started_by_a_handler_take_signals_as_usual(tmp_path):
+    """The handler's process ignores both signals; its programs and forks do not."""
+    with executing("process", StartsAProcess(tmp_path), count=1, **ONCE) as made:
         made.finish(1)
         assert exhausted(made) == []
-    assert (tmp_path / "said").read_text() == "True True 15"
+    assert (tmp_path / "result").read_text() == "True True 15"
 
 
 class TwoRejectedError(Reject):
@@ -533,7 +506,7 @@ class TwoRejectedError(Reject):
 
 
 class SoonError(RetryLater):
-    """As it, with a wait of its own, and something that cannot be pickled."""
+    """A delay with another constructor, and an attribute that cannot be pickled."""
 
     def __init__(self, _why, _who):
         super().__init__(7.0)
@@ -562,8 +535,8 @@ _LocalError.__qualname__ = "of_nowhere._LocalError"
         (_LocalError(1, 2), TwoArgumentsError, ("_LocalError(1)",)),
     ],
 )
-def test_an_error_keeps_its_class_on_its_way_here(error, kind, args):
-    """W7, W11: ``never=``, ``except`` and what our own exceptions ask for mean the same."""
+def test_error_keeps_its_class_on_the_way_from_a_process(error, kind, args):
+    """``never=`` and ``except`` therefore mean the same as in threads."""
     batch = BatchFailure({0: error, 1: KeyError("other")})
     sent = pickle.dumps([packed(error), packed(batch)])
     came, came_as_batch = pickle.loads(sent)  # noqa: S301 - ours
@@ -576,7 +549,7 @@ def test_an_error_keeps_its_class_on_its_way_here(error, kind, args):
         assert any(type(error).__name__ in note for note in one.__notes__)
 
 
-def test_an_error_that_is_sent_again_has_one_note_of_its_calls():
+def test_error_sent_again_has_one_note_with_its_stack():
     error = ConnectionError("the client is closed")
     error.add_note("its own")
     for _ in range(120):
@@ -617,10 +590,10 @@ def each_of_a_module_made_there(records, context):
     ("handle", "batch"),
     [(of_a_module_made_there, None), (each_of_a_module_made_there, 8)],
 )
-def test_an_error_that_only_the_child_knows_blames_its_record(handle, batch):
-    """W7: those before it are done, and what it is a kind of is known here."""
+def test_error_known_to_its_process_alone_blames_its_record(handle, batch):
+    """The records before it are done."""
     retry = Retry(attempts=3, first=0.01, never=(LookupError,))
-    with bench("process", handle, count=1, batch=batch, retry=retry) as made:
+    with executing("process", handle, count=1, batch=batch, retry=retry) as made:
         made.finish(20)
         (gone,) = (one for one in made.events if one.name == "record_exhausted")
         assert (gone.offset, gone.attempt) == (15, 1)
@@ -629,8 +602,7 @@ def test_an_error_that_only_the_child_knows_blames_its_record(handle, batch):
         assert (made.kept.done, made.decisions.retries) == (20, 0)
 
 
-def test_a_task_that_refuses_to_end_holds_up_no_stop():
-    """W8: what is cancelled is awaited within the time to end, and not for ever."""
+def test_task_that_ignores_cancellation_delays_no_stop():
     go_on = asyncio.Event()
     left = set()
 
@@ -644,7 +616,7 @@ def test_a_task_that_refuses_to_end_holds_up_no_stop():
     async def handle(_record, _context):
         left.add(asyncio.create_task(linger()))
 
-    with bench("asyncio", handle, count=1) as made:
+    with executing("asyncio", handle, count=1) as made:
         made.finish(1)
         made.runner.stop(0.05)
     for task in left:  # or its end is a warning

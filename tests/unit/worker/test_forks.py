@@ -1,15 +1,19 @@
-"""A process that a handler forks ends with the handler's call, and handles nothing else."""
+"""A process that a handler forks ends with the handler's call."""
 
 import multiprocessing
 import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 
 import pytest
 
+from safeconsumer.worker.kept import KeptRecords
 from safeconsumer.worker.signals import taking
-from tests.harness.worker.bench import bench
+from tests.harness.holds.forking import is_true_in_child
+from tests.harness.worker.executing import executing
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
@@ -79,14 +83,14 @@ def test_child_of_handler_ends_with_call_and_handles_nothing(
 ):
     handle = Forking(tmp_path, in_child)
     called = handle.wait if executor == "asyncio" else handle
-    with bench(executor, called, count=2, batch=batch) as made:
+    with executing(executor, called, count=2, batch=batch) as made:
         made.finish(RECORDS)
     assert handle.status == status
     assert handle.handled() == [*range(RECORDS)]
 
 
 def test_traceback_of_child_is_printed(tmp_path, capfd):
-    with bench("thread", Forking(tmp_path, fails), count=1) as made:
+    with executing("thread", Forking(tmp_path, fails), count=1) as made:
         made.finish(RECORDS)
     assert "ValueError: planted" in capfd.readouterr().err
 
@@ -108,13 +112,12 @@ def test_processes_that_handler_starts_by_libraries_end_as_they_do_elsewhere():
             command = [sys.executable, "-c", "raise SystemExit(9)"]
             statuses.append(subprocess.run(command, check=False).returncode)  # noqa: S603 - ours
 
-    with bench("thread", handle, count=2) as made:
+    with executing("thread", handle, count=2) as made:
         made.finish(RECORDS)
     assert statuses == [7, 9]
 
 
 def test_child_of_handler_is_ended_by_signal_that_stops_worker():
-    """It has no worker to stop."""
     taken = []
     with taking([signal.SIGTERM], taken.append):
         child = os.fork()
@@ -136,3 +139,20 @@ def test_handlers_from_before_are_back_with_second_signal():
         os.kill(os.getpid(), signal.SIGUSR1)
         os.kill(os.getpid(), signal.SIGUSR1)
     assert seen == [(1, False), (2, True)]
+
+
+def test_numbers_in_a_forked_child_wait_for_no_thread_of_the_parent():
+    kept = KeptRecords(time.monotonic)
+    has_lock, leave = threading.Event(), threading.Event()
+
+    def keep_lock():
+        with kept.lock:
+            has_lock.set()
+            leave.wait()
+
+    thread = threading.Thread(target=keep_lock)
+    thread.start()
+    has_lock.wait()
+    assert is_true_in_child(lambda: kept.finished() == 0)
+    leave.set()
+    thread.join()

@@ -1,4 +1,4 @@
-"""W7: which exception of an ExceptionGroup counts."""
+"""W7: one exception of an ExceptionGroup decides."""
 
 import asyncio
 import pickle
@@ -21,11 +21,11 @@ from safeconsumer.errors import (
     HandlersCannotRunError,
 )
 from safeconsumer.worker.batches import Batch, Ticket
-from safeconsumer.worker.calls import blamed, spared
+from safeconsumer.worker.calls import done_places, failure_of
 from safeconsumer.worker.executors.serving import packed
 from safeconsumer.worker.groups import is_all
 from safeconsumer.worker.handlers import is_for_error
-from safeconsumer.worker.lanes import Order
+from safeconsumer.worker.partition import Order
 from tests.harness.worker.desk import Desk
 
 STOP, REJECT, LATER, WRONG = StopWorker(), Reject(), RetryLater(1.0), ValueError()
@@ -74,7 +74,7 @@ def changed(error, **fields):
     ],
 )
 def test_one_exception_of_a_group_counts(counts, raised):
-    assert blamed(raised) is counts
+    assert failure_of(raised) is counts
 
 
 @pytest.mark.parametrize(
@@ -86,20 +86,20 @@ def test_one_exception_of_a_group_counts(counts, raised):
     ],
     ids=["failures", "batch-failure", "two-batches"],
 )
-def test_other_groups_are_failures(raised):
-    assert blamed(raised) is raised
+def test_group_without_control_exceptions_is_a_failure(raised):
+    assert failure_of(raised) is raised
     assert isinstance(raised, Exception)
 
 
 def test_a_cancellation_in_a_group_does_not_stop_the_worker():
     raised = group(asyncio.CancelledError(), WRONG)
-    counts = blamed(raised)
+    counts = failure_of(raised)
     assert isinstance(counts, HandlerCancelledError)
     assert counts.__cause__ is raised
-    assert blamed(group(asyncio.CancelledError(), TOPIC)) is TOPIC
+    assert failure_of(group(asyncio.CancelledError(), TOPIC)) is TOPIC
 
 
-def test_a_group_is_as_its_members_for_never_and_on():
+def test_group_of_one_kind_counts_for_never_and_on():
     alike = group(ConnectionError(), group(TimeoutError()))
     assert Retry(never=(OSError,)).is_final(1, alike)
     assert not Retry(never=(OSError,)).is_final(1, group(alike, WRONG))
@@ -109,10 +109,10 @@ def test_a_group_is_as_its_members_for_never_and_on():
     assert not desk.decisions.outages._is_named(group(alike, WRONG))
 
 
-def test_a_batch_failure_in_a_group_spares_the_other_records():
-    """The journal and the spans see what the handler raised, and not what counts."""
-    assert list(spared(group(OF_BATCH), 3)) == [1, 2]
-    assert list(spared(group(OF_BATCH, WRONG), 3)) == []
+def test_batch_failure_in_a_group_spares_the_other_records():
+    """The journal and the spans read the raised exception."""
+    assert list(done_places(group(OF_BATCH), 3)) == [1, 2]
+    assert list(done_places(group(OF_BATCH, WRONG), 3)) == []
 
 
 class NotSentError(ConnectionError):
@@ -126,7 +126,7 @@ class NotSentError(ConnectionError):
     "make", [group, lambda error: BatchFailure({0: group(error)})], ids=["", "batch"]
 )
 def test_a_group_comes_back_from_a_process(make):
-    """An error that cannot be pickled arrives as its class, as it does alone."""
+    """An error that cannot be pickled arrives as its class."""
     parcel = packed(make(NotSentError(None)))
     arrived = pickle.loads(pickle.dumps(parcel))  # noqa: S301 - ours
     found = arrived.errors[0] if isinstance(arrived, BatchFailure) else arrived
@@ -134,21 +134,22 @@ def test_a_group_comes_back_from_a_process(make):
     assert is_all(found, NotSentError)
 
 
-def test_a_pause_from_a_process_knows_that_an_error_is_behind_it():
-    """Its cause does not travel, so it is noted."""
-    pause = Pause(1.0)
+def test_pause_from_a_process_keeps_that_it_had_a_cause():
+    pause = Pause(3.0, "all", "why")
     pause.__cause__ = OSError()
     for made, is_known in ((pause, True), (Pause(1.0), False)):
         parcel = packed(made)
         arrived = pickle.loads(pickle.dumps(parcel))  # noqa: S301 - ours
         assert is_for_error(arrived) is is_known
+        fields = (made.for_, made.scope, made.reason)
+        assert (arrived.for_, arrived.scope, arrived.reason) == fields
 
 
-def test_a_group_for_a_pumps_batch_means_the_same():
+def test_group_passed_to_fail_means_the_same_as_a_raised_one():
     desk = Desk(Order.PARTITION, is_batch=True, quantum=2, records=2)
     (task,) = desk.decisions.queue.claim()
     read = [(0, SimpleNamespace()), (1, SimpleNamespace())]
-    batch = Batch(Ticket(desk.decisions, task, set()), read, desk.told)
+    batch = Batch(Ticket(desk.decisions, task, set()), read, desk.kinds)
     with pytest.raises(TypeError, match="not ExceptionGroup"):
         batch.fail(group(OF_BATCH))
     batch.fail(group(WRONG, STOP))

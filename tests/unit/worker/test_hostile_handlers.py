@@ -1,19 +1,24 @@
-"""Nothing that a handler raises or returns ends what runs it."""
+"""An executor goes on, whatever a handler raises or returns."""
 
-import sys
 from concurrent.futures import Future
 
 import pytest
 
 from safeconsumer.errors import HandlersCannotRunError
-from safeconsumer.worker import BatchFailure, RetryLater, StopWorker
-from safeconsumer.worker.calls import Slot, broken, call_each, context_of
+from safeconsumer.worker import BatchFailure, Pause, RetryLater, StopWorker, calls
+from safeconsumer.worker.calls import Slot, context_of, executor_failed
 from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.executors import threads
-from safeconsumer.worker.lanes import Order
+from safeconsumer.worker.partition import Order
+from tests.harness.signals import Places
 from tests.harness.waiting import wait_for
-from tests.harness.worker.bench import EXECUTORS, bench
 from tests.harness.worker.desk import Desk
+from tests.harness.worker.executing import (
+    EXECUTORS,
+    TwoArgumentsError,
+    executing,
+    fitting,
+)
 
 
 class NotShownError(Exception):
@@ -34,13 +39,6 @@ class NotShownError(Exception):
         raise ValueError(message)
 
 
-class TwoArgumentsError(Exception):
-    """An exception that can be pickled and not made again."""
-
-    def __init__(self, one, _two):
-        super().__init__(one)
-
-
 def changed(error, **fields):
     for name, value in fields.items():
         setattr(error, name, value)
@@ -51,6 +49,8 @@ ERRORS = {
     "not shown": NotShownError,
     "two arguments": lambda: TwoArgumentsError(1, 2),
     "a delay that is none": lambda: changed(RetryLater(1.0), after="soon"),
+    "a pause that is none": lambda: changed(Pause(1.0), for_="soon"),
+    "a pause of a key that is none": lambda: changed(Pause(1.0, "key"), for_="soon"),
     "no index": lambda: BatchFailure({"0": ValueError()}),
     "no error": lambda: BatchFailure({0: "text"}),
     "an index not shown": lambda: BatchFailure({NotShownError(): ValueError()}),
@@ -70,20 +70,6 @@ class Raising:
         raise error
 
 
-class Awaiting:
-    """A coroutine function that does what a handler does."""
-
-    def __init__(self, handle):
-        self.handle = handle
-
-    async def __call__(self, *given):
-        return self.handle(*given)
-
-
-def fitting(executor, handle):
-    return Awaiting(handle) if executor == "asyncio" else handle
-
-
 # Processes take their time to start, and share what looks at a batch's answer.
 BY_PROCESSES = [("not shown", None), ("two arguments", 4), ("no index", 4)]
 CASES = [
@@ -96,9 +82,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(("what", "executor", "batch"), CASES)
-def test_whatever_is_raised_is_the_records_failure(what, executor, batch):
-    """It is tried again, and given up; what runs handlers goes on."""
-    with bench(executor, fitting(executor, Raising(what)), batch=batch) as made:
+def test_any_exception_is_a_failure_of_the_record(what, executor, batch):
+    """The record is tried again, and then skipped; the executor goes on."""
+    with executing(executor, fitting(executor, Raising(what)), batch=batch) as made:
         made.finish(6)
         assert [slot.ended for slot in made.runner.slots] == [None, None]
         assert made.decisions.skipped
@@ -110,14 +96,14 @@ class _ThrownError(BaseException):
 
 
 @pytest.mark.parametrize("executor", ["thread", "asyncio"])
-def test_what_ended_all_the_same_is_told(executor, monkeypatch):
-    """By ``healthy()``, which says which one and why, and by ``run()`` with its cause."""
+def test_ended_executor_is_reported_with_its_cause(executor, monkeypatch):
+    """``healthy()`` names it, and ``run()`` raises its error."""
 
     def complete(_self, _outcomes):
         raise _ThrownError
 
     monkeypatch.setattr(Decisions, "complete", complete)
-    with bench(executor, fitting(executor, Raising("two arguments"))) as made:
+    with executing(executor, fitting(executor, Raising("two arguments"))) as made:
         made.admit(6)
         wait_for(lambda: made.decisions.fatal, "the end to be told")
         fatal = made.decisions.fatal
@@ -127,73 +113,54 @@ def test_what_ended_all_the_same_is_told(executor, monkeypatch):
         assert any("has ended: _ThrownError()" in one for one in made.complaints())
 
 
-def test_what_breaks_in_our_own_part_is_no_records_fault(monkeypatch):
-    """The worker stops for it, and the thread goes on."""
-    calls = []
+def test_error_in_the_executor_blames_no_record(monkeypatch):
+    """The worker stops for the error, and the thread goes on."""
+    made_contexts = []
 
     def context_of(*_):
-        calls.append(None)
+        made_contexts.append(None)
         raise _ThrownError
 
     monkeypatch.setattr(threads, "context_of", context_of)
-    with bench("thread", Raising("two arguments")) as made:
+    with executing("thread", Raising("two arguments")) as made:
         made.admit(2)
         wait_for(
-            lambda: len(calls) == 2 and not made.kept.running, "both to be given back"
+            lambda: len(made_contexts) == 2 and not made.kept.running,
+            "both to be given back",
         )
         assert isinstance(made.decisions.fatal, HandlersCannotRunError)
         assert (made.kept.records, made.kept.running) == (2, 0)
         assert [slot.ended for slot in made.runner.slots] == [None, None]
 
 
-class _Thrower:
-    """Raises at the so-many-th line of a function, as what is thrown in from outside."""
+def test_call_interrupted_at_any_place_keeps_each_record_done_or_left():
+    """A record that is neither could never be worked on again."""
+    places, at, is_over = Places((calls.__file__,)), 0, False
 
-    def __init__(self, function, at):
-        self.code = function.__code__
-        self.at = at
-        self.lines = 0
+    def throw():
+        raise _ThrownError
 
-    def __call__(self, frame, event, _arg):
-        if frame.f_code is not self.code:
-            return None
-        if event == "line":
-            self.lines += 1
-            if self.lines == self.at:
-                sys.settrace(None)
-                raise _ThrownError
-        return self
-
-    def call(self, *args):
-        before = sys.gettrace()
-        sys.settrace(self)
-        try:
-            outcome = call_each(*args)
-        finally:
-            sys.settrace(before)
-        return outcome
-
-
-def test_whatever_line_is_interrupted_each_record_is_done_or_there():
-    """W5: one that is neither could never be worked on again."""
-    at, is_over = 0, False
     while not is_over:
-        at += 1
         desk = Desk(Order.PARTITION, quantum=3)
         desk.epoch.pace = 1e-6
         desk.admit(3)
         (task,) = desk.decisions.queue.claim()
-        thrower = _Thrower(call_each, at)
-        context = context_of(task, lambda: None)
+        given = task, Slot(), context_of(task, lambda: None), 1.0
+        outcomes = []
+
+        def call(given=given, outcomes=outcomes):
+            outcomes.append(calls.call_each(lambda *_: None, *given))
+
         try:
-            outcome = thrower.call(lambda _r, _c: None, task, Slot(), context, 1.0)
+            is_over = not places.reach(at, call, throw)
         except _ThrownError as error:
-            outcome = broken(task, error)
-        is_over = thrower.lines < at
+            outcomes = [executor_failed(task, error)]
+        (outcome,) = outcomes
         undone = [*(index for index, _ in outcome.failed), *outcome.left]
-        assert sorted([*outcome.finished, *undone]) == [0, 1, 2], at
-        assert undone == [at for at, one in enumerate(task.records) if one], at
-    assert at > 10
+        assert sorted([*outcome.finished, *undone]) == [0, 1, 2], places.place
+        assert undone == [n for n, one in enumerate(task.records) if one], places.place
+        at += 1
+    assert at > 5
 
 
 class _Awaitable:
@@ -237,9 +204,9 @@ RETURNS = [
 
 
 @pytest.mark.parametrize(("executor", "what", "batch"), RETURNS)
-def test_what_has_not_run_is_not_done(executor, what, batch):
-    """W4: the worker stops and says what came back; no record is complete, or blamed."""
-    with bench(executor, fitting(executor, Returning(what)), batch=batch) as made:
+def test_returned_coroutine_or_generator_stops_the_worker(executor, what, batch):
+    """No record is complete, and none is blamed."""
+    with executing(executor, fitting(executor, Returning(what)), batch=batch) as made:
         made.admit(6)
         wait_for(lambda: made.decisions.fatal, "the end to be told")
         assert isinstance(made.decisions.fatal, HandlersCannotRunError)

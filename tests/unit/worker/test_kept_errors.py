@@ -1,4 +1,4 @@
-"""Errors that a worker keeps do not keep the local variables of the handler."""
+"""Errors that a worker keeps hold no local variables, and are shown as short texts."""
 
 import asyncio
 import gc
@@ -9,15 +9,18 @@ from concurrent.futures import Future
 import pytest
 
 from safeconsumer.worker import BatchFailure, Reject, Retry, partition
-from safeconsumer.worker.lanes import Order
+from safeconsumer.worker.partition import Order
 from safeconsumer.worker.tracebacks import (
     CALLS,
+    CHAIN_BYTES,
     KeptErrors,
     chain,
     forget_locals,
     shorten_tracebacks,
+    shown,
+    stack,
 )
-from tests.harness.worker.bench import bench
+from tests.harness.worker.executing import executing
 
 
 class Big:
@@ -34,11 +37,11 @@ def _fails():
     raise Reject(message)
 
 
-def alone():
+def alone(_record, _context):
     _fails()
 
 
-def as_cause():
+def as_cause(_record, _context):
     try:
         _fails()
     except Reject as error:
@@ -46,7 +49,7 @@ def as_cause():
         raise Reject(message) from error
 
 
-def as_context():
+def as_context(_record, _context):
     try:
         _fails()
     finally:
@@ -54,7 +57,7 @@ def as_context():
         raise Reject(message)
 
 
-def in_group():
+def in_group(_record, _context):
     try:
         _fails()
     except Reject as error:
@@ -64,9 +67,8 @@ def in_group():
 
 
 @pytest.fixture(autouse=True)
-def found():
+def _forget_locals_of_other_tests():
     LOCALS.clear()
-    return LOCALS
 
 
 def alive(collect):
@@ -83,25 +85,19 @@ def alive_of(records, collect):
 def holding(letters):
     def sink(_record, failure):
         letters.append(failure)
-        return Future()  # nobody answers
+        return Future()  # it never ends
 
     return sink
 
 
-@pytest.mark.contract("W1")
-@pytest.mark.parametrize("fail", [alone, as_cause, as_context, in_group])
-def test_letter_under_way_keeps_no_local_of_handler(fail, collect):
-    letters = []
-
-    def handle(_record, _context):
-        fail()
-
-    with bench("thread", handle, count=1, sink=holding(letters)) as made:
-        made.admit(1)
-        made.wait(lambda: letters, "its letter")
-        assert len(LOCALS) == 1
-        assert alive(collect) == []
-        assert "in _fails" in chain(letters[0].error)
+def each_of_batch(records, _context):
+    errors = {}
+    for at, _ in enumerate(records):
+        try:
+            _fails()
+        except Reject as error:
+            errors[at] = error
+    raise BatchFailure(errors)
 
 
 async def waits_and_fails():
@@ -128,35 +124,29 @@ async def in_a_task_group(_record, _context):
 
 
 @pytest.mark.contract("W1")
-@pytest.mark.parametrize("handle", [alone_as_coroutine, in_a_task, in_a_task_group])
-def test_letter_under_way_keeps_no_local_of_coroutine(handle, collect):
+@pytest.mark.parametrize(
+    ("executor", "handle", "batch"),
+    [
+        ("thread", alone, None),
+        ("thread", as_cause, None),
+        ("thread", as_context, None),
+        ("thread", in_group, None),
+        ("thread", each_of_batch, 3),
+        ("asyncio", alone_as_coroutine, None),
+        ("asyncio", in_a_task, None),
+        ("asyncio", in_a_task_group, None),
+    ],
+)
+def test_letter_under_way_keeps_no_local_of_handler(executor, handle, batch, collect):
     letters = []
-    with bench("asyncio", handle, count=1, sink=holding(letters)) as made:
-        made.admit(1)
+    options = {"count": 1, "batch": batch, "sink": holding(letters)}
+    with executing(executor, handle, **options) as made:
+        made.admit(batch or 1)
         made.wait(lambda: letters, "its letter")
         assert LOCALS
         assert alive(collect) == []
-        assert "in waits_and_fails" in chain(letters[0].error)
-
-
-@pytest.mark.contract("W1")
-def test_failed_record_behind_letter_keeps_no_local_of_handler(collect):
-    letters = []
-
-    def handle(records, _context):
-        errors = {}
-        for at, _ in enumerate(records):
-            try:
-                _fails()
-            except Reject as error:
-                errors[at] = error
-        raise BatchFailure(errors)
-
-    with bench("thread", handle, count=1, batch=3, sink=holding(letters)) as made:
-        made.admit(3)
-        made.wait(lambda: letters, "the first letter")
-        assert len(LOCALS) == 3
-        assert alive(collect) == []
+        name = "_fails" if executor == "thread" else "waits_and_fails"
+        assert f"in {name}" in chain(letters[0].error)
 
 
 def fail_first(record, _context):
@@ -204,7 +194,7 @@ def test_letter_under_way_keeps_no_other_record_of_its_hand_over(
     order, waiting = (Order.UNORDERED, [0]) if batch else (Order.KEY, [0, 3, 6])
     letters = []
     options = {"batch": batch, "order": order, "sink": holding(letters)}
-    with bench(executor, handle, **options) as made:
+    with executing(executor, handle, **options) as made:
         records = [weakref.ref(one) for one in made.admit(8)]
         made.wait(lambda: letters, "its letter")
         made.wait(lambda: made.kept.records == len(waiting), "the others to be done")
@@ -212,7 +202,7 @@ def test_letter_under_way_keeps_no_other_record_of_its_hand_over(
 
 
 def _raises(kind):
-    # It keeps no error in a variable: that alone would be a cycle.
+    # No variable keeps the error: that alone would be a cycle.
     mine = Big()
     LOCALS.append(weakref.ref(mine))
     raise kind
@@ -259,7 +249,7 @@ def test_error_of_a_call_that_is_over_waits_for_no_collector(
     collect()
     gc.disable()
     try:
-        with bench(executor, handle, **options) as made:
+        with executing(executor, handle, **options) as made:
             made.admit(4)
             made.wait(lambda: len(LOCALS) >= 50, "fifty errors")
             kept = [ref for ref in LOCALS[:50] if ref() is not None]
@@ -287,7 +277,7 @@ def test_call_that_goes_on_keeps_its_locals_and_loses_them_at_its_end(collect):
 
     _goes_on_after(report)
     assert len(alive(collect)) == 1
-    kept.look()
+    kept.sweep()
     assert alive(collect) == []
     assert "in _fails" in chain(errors[0])
 
@@ -368,10 +358,10 @@ def test_error_that_is_raised_again_and_again_has_a_bounded_traceback(
 
     tried, lengths = {}, []
     options = {"batch": batch, "retry": retry, "sink": sink}
-    with bench(executor, handle, **options) as made:
+    with executing(executor, handle, **options) as made:
         made.finish(2 * CALLS)
     assert len(lengths) == 2 * CALLS
-    # It is raised once more, or by two handlers at once, before it is shortened again.
+    # Two handlers may raise the error once more before its traceback is shortened again.
     assert CALLS // 2 < length(SHARED) <= CALLS + 16
     assert max(lengths) <= CALLS + 16
 
@@ -431,3 +421,31 @@ def test_coroutine_that_goes_on_is_not_ended_by_an_error_that_it_gave_away():
         return await task
 
     assert asyncio.run(play()) == "goes on"
+
+
+def test_text_of_an_error_is_shortened():
+    """A message keeps its beginning, a chain both ends, and a stack its end."""
+    with pytest.raises(ValueError, match="\u20ac") as raised:
+        raise ValueError("\u20ac" * 100_000)
+    error = raised.value
+    error.add_note("n" * 100_000)
+    assert len(shown(error).encode()) <= 2_048
+    assert len(chain(error).encode()) <= CHAIN_BYTES + 10
+    assert len(stack(error).encode()) <= 4_096
+
+
+def test_stack_is_shown_if_python_cannot_format_it(monkeypatch):
+    """Before Python 3.13 formatting can fail where several handlers raise at once."""
+
+    def confused(*_, **__):
+        message = "AST constructor recursion depth mismatch"
+        raise SystemError(message)
+
+    with pytest.raises(ValueError, match="bad") as raised:
+        int("bad")
+    monkeypatch.setattr("traceback.format_tb", confused)
+    monkeypatch.setattr("traceback.format_exception", confused)
+    where = f"in {test_stack_is_shown_if_python_cannot_format_it.__name__}"
+    assert stack(raised.value).endswith(where)
+    assert where in chain(raised.value)
+    assert "ValueError" in chain(raised.value)

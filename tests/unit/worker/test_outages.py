@@ -1,7 +1,6 @@
-"""W11: a handler pauses what it says, a breaker holds a topic; what failed comes first."""
+"""W11: pauses of handlers, and breakers, hold topics."""
 
 import math
-import pickle
 from datetime import timedelta
 
 import pytest
@@ -15,8 +14,7 @@ from safeconsumer.worker import BatchFailure, Reject
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.calls import Slot, all_done, batch_failed
 from safeconsumer.worker.dead_letters import call_sink
-from safeconsumer.worker.lanes import Order
-from safeconsumer.worker.tasks import Outcome
+from safeconsumer.worker.partition import Order, Outcome
 from tests.harness.worker.desk import Desk, done_by
 
 EACH_ORDER = pytest.mark.parametrize("order", Order)
@@ -72,8 +70,8 @@ def owners(desk):
 # ------------------------------------------------------------ pauses
 
 
-def test_a_pause_uses_up_no_attempt():
-    """However often; and those that were used are not given back."""
+def test_pause_uses_up_no_attempt():
+    """Attempts from before the pause stay used."""
     desk = Desk(Order.PARTITION, on_exhausted="skip", records=1)
     fail(desk, ValueError())
     desk.pass_time(1.0)
@@ -89,7 +87,7 @@ def test_a_pause_uses_up_no_attempt():
     assert desk.decisions.outages.pauses == 5
 
 
-def test_what_is_told_of_a_pause():
+def test_pause_is_reported_by_one_event():
     """One event, with the handler's words."""
     desk = Desk(Order.PARTITION, records=1)
     fail(desk, Pause(timedelta(minutes=1), reason="why"))
@@ -104,8 +102,8 @@ def test_what_is_told_of_a_pause():
     )
 
 
-def test_a_pause_never_shortens_another():
-    """Of one scope the one that ends last counts, and each event says when that is."""
+def test_later_pause_never_shortens_an_earlier_one():
+    """Each event says when the longest pause of its scope ends."""
     desk = Desk(Order.UNORDERED, quantum=1, records=3)
     first, second, third = claim(desk), claim(desk), claim(desk)
     fail(desk, Pause(60.0), first)
@@ -120,7 +118,7 @@ def test_a_pause_never_shortens_another():
     assert desk.work() == [0, 1, 2]
 
 
-def test_a_pause_is_told_before_what_its_record_waits_for():
+def test_pause_is_reported_before_an_earlier_record_of_its_batch_fails():
     """The record before it in its batch has failed."""
     desk = Desk(Order.PARTITION, is_batch=True, quantum=4, records=2)
     fail_batch(desk, BatchFailure({0: ValueError(), 1: Pause(60.0)}))
@@ -131,13 +129,13 @@ def test_a_pause_is_told_before_what_its_record_waits_for():
     assert desk.decisions.outages.pauses == 1
 
 
-def test_a_hold_that_cannot_be_placed_is_the_records_failure():
-    """Nothing is lost: it is tried again as after any other."""
+def test_pause_that_cannot_be_placed_fails_its_record():
+    """The record is tried again, as after any other error."""
     desk = Desk(Order.PARTITION)
     desk.decisions.outages._place = _refusing
     desk.admit(2)
     fail(desk, Pause(60.0))
-    assert desk.told == [worker_events.RecordRetried]
+    assert desk.kinds == [worker_events.RecordRetried]
     desk.pass_time(1.0)
     assert desk.work() == [0, 1]
 
@@ -147,19 +145,8 @@ def _refusing(*_):
     raise LookupError(message)
 
 
-def test_a_pause_in_an_ownership_that_has_ended_holds_nothing():
-    """What comes late changes nothing."""
-    desk = Desk(Order.PARTITION, records=2)
-    task = claim(desk)
-    desk.kept.close(desk.epoch)
-    fail(desk, Pause(60.0), task)
-    assert not owners(desk)
-    assert desk.events == []
-
-
 @pytest.mark.parametrize("scope", ["topic", "all"])
-def test_a_pause_of_what_is_being_taken_away_holds_the_rest(scope):
-    """W11: in the second for which a cooperative revocation waits; the record is dropped."""
+def test_pause_of_a_partition_that_leaves_holds_the_rest_of_its_scope(scope):
     desk = Desk(Order.PARTITION, records=2)
     task = claim(desk)
     desk.decisions.queue.drop_queued([desk.epoch])
@@ -173,8 +160,8 @@ def test_a_pause_of_what_is_being_taken_away_holds_the_rest(scope):
 
 @EACH_ORDER
 @pytest.mark.parametrize("error", [None, DOWN])
-def test_a_call_whose_partition_went_and_came_back_decides_nothing(order, error):
-    """A record of the ownership that is does."""
+def test_call_of_an_earlier_ownership_decides_nothing(order, error):
+    """A record of the present ownership closes the breaker."""
     desk = broken(order, 3, retry=_RETRY)
     desk.pass_time(10.0)
     old = claim(desk)
@@ -184,13 +171,12 @@ def test_a_call_whose_partition_went_and_came_back_decides_nothing(order, error)
     else:
         fail(desk, error, old)
     assert owners(desk) == set()
-    assert worker_events.BreakerClosed not in desk.told
+    assert worker_events.BreakerClosed not in desk.kinds
     assert desk.work() == [0, 1, 2]
-    assert worker_events.BreakerClosed in desk.told
+    assert worker_events.BreakerClosed in desk.kinds
 
 
-def test_a_letter_may_arrive_while_its_topic_is_paused():
-    """Its record is complete; what stands behind it waits."""
+def test_dead_letter_in_flight_completes_its_record_during_a_pause():
     desk = Desk(Order.UNORDERED, quantum=1, sink=print, records=3)
     fail(desk, Reject("planted"))
     letter = desk.decisions.queue.claim()
@@ -204,8 +190,8 @@ def test_a_letter_may_arrive_while_its_topic_is_paused():
 
 @pytest.mark.contract("W10")
 @pytest.mark.parametrize("order", list(Order))
-def test_a_letter_waits_for_the_end_of_a_pause(order):
-    """W10: as its record does; one that was claimed just before is put back."""
+def test_dead_letter_waits_for_the_end_of_a_pause(order):
+    """A letter that was claimed just before the pause is put back."""
     desk = Desk(order, sink=pytest.fail, records=2, retry=Retry(attempts=1))
     fail(desk, ValueError("planted"))
     claimed = desk.decisions.queue.claim()
@@ -218,8 +204,7 @@ def test_a_letter_waits_for_the_end_of_a_pause(order):
 
 
 @pytest.mark.contract("W11")
-def test_a_letter_is_no_failure_of_a_topic():
-    """W11: what its sink raises says nothing of what handlers need."""
+def test_dead_letter_that_fails_does_not_open_the_breaker():
     desk = Desk(Order.PARTITION, breaker=BREAKS, retry=_RETRY, sink=print, records=2)
     for error in (Reject("planted"), DOWN, DOWN, DOWN):
         assert fail(desk, error) == 0
@@ -229,8 +214,7 @@ def test_a_letter_is_no_failure_of_a_topic():
 
 
 @pytest.mark.contract("W11")
-def test_a_letter_is_no_success_of_a_topic():
-    """W11: that it has arrived says nothing of what handlers need."""
+def test_acknowledged_dead_letter_does_not_close_the_breaker():
     desk = Desk(Order.KEY, breaker=BREAKS, retry=_RETRY, sink=print, records=3)
     fail(desk, Reject("planted"))
     letter = claim(desk)
@@ -242,9 +226,9 @@ def test_a_letter_is_no_success_of_a_topic():
     letter = claim(desk)
     assert letter.letter is not None
     assert done_by(desk.decisions, [letter]) == [0]
-    assert worker_events.BreakerClosed not in desk.told
+    assert worker_events.BreakerClosed not in desk.kinds
     assert len(desk.work()) == 2
-    assert worker_events.BreakerClosed in desk.told
+    assert worker_events.BreakerClosed in desk.kinds
 
 
 # ------------------------------------------------------------ pauses of batches
@@ -255,8 +239,7 @@ _NO_HOLD = ("unordered", "key")
 
 @pytest.mark.parametrize("scope", ["key", "topic"])
 @pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
-def test_a_batch_that_pauses_comes_again_as_one(order, scope):
-    """All of it, once the pause is over."""
+def test_paused_batch_comes_again_as_one(order, scope):
     desk = Desk(order, is_batch=True, quantum=4, records=6)
     fail_batch(desk, Pause(60.0, scope))
     assert desk.work() == ([4, 5] if (order.value, scope) == _NO_HOLD else [])
@@ -264,7 +247,7 @@ def test_a_batch_that_pauses_comes_again_as_one(order, scope):
     assert list(claim(desk).ordinals) == [0, 1, 2, 3]
 
 
-def test_any_answer_of_a_batch_may_pause():
+def test_any_record_of_a_batch_may_pause():
     """The hold is placed at once, whatever the records before it wait for."""
     desk = Desk(
         Order.PARTITION, is_batch=True, quantum=4, on_exhausted="skip", records=4
@@ -281,7 +264,6 @@ def test_any_answer_of_a_batch_may_pause():
 
 
 def test_records_that_pause_together_come_again_together():
-    """A batch may name each; they are no suspects, and need not come one by one."""
     desk = Desk(Order.PARTITION, is_batch=True, quantum=4, records=4)
     errors = {at: Pause(60.0) for at in (1, 2, 3)}
     fail_batch(desk, BatchFailure(errors))
@@ -306,39 +288,16 @@ REASONS = ("a bell \a", "x" * 1025, 3)
         *({"for_": 1.0, "reason": reason} for reason in REASONS),
     ],
 )
-def test_an_impossible_pause_is_refused_where_it_is_made(settings):
-    """In a handler that is a failure of the record, as of any other error."""
+def test_impossible_pause_is_refused_at_its_construction(settings):
     with pytest.raises(HoldSettingError):
         Pause(**settings)
-
-
-@pytest.mark.parametrize("scope", ["key", "topic"])
-def test_a_pause_made_impossible_later_is_the_records_failure(scope):
-    """It ends no thread, and the record is tried again."""
-    spoiled = Pause(60.0, scope)
-    spoiled.for_ = "soon"
-    desk = Desk(Order.KEY, records=2)
-    fail(desk, spoiled)
-    assert desk.told == [worker_events.RecordRetried]
-    assert not owners(desk)
-    desk.work()
-    desk.pass_time(1.0)
-    desk.work()
-    assert not desk.kept.records
-
-
-def test_a_pause_comes_back_from_another_process():
-    there = Pause(for_=timedelta(seconds=3), scope="all", reason="why")
-    back = pickle.loads(pickle.dumps(there))  # noqa: S301 - our own
-    assert (back.for_, back.scope, back.reason) == (3.0, "all", "why")
 
 
 # ------------------------------------------------------------ the breaker
 
 
 @pytest.mark.contract("W11")
-def test_it_holds_the_topic_and_says_why():
-    """With the error and how often, and until when."""
+def test_open_breaker_holds_the_topic_with_its_reason():
     desk = broken()
     (hold,) = desk.ledger.view().holds
     assert (hold.scope, hold.owner) == (Topic("orders"), BREAKER)
@@ -348,15 +307,15 @@ def test_it_holds_the_topic_and_says_why():
     assert opened == worker_events.BreakerOpened(
         topic="orders", tries=0, seconds=10.0, reason=hold.reason
     )
-    (line,) = desk.decisions.outages.broken()
+    (line,) = desk.decisions.outages.problems()
     assert line.startswith(f"orders: stopped by a breaker: {hold.reason}; ")
     assert line.endswith("; held for 10.0 s")
     desk.pass_time(9.9)
     assert desk.work() == []
 
 
-def test_a_lift_during_an_outage_uses_up_no_attempt():
-    """All goes on at once; the next failure holds the topic again, as at first."""
+def test_lifted_hold_of_a_breaker_uses_up_no_attempt():
+    """The next failure holds the topic again, for the first wait."""
     desk = broken()
     used = dict(desk.failures)
     for _ in range(9):
@@ -376,22 +335,13 @@ def test_a_lift_during_an_outage_uses_up_no_attempt():
     assert desk.decisions.outages.opened == 10
 
 
-def test_a_success_after_a_lift_ends_the_row():
-    desk = broken()
-    desk.ledger.remove([(Topic("orders"), BREAKER)])
-    succeed(desk, claim(desk))
-    fail(desk, DOWN)
-    assert not owners(desk)
-    assert desk.told.count(worker_events.BreakerClosed) == 1
-
-
 @pytest.mark.parametrize("is_well", [False, True])
-def test_a_lifted_hold_is_over_whenever_the_next_result_comes(is_well):
-    """Also if the hold would have expired by then: it was not, so nothing was tried."""
+def test_lifted_hold_closes_the_breaker_before_the_next_result(is_well):
+    """The next result may come after the hold would have expired."""
     desk = broken()
     desk.pass_time(1.0)
     desk.ledger.remove([(Topic("orders"), BREAKER)])
-    assert desk.decisions.outages.broken() == []
+    assert desk.decisions.outages.problems() == []
     late = claim(desk)
     desk.pass_time(60.0)
     closed = [e for e in desk.events if isinstance(e, worker_events.BreakerClosed)]
@@ -402,24 +352,31 @@ def test_a_lifted_hold_is_over_whenever_the_next_result_comes(is_well):
     ]
     if is_well:
         succeed(desk, late)
+        fail(desk, DOWN)
+        assert not owners(desk)
     else:
         fail(desk, DOWN, late)
         (hold,) = desk.ledger.view().holds
         assert hold.expires_at == desk.clock.now + 10.0
-    assert desk.told.count(worker_events.BreakerClosed) == 1
+    assert desk.kinds.count(worker_events.BreakerClosed) == 1
 
 
-def test_a_hold_that_a_signal_handler_lifts_in_our_lock_is_over_at_the_next_turn():
+def test_default_attempts_reach_the_default_failures_of_a_breaker():
+    """Otherwise a record would be given up before the breaker opens."""
+    assert Retry().attempts >= Breaker(on=(OSError,)).failures
+
+
+def test_hold_lifted_by_a_signal_handler_closes_the_breaker_at_the_next_turn():
     desk = broken()
     with desk.kept.lock:
         desk.ledger.remove([(Topic("orders"), BREAKER)])
-        assert worker_events.BreakerClosed not in desk.told
+        assert worker_events.BreakerClosed not in desk.kinds
     desk.pass_time(0.0)
-    assert desk.told[-1] is worker_events.BreakerClosed
+    assert desk.kinds[-1] is worker_events.BreakerClosed
 
 
-def test_what_began_before_it_opened_is_no_attempt_and_no_verdict():
-    """A late failure does not prolong it, a late success does not close it."""
+def test_result_of_a_call_from_before_the_hold_changes_nothing():
+    """A late failure does not prolong the hold; a late success does not lift it."""
     desk = Desk(Order.UNORDERED, breaker=BREAKS, quantum=1, records=6)
     early = [claim(desk) for _ in range(4)]
     fail(desk, DOWN, early[0])
@@ -429,13 +386,13 @@ def test_what_began_before_it_opened_is_no_attempt_and_no_verdict():
     (hold,) = desk.ledger.view().holds
     assert hold.expires_at == desk.clock.now + 10.0
     assert desk.failures == {0: 1}
-    assert worker_events.BreakerClosed not in desk.told
+    assert worker_events.BreakerClosed not in desk.kinds
     desk.pass_time(10.0)
     assert desk.work() == [0, 1, 2, 4, 5]
 
 
-def test_other_errors_neither_open_nor_close_it():
-    """A call that ends so says nothing: the next one decides."""
+def test_other_errors_neither_open_nor_close_the_breaker():
+    """The next call decides."""
     desk = Desk(Order.UNORDERED, breaker=BREAKS, quantum=1, records=8)
     for error in (DOWN, ValueError(), RetryLater(50.0), Reject("no"), DOWN):
         assert not owners(desk)
@@ -443,13 +400,12 @@ def test_other_errors_neither_open_nor_close_it():
     assert owners(desk) == {BREAKER}
     desk.pass_time(10.0)
     fail(desk, ValueError())
-    assert worker_events.BreakerClosed not in desk.told
+    assert worker_events.BreakerClosed not in desk.kinds
     succeed(desk, claim(desk))
-    assert worker_events.BreakerClosed in desk.told
+    assert worker_events.BreakerClosed in desk.kinds
 
 
-def test_of_several_calls_after_a_hold_the_first_failure_renews_it():
-    """Once: the others are no attempts, and make it no longer."""
+def test_first_failure_after_a_hold_renews_it_once():
     desk = Desk(Order.UNORDERED, breaker=BREAKS, quantum=1, records=6)
     fail(desk, DOWN)
     fail(desk, DOWN)
@@ -462,28 +418,30 @@ def test_of_several_calls_after_a_hold_the_first_failure_renews_it():
     assert (desk.failures, desk.work()) == (known, [])
 
 
-def test_a_success_in_between_begins_the_count_anew():
-    """In a row is in a row; also within one hand-over."""
+def test_success_in_between_restarts_the_count():
     desk = Desk(Order.PARTITION, breaker=BREAKS, records=6)
-    desk.epoch.pace = 0.0
     fail(desk, DOWN)
     desk.pass_time(1.0)
     succeed(desk, claim(desk))
+    fail(desk, DOWN)
+    assert not owners(desk)
+
+
+def test_success_within_a_hand_over_restarts_the_count():
+    desk = Desk(Order.UNORDERED, breaker=BREAKS, records=6)
+    fail(desk, DOWN)
+    desk.epoch.pace = 0.0
     task = claim(desk)
-    task.finish(task.indexes[0])
-    failed = Outcome(
-        task=task,
-        finished=task.indexes[:1],
-        failed=[(task.indexes[1], DOWN)],
-        left=task.indexes[2:],
+    task.finish(0)
+    failed, left = [(1, DOWN)], task.indexes[2:]
+    desk.decisions.complete(
+        [Outcome(task=task, finished=[0], failed=failed, left=left)]
     )
-    desk.decisions.complete([failed])
     assert not owners(desk)
 
 
 @pytest.mark.parametrize("answer", ["raises", "BatchFailure"])
-def test_a_batch_is_one_call(answer):
-    """It counts once; if it opens the breaker, it comes again, and nothing was used up."""
+def test_failed_batch_counts_as_one_failure(answer):
     desk = Desk(Order.PARTITION, breaker=BREAKS, is_batch=True, quantum=3, records=3)
     fail(desk, DOWN)
     desk.pass_time(1.0)
@@ -496,8 +454,7 @@ def test_a_batch_is_one_call(answer):
     assert not owners(desk)
 
 
-def test_a_batch_that_opens_it_comes_again_whole():
-    """As after a pause."""
+def test_batch_that_opens_the_breaker_comes_again_whole():
     breaker = Breaker(on=(ConnectionError,), failures=1)
     desk = Desk(Order.PARTITION, breaker=breaker, is_batch=True, quantum=3, records=3)
     fail_batch(desk, DOWN)
@@ -506,8 +463,7 @@ def test_a_batch_that_opens_it_comes_again_whole():
     assert list(claim(desk).ordinals) == [0, 1, 2]
 
 
-def test_a_failure_of_what_is_being_taken_away_counts():
-    """W11: it is the topic's breaker, and the rest of the topic stays."""
+def test_failure_in_a_partition_that_leaves_counts_for_the_topic():
     desk = Desk(Order.KEY, breaker=BREAKS, quantum=1, records=6)
     tasks = [claim(desk), claim(desk)]
     desk.decisions.queue.drop_queued([desk.epoch])
@@ -520,8 +476,8 @@ def test_a_failure_of_what_is_being_taken_away_counts():
     assert desk.work() == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_failure_before_the_hold_is_placed_opens_it_no_second_time():
-    """Another thread's, in the moment between the decision and the hold."""
+def test_failure_while_the_hold_is_placed_opens_the_breaker_once():
+    """Another thread fails between the decision and the hold."""
     desk = Desk(Order.UNORDERED, breaker=BREAKS, quantum=1, records=6)
     late, place = claim(desk), desk.place
 
@@ -534,14 +490,14 @@ def test_a_failure_before_the_hold_is_placed_opens_it_no_second_time():
     fail(desk, DOWN)
     (hold,) = desk.ledger.view().holds
     assert hold.expires_at == desk.clock.now + 10.0
-    assert desk.told.count(worker_events.BreakerOpened) == 1
+    assert desk.kinds.count(worker_events.BreakerOpened) == 1
     assert late.indexes[0] not in desk.failures
     desk.pass_time(10.0)
     assert desk.work() == [0, 1, 2, 3, 4, 5]
 
 
-def test_a_topic_that_cannot_be_held_goes_on_without():
-    """Each failure is then the record's own; it has never opened, for who counts it."""
+def test_topic_that_cannot_be_held_goes_on():
+    """Each failure is then its record's own, and no breaker counts as opened."""
     desk = Desk(Order.UNORDERED, breaker=BREAKS, quantum=1)
     outages, opened = desk.decisions.outages, []
 
@@ -561,8 +517,7 @@ def test_a_topic_that_cannot_be_held_goes_on_without():
     assert desk.work() == [2]
 
 
-def test_a_reason_can_always_be_written():
-    """Whatever the error says."""
+def test_reason_of_a_breaker_is_always_printable():
     breaker = Breaker(on=(ConnectionError,), failures=1)
     desk = Desk(Order.PARTITION, breaker=breaker, records=1)
     fail(desk, ConnectionError("\n\ud800" + "\U0001f4a5" * 2000))
@@ -573,7 +528,7 @@ def test_a_reason_can_always_be_written():
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("settings", "match"),
     [
         ({"on": ()}, "tuple of at least one exception class"),
         ({"on": ConnectionError}, "tuple of exception classes"),
@@ -586,6 +541,6 @@ def test_a_reason_can_always_be_written():
         ({"most": float("inf")}, "finite"),
     ],
 )
-def test_impossible_breakers_are_refused(settings, said):
-    with pytest.raises(WorkerSettingError, match=said):
+def test_impossible_breakers_are_refused(settings, match):
+    with pytest.raises(WorkerSettingError, match=match):
         Breaker(**{"on": (OSError,), **settings})

@@ -1,10 +1,19 @@
-"""What a queue hands out next, decided without a broker and while time stands still."""
+"""A queue decides which records it hands out next; time stands still."""
 
 import weakref
 
 import pytest
+from kafka.structs import TopicPartition
 
-from safeconsumer.worker import BatchFailure, Reject, Retry, RetryLater, StopWorker
+from safeconsumer.holds.view import covers
+from safeconsumer.worker import (
+    BatchFailure,
+    Reject,
+    Retry,
+    RetryLater,
+    StopWorker,
+    calls,
+)
 from safeconsumer.worker.calls import (
     Slot,
     all_done,
@@ -12,15 +21,17 @@ from safeconsumer.worker.calls import (
     call_each,
     context_of,
 )
-from safeconsumer.worker.lanes import Order
-from safeconsumer.worker.tasks import Outcome
+from safeconsumer.worker.durations import BOUNDS
+from safeconsumer.worker.health import place, running_offsets
+from safeconsumer.worker.partition import Order, Outcome
+from safeconsumer.worker.watermarks import Load
+from tests.harness.holds.lab import assign_to
 from tests.harness.worker.desk import KINDS, TP, Desk, done_by
 
 
 @pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
 @pytest.mark.parametrize("error", [RetryLater(2.0), ValueError("all")])
-def test_all_of_a_batch_that_comes_again_are_told_of(order, error):
-    """By one event: together, or one by one since none is to blame yet."""
+def test_one_event_reports_all_records_of_a_batch_that_come_again(order, error):
     desk = Desk(order, is_batch=True, quantum=4, records=6)
     task = desk.decisions.queue.claim()[0]
     desk.decisions.complete([batch_failed(task, error, 0.0)])
@@ -30,8 +41,8 @@ def test_all_of_a_batch_that_comes_again_are_told_of(order, error):
     assert desk.decisions.retries == 4
 
 
-def test_a_delay_is_told_as_it_is_left():
-    """Of a record behind another of its batch, which has waited first."""
+def test_reported_delay_is_the_rest_of_the_wait():
+    """A record behind another one of its batch has waited already."""
     desk = Desk(Order.PARTITION, is_batch=True, quantum=2, records=2)
     _partly(desk, {0: RetryLater(6.0), 1: RetryLater(10.0)})
     desk.pass_time(6.0)
@@ -45,8 +56,7 @@ def _partly(desk, errors):
 
 
 @pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
-def test_each_answer_of_a_batch_is_heeded(order):
-    """W7: what is rejected is not handled again, what asks for later comes no sooner."""
+def test_each_record_of_a_batch_gets_its_own_answer(order):
     desk = Desk(order, is_batch=True, quantum=8, on_exhausted="skip", records=8)
     _partly(
         desk,
@@ -70,17 +80,7 @@ def test_each_answer_of_a_batch_is_heeded(order):
     assert not desk.epoch.failed
 
 
-def test_a_batch_that_rejects_each_is_given_up_whole():
-    """W7: however many there are, and none is handled again."""
-    desk = Desk(
-        Order.PARTITION, is_batch=True, quantum=2000, on_exhausted="skip", records=2000
-    )
-    _partly(desk, dict.fromkeys(range(2000), Reject("planted")))
-    assert (desk.work(), desk.decisions.skipped) == ([], 2000)
-
-
-def test_an_error_for_some_of_a_batch_is_about_these_alone():
-    """W7: those that a pump's program has answered for already are not among them."""
+def test_error_for_part_of_a_batch_concerns_that_part_alone():
     desk = Desk(Order.PARTITION, is_batch=True, quantum=4, records=4)
     (task,) = desk.decisions.queue.claim()
     task.finish(0)
@@ -95,8 +95,8 @@ def test_an_error_for_some_of_a_batch_is_about_these_alone():
 
 
 @pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
-def test_a_batch_that_rejects_does_not_say_which(order):
-    """W7: its records come one by one, and only the one that is meant has failed."""
+def test_reject_of_a_batch_is_tried_record_by_record(order):
+    """Only the record that the handler means has failed."""
     desk = Desk(order, is_batch=True, quantum=8, on_exhausted="skip", records=8)
     while tasks := desk.decisions.queue.claim():
         for task in tasks:
@@ -112,16 +112,14 @@ def test_a_batch_that_rejects_does_not_say_which(order):
 
 
 @pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
-def test_a_batch_may_stop_the_worker_with_any_of_its_answers(order):
-    """At once, and the record comes again after the restart."""
+def test_any_record_of_a_batch_may_stop_the_worker(order):
     desk = Desk(order, is_batch=True, quantum=4, records=4)
     _partly(desk, {0: RetryLater(5.0), 3: StopWorker()})
     assert desk.decisions.is_stop_asked
     assert desk.kept.records == 2
 
 
-def test_letters_of_one_batch_go_in_order():
-    """W3: the second once the first is acknowledged."""
+def test_dead_letters_of_one_batch_go_in_order():
     desk = Desk(Order.PARTITION, is_batch=True, quantum=4, sink=print, records=4)
     _partly(desk, {1: Reject("planted"), 2: Reject("planted")})
     for offset in (1, 2):
@@ -132,40 +130,7 @@ def test_letters_of_one_batch_go_in_order():
     assert (desk.decisions.dead_letters, desk.kept.records) == (2, 0)
 
 
-@pytest.mark.parametrize("order", [Order.PARTITION, Order.KEY])
-def test_a_regained_partition_waits_for_what_still_runs_of_it(order):
-    """W3: of the same key, or of all of it; the rest goes on. By however many losses."""
-    desk = Desk(order, quantum=1, records=6)
-    (old,) = desk.decisions.queue.claim()
-    same = [0, 3] if order is Order.KEY else [0, 1, 2, 3, 4, 5]
-    others = sorted(set(range(6)) - set(same))
-    for _ in range(2):
-        desk.regain()
-        desk.admit(6)
-        assert desk.work() == others
-    desk.decisions.complete([all_done(old, 0.0)])
-    assert desk.work() == same
-    assert not desk.kept.records
-
-
-def test_what_an_ended_ownership_had_in_a_bundle_is_waited_for():
-    """W3: each key of it, also behind others that may go on together."""
-    desk = Desk(Order.KEY, key=lambda record: record.offset)
-    desk.epoch.pace = 1e-6
-    desk.admit(4)
-    (old,) = desk.decisions.queue.claim()
-    assert len(old.keys) == 4
-    desk.regain()
-    desk.epoch.pace = 1e-6
-    desk.admit(6)
-    assert desk.work() == [4, 5]
-    desk.decisions.complete([Outcome(task=old, left=old.indexes)])
-    assert desk.work() == [0, 1, 2, 3]
-    assert not desk.kept.left_behind
-
-
-def test_what_was_handed_out_and_not_begun_is_not_begun_once_it_is_lost():
-    """Whoever owns the partition by now does it."""
+def test_record_handed_over_and_not_begun_is_left_after_a_loss():
     desk = Desk(Order.PARTITION)
     desk.epoch.pace = 1e-6
     desk.admit(3)
@@ -195,7 +160,6 @@ in_both_orders = pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDE
 
 @in_both_orders
 def test_a_batch_has_records_of_several_polls(order):
-    """Each of them is done, failed or left where it came from."""
     desk = Desk(order, lambda _: 1, is_batch=True, quantum=8, on_exhausted="skip")
     for _ in range(3):
         desk.admit(2)
@@ -213,8 +177,8 @@ def test_a_batch_has_records_of_several_polls(order):
 
 
 @in_both_orders
-def test_a_batch_waits_for_more_so_long_and_no_longer(order):
-    """Counted from its first record; a full one does not wait."""
+def test_batch_waits_for_more_records_up_to_its_time(order):
+    """The time counts from the first record; a full batch does not wait."""
     desk = Desk(order, lambda _: 1, is_batch=True, quantum=6, within=2.0, records=2)
     assert desk.work() == []
     desk.pass_time(1.5)
@@ -241,8 +205,7 @@ def test_a_batch_waits_for_more_so_long_and_no_longer(order):
         (Order.UNORDERED, RetryLater(1.0)),
     ],
 )
-def test_what_failed_waits_for_no_batch(order, error):
-    """W7: its time has come, and it comes by itself."""
+def test_failed_record_waits_for_no_batch(order, error):
     desk = Desk(order, is_batch=True, quantum=6, within=60.0, records=6)
     _partly(desk, {0: error})
     desk.pass_time(1.0)
@@ -250,7 +213,6 @@ def test_what_failed_waits_for_no_batch(order, error):
 
 
 def test_a_batch_does_not_wait_for_records_that_cannot_be_read():
-    """They may not come for long, and its handler would be idle."""
     desk = Desk(Order.PARTITION, is_batch=True, quantum=6, within=2.0, records=2)
     assert desk.work() == []
     desk.epoch.unreadable = object()
@@ -259,8 +221,7 @@ def test_a_batch_does_not_wait_for_records_that_cannot_be_read():
 
 
 @pytest.mark.contract("W6")
-def test_a_batch_that_waits_for_more_goes_with_its_partition():
-    """W6: and nothing of it is begun, then or later."""
+def test_waiting_batch_is_dropped_with_its_partition():
     desk = Desk(Order.PARTITION, is_batch=True, quantum=6, within=2.0, records=2)
     assert desk.work() == []
     desk.decisions.queue.drop_queued([desk.epoch])
@@ -273,8 +234,7 @@ def test_a_batch_that_waits_for_more_goes_with_its_partition():
     assert sorted(desk.work()) == [0, 1]
 
 
-def test_what_waits_for_its_retry_goes_with_its_partition():
-    """W6: a batch's record too, whose time comes while the revocation waits for others."""
+def test_waiting_retry_is_dropped_with_its_partition():
     desk = Desk(Order.KEY, quantum=1, records=3)
     bad, running, _ = (desk.decisions.queue.claim()[0] for _ in range(3))
     desk.decisions.complete([batch_failed(bad, ValueError("planted"), 0.0)])
@@ -285,8 +245,7 @@ def test_what_waits_for_its_retry_goes_with_its_partition():
     assert desk.decisions.queue.claim() == []
 
 
-def test_what_waits_for_an_earlier_ownership_goes_with_its_own():
-    """W6: once that one's task comes back, though something else has failed."""
+def test_record_behind_an_earlier_ownership_is_dropped_with_its_partition():
     desk = Desk(Order.KEY, quantum=1, records=1)
     (left_behind,) = desk.decisions.queue.claim()
     desk.regain()
@@ -301,11 +260,22 @@ def test_what_waits_for_an_earlier_ownership_goes_with_its_own():
     desk.decisions.complete([all_done(running, 0.0)])
 
 
+def test_dead_letter_of_an_ended_ownership_completes_nothing():
+    desk = Desk(Order.PARTITION, sink=print, retry=Retry(attempts=1), records=2)
+    (bad,) = desk.decisions.queue.claim()
+    desk.decisions.complete([batch_failed(bad, ValueError("planted"), 0.0)])
+    letter = desk.decisions.queue.claim()
+    desk.regain()
+    desk.admit(2)
+    done_by(desk.decisions, letter)
+    assert (desk.decisions.dead_letters, desk.kept.records, desk.kept.done) == (0, 2, 0)
+
+
 @pytest.mark.parametrize(("order", "is_batch"), KINDS)
-def test_a_letter_that_arrives_during_a_revocation_completes_its_record(
+def test_dead_letter_acknowledged_during_a_revocation_completes_its_record(
     order, is_batch
 ):
-    """W5: it was waited for, so nobody handles the record and writes the letter again."""
+    """Otherwise the next owner would handle the record and write the letter again."""
     desk = Desk(
         order,
         is_batch=is_batch,
@@ -349,7 +319,6 @@ def _leave(_desk):
 @pytest.mark.parametrize(("order", "is_batch"), KINDS)
 @pytest.mark.parametrize("step", [_ask_for_later, _fail_for_good, _hang, _leave])
 def test_ended_ownerships_keep_no_records(step, order, is_batch, collect):
-    """W1: no limit counts them any more, and what waits may wait for ever."""
     settings = {"is_batch": is_batch, "quantum": 2}
     desk = Desk(order, on_exhausted="block", **settings)
     before = []
@@ -364,26 +333,11 @@ def test_ended_ownerships_keep_no_records(step, order, is_batch, collect):
     collect()
     assert not [one for one in before if one() is not None]
     assert not queue.ready
-    assert not queue._asleep
-
-
-@pytest.mark.parametrize("order", Order)
-def test_a_handler_that_hangs_keeps_no_more_than_its_own_records(order, collect):
-    """W1: it has its task, which has the ended ownership; that keeps nothing."""
-    desk = Desk(order, quantum=2, records=10)
-    tasks = desk.decisions.queue.claim()
-    behind = [weakref.ref(one) for one in desk.admit(10)]
-    desk.regain()
-    desk.pass_time(0.1)
-    collect()
-    assert tasks
-    assert tasks[0].epoch.is_closed
-    assert not [one for one in behind if one() is not None]
+    assert not queue._delayed
 
 
 @pytest.mark.parametrize("is_full", [True, False])
-def test_a_batch_that_is_held_waits_in_its_place(*, is_full):
-    """W10: also one whose time comes meanwhile."""
+def test_held_batch_waits_in_its_place(*, is_full):
     desk = Desk(
         Order.PARTITION,
         is_batch=True,
@@ -399,7 +353,7 @@ def test_a_batch_that_is_held_waits_in_its_place(*, is_full):
 
 
 def test_only_lanes_within_the_span_are_woken():
-    """One record completed lets one more begin, however many wait."""
+    """One completed record lets one more begin, however many wait."""
     desk = Desk(
         Order.KEY, key=lambda record: record.offset, span=10, quantum=1, records=1000
     )
@@ -415,8 +369,7 @@ def test_only_lanes_within_the_span_are_woken():
     assert len(desk.work()) == 990
 
 
-def test_what_is_put_back_within_the_span_begins():
-    """Although what stands behind it in its lane does not."""
+def test_record_put_back_within_the_span_begins():
     desk = Desk(Order.UNORDERED, span=4, quantum=2)
     desk.epoch.pace = 1e-6
     desk.admit(8)
@@ -428,7 +381,7 @@ def test_what_is_put_back_within_the_span_begins():
 
 
 def test_records_that_failed_together_are_handed_out_one_by_one():
-    """W5: together they would fail again, and nothing would say which is to blame."""
+    """Together they would fail again, and the cause would stay unknown."""
     desk = Desk(Order.PARTITION, quantum=4, records=5, is_batch=True)
     (task,) = desk.decisions.queue.claim()
     assert list(task.indexes) == [0, 1, 2, 3]
@@ -439,3 +392,129 @@ def test_records_that_failed_together_are_handed_out_one_by_one():
         (again,) = desk.decisions.queue.claim()
         assert done_by(desk.decisions, [again]) == [offset]
     assert desk.work() == [4]
+
+
+# Which records of a partition make room for another's
+
+
+@pytest.mark.parametrize("error", [RetryLater(60.0), ValueError()])
+@pytest.mark.parametrize("order", list(Order))
+def test_begun_record_is_kept_with_all_before_it(order, error):
+    """A record that waits, or has failed, counts as begun."""
+    desk = Desk(order, quantum=1, records=10)
+    *_, last = [task for _ in range(3) for task in desk.decisions.queue.claim()]
+    record = last.record(0)
+    failed, left = [(last.indexes[0], error)], last.indexes[1:]
+    desk.decisions.complete([Outcome(task=last, failed=failed, left=left)])
+    if not isinstance(error, RetryLater):
+        desk.pass_time(30.0)  # its time has come, and it is its second attempt
+    offset = desk.kept.give_back(desk.epoch, Load(), 1)
+    assert offset == record.offset + 1
+    assert desk.epoch.records == desk.kept.records == offset
+    assert desk.epoch.progress.next_offset == offset
+
+
+def test_record_behind_an_earlier_ownership_counts_as_not_begun():
+    """So the record can be given back and fetched again."""
+    desk = Desk(Order.PARTITION, is_batch=True, quantum=20, records=1)
+    assert desk.decisions.queue.claim()
+    desk.regain()
+    for count in (9, 91):
+        desk.admit(count)
+    assert desk.decisions.queue.claim() == []
+    assert desk.kept.give_back(desk.epoch, Load(5, 10**9), 20) == 5
+
+
+def test_partition_with_an_empty_shared_lane_and_running_tasks_does_not_starve():
+    desk = Desk(Order.UNORDERED, quantum=1, records=3)
+    (one,), _, _ = (desk.decisions.queue.claim() for _ in range(3))
+    desk.decisions.complete([all_done(one, 0.001)])
+    assert not desk.decisions.is_starving(desk.epoch)
+
+
+@pytest.mark.parametrize("order", list(Order))
+def test_records_given_back_and_fetched_again_are_handed_out(
+    order,
+):
+    """A hold, for example, had sent them back before any was begun."""
+    desk = Desk(order, quantum=4, records=10)
+    tasks = desk.decisions.queue.claim()
+    desk.decisions.complete([Outcome(task=one, left=one.indexes) for one in tasks])
+    desk._next = desk.kept.give_back(desk.epoch, Load(0, 10**9), 1)
+    assert desk._next == 0
+    # A log that was compacted meanwhile has fewer records than were forgotten.
+    desk.admit(1)
+    assert desk.work() == [0]
+
+
+# How a hand-over is counted, and what a place says of it
+
+
+class Watched(Slot):
+    """A place that notes what stands in it the moment its task does."""
+
+    def __init__(self):
+        self.seen = []
+        super().__init__()
+        self.index, self.began = 99, -1.0  # what the last one was at
+
+    def __setattr__(self, name, value):
+        if name == "task" and value is not None:
+            self.seen.append((self.index, self.began))
+        super().__setattr__(name, value)
+
+
+@pytest.mark.parametrize("is_batch", [False, True], ids=["one by one", "batch"])
+def test_stalled_slot_is_never_seen_with_the_time_of_its_last_record(*, is_batch):
+    """Another thread reads the task first, and then index and time."""
+    desk = Desk(Order.PARTITION, records=3)
+    (task,) = desk.decisions.queue.claim()
+    slot, context = Watched(), context_of(task, lambda: None)
+    if is_batch:
+        calls.call_batch(lambda _r, _c: None, task, slot, context)
+    else:
+        call_each(lambda _r, _c: None, task, slot, context, 1.0)
+    ((index, began),) = slot.seen
+    assert index == task.indexes[0]
+    assert began > 0
+
+
+@pytest.mark.parametrize(
+    "error", [RetryLater(2.0), ValueError(), BatchFailure({1: RetryLater(2.0)})]
+)
+def test_failed_batch_adds_one_duration_for_each_record(error):
+    desk = Desk(Order.PARTITION, is_batch=True, quantum=4, records=4)
+    (task,) = desk.decisions.queue.claim()
+    desk.decisions.complete([batch_failed(task, error, 2.0)])
+    taken = desk.decisions.durations.histogram()
+    counted = dict(zip((*BOUNDS, None), taken.counts, strict=True))
+    assert taken.total == pytest.approx(2.0)
+    assert {bound: n for bound, n in counted.items() if n} == {0.5: 4}
+
+
+def test_records_of_one_partition_look_up_the_holds_of_no_other(monkeypatch):
+    """With a thousand partitions each poll would ask a million times."""
+    desk = Desk(Order.PARTITION)
+    others = [TopicPartition(TP.topic, number) for number in range(1, 10)]
+    assign_to(desk.ledger, [TP, *others])
+    for tp in others:
+        desk.kept.open(tp, 1, 0, 0)
+    desk.admit(1)
+    asked = []
+
+    def tell(view, tp):
+        asked.append(tp)
+        return covers(view, tp)
+
+    monkeypatch.setattr("safeconsumer.worker.queue.covers", tell)
+    desk.admit(1)
+    assert asked == [TP]
+
+
+def test_only_the_record_in_the_handler_counts_as_running():
+    desk = Desk(Order.PARTITION, lane_seconds=1.0, records=4)
+    (task,) = desk.decisions.queue.claim()
+    slot = Slot()
+    slot.task, slot.index = task, 1
+    assert running_offsets([slot], is_batch=False) == {TP: [1]}
+    assert place(task, 2) == "orders:0 offset 2"

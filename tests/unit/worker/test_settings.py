@@ -1,4 +1,4 @@
-"""What a worker refuses, before anything is started."""
+"""Impossible settings of workers are refused before anything is started."""
 
 import contextlib
 import functools
@@ -85,6 +85,11 @@ def letter(_record, _failure):
     """Do nothing."""
 
 
+def with_config(**config):
+    """Return a producer that is made with these settings."""
+    return SimpleNamespace(send=handle, config=config)
+
+
 NAN = float("nan")
 SENDS = SimpleNamespace(send=handle)
 CONFIG = {"group_id": "g", "enable_auto_commit": False}
@@ -92,7 +97,7 @@ CONFIG = {"group_id": "g", "enable_auto_commit": False}
 
 @pytest.mark.filterwarnings("ignore:.*_deserializer:DeprecationWarning")
 @pytest.mark.parametrize(
-    ("config", "settings", "said"),
+    ("config", "settings", "match"),
     [
         ({"enable_auto_commit": True}, {}, "enable_auto_commit=False"),
         ({"group_id": None}, {}, "group_id"),
@@ -130,6 +135,7 @@ CONFIG = {"group_id": "g", "enable_auto_commit": False}
         ({}, {"on_exhausted": "drop"}, "on_exhausted"),
         ({}, {"dead_letter": "topic"}, "dead_letter=DeadLetter.KafkaProducer"),
         ({}, {"dead_letter": only_one}, "called with .record, failure."),
+        ({}, {"dead_letter": handle_async}, "is a coroutine function"),
         ({}, {"dead_letter": DeadLetter}, "the class DeadLetter"),
         ({"value_deserializer": "json"}, {}, "a deserializer must be callable"),
         ({"key_deserializer": handle}, {}, "called with .data."),
@@ -144,11 +150,11 @@ CONFIG = {"group_id": "g", "enable_auto_commit": False}
         ({"max_poll_interval_ms": 20_000}, {}, "less than half"),
     ],
 )
-def test_what_is_impossible_is_refused(config, settings, said):
-    """At construction, with what would do; no thread is left."""
+def test_impossible_worker_is_refused(config, settings, match):
+    """No thread is left behind."""
     with offline(SafeConsumer, "orders", **{**CONFIG, **config}) as consumer:
         before = set(threading.enumerate())
-        with pytest.raises(WorkerSettingError, match=said):
+        with pytest.raises(WorkerSettingError, match=match):
             Worker(consumer, **{"handle": handle, **settings})
         assert set(threading.enumerate()) <= before
 
@@ -166,15 +172,15 @@ def test_what_is_impossible_is_refused(config, settings, said):
         {"dead_letter": Mock()},
     ],
 )
-def test_what_may_work_is_taken(settings):
-    """What a decorator's result takes nobody knows; some functions do not say it."""
+def test_unknown_signature_is_accepted(settings):
+    """The arguments of a decorated function, and of some built-ins, are not known."""
     with offline(SafeConsumer, "orders", **CONFIG) as consumer:
         Worker(consumer, **{"handle": handle, **settings})
 
 
 @pytest.mark.filterwarnings("ignore:.*_deserializer:DeprecationWarning")
 @pytest.mark.parametrize(
-    ("config", "settings", "said"),
+    ("config", "settings", "match"),
     [
         ({"enable_auto_commit": True}, {}, "enable_auto_commit"),
         ({}, {"retry": 3}, "retry must be a Retry"),
@@ -183,10 +189,10 @@ def test_what_may_work_is_taken(settings):
         ({"value_deserializer": "json"}, {}, "a deserializer must be callable"),
     ],
 )
-def test_a_pump_refuses_the_same(config, settings, said):
+def test_impossible_pump_is_refused(config, settings, match):
     with (
         offline(SafeConsumer, "orders", **{**CONFIG, **config}) as consumer,
-        pytest.raises(WorkerSettingError, match=said),
+        pytest.raises(WorkerSettingError, match=match),
     ):
         Pump(consumer, **settings)
 
@@ -217,6 +223,15 @@ def test_a_pump_refuses_the_same(config, settings, said):
         (DeadLetter, {"producer": SENDS, "topic": "t", "sample": 0}),
         (DeadLetter, {"producer": KafkaProducer, "topic": "t"}),
         (DeadLetter, {"producer": SimpleNamespace(send=handle_async), "topic": "t"}),
+        *(
+            (DeadLetter, {"producer": with_config(**config), "topic": "t"})
+            for config in (
+                {"key_serializer": str.encode},
+                {"value_serializer": bytes.hex},
+                {"acks": 0},
+                {"transactional_id": "dead"},
+            )
+        ),
     ],
 )
 def test_impossible_options_are_refused(kind, settings):
@@ -224,8 +239,7 @@ def test_impossible_options_are_refused(kind, settings):
         kind(**settings)
 
 
-def test_all_options_are_shown_with_their_defaults():
-    """To ``help()`` and editors, though each stands in one place only."""
+def test_all_options_are_in_the_signature_with_their_defaults():
     worker, pump, run = map(inspect.signature, (Worker, Pump, run_worker))
     assert [*worker.parameters][:2] == ["consumer", "handle"]
     assert [*run.parameters][:2] == ["handler", "records"]
@@ -235,8 +249,7 @@ def test_all_options_are_shown_with_their_defaults():
     assert pump.parameters["order"].default == "unordered"
 
 
-def test_stocks_consumer_is_refused_in_words():
-    """And so is the class instead of a consumer."""
+def test_consumer_of_kafka_python_is_refused():
     from kafka import KafkaConsumer  # noqa: PLC0415
 
     with offline(KafkaConsumer, "orders", **CONFIG) as consumer:
@@ -273,8 +286,7 @@ def test_a_batch_failure_takes_exceptions_by_their_records(errors):
         BatchFailure(errors)
 
 
-def test_kinds_that_do_not_fit_are_refused():
-    """At construction, with what would do."""
+def test_lifespan_of_a_wrong_kind_is_refused():
     for wrong in (handle_and_yield, handle_async_and_yield):
         with pytest.raises(WorkerSettingError, match="decorate it"):
             check_lifespan(wrong, "thread")
@@ -365,8 +377,7 @@ def test_a_lifespan_that_cannot_be_entered_is_refused(lifespan, executor, match)
         (Mock(), "thread"),
     ],
 )
-def test_a_lifespan_that_may_be_entered_is_taken(lifespan, executor):
-    """Where it is not known what a call makes, run() says so."""
+def test_lifespan_that_may_be_entered_is_accepted(lifespan, executor):
     check_lifespan(lifespan, executor)
 
 
@@ -377,7 +388,7 @@ def test_a_lifespan_that_may_be_entered_is_taken(lifespan, executor):
         (7, "it made 7, which is not a context manager"),
     ],
 )
-def test_what_a_lifespan_makes_is_refused_where_it_is_entered(made, match):
+def test_object_that_is_no_context_manager_is_refused_at_entry(made, match):
     with (
         contextlib.ExitStack() as stack,
         pytest.raises(LifespanError, match=match),

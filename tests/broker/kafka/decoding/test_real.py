@@ -1,7 +1,7 @@
 """
-What a broker has stored is read alike by stock and by ours (P15).
+Both decoders read the same records from a real broker (P15).
 
-Records are compared field by field, positions at the end as well.
+All fields of records are compared, and the positions at the end.
 """
 
 import pytest

@@ -1,4 +1,4 @@
-"""Answers as a broker writes them, and parsers that wait for them."""
+"""Answers as a broker writes them, and parsers that read them."""
 
 from typing import Any
 
@@ -28,18 +28,26 @@ class Exchange:
     answer: bytes
 
 
+def requests_of(exchanges):
+    return [one.request for one in exchanges if one.request is not None]
+
+
+def written(exchanges):
+    return b"".join(one.answer for one in exchanges)
+
+
 def heartbeat(number, error=0):
     response = HeartbeatResponse(throttle_time_ms=0, error_code=error, version=4)
     request = HeartbeatRequest(
         group_id="g", generation_id=1, member_id="m", version=4, group_instance_id=None
     )
-    return Exchange(request, _written(response, number))
+    return Exchange(request, _encoded(response, number))
 
 
 def api_versions(number, error=0):
     keys = [_Api(api_key=1, min_version=0, max_version=12)]
     response = ApiVersionsResponse(error_code=error, api_keys=keys, version=0)
-    return Exchange(ApiVersionsRequest(version=0), _written(response, number))
+    return Exchange(ApiVersionsRequest(version=0), _encoded(response, number))
 
 
 def fetch(number, *records):
@@ -63,21 +71,21 @@ def fetch(number, *records):
         responses=[_Topic(topic="orders", partitions=partitions)],
         version=11,
     )
-    return Exchange(FetchRequest(version=11), _written(response, number))
+    return Exchange(FetchRequest(version=11), _encoded(response, number))
 
 
 def token(data):
-    """Answer an authentication of old: a length and bytes, no header."""
+    """Answer an old form of authentication: a length and bytes, without a header."""
     return Exchange(SaslBytesRequest(b"t"), len(data).to_bytes(4, "big") + data)
 
 
-def _written(response, number):
+def _encoded(response, number):
     response.with_header(correlation_id=number)
     return bytes(response.encode(header=True, framed=True))
 
 
 def stock(requests, **config):
-    """Make upstream's parser, which has sent these."""
+    """Make upstream's parser, which has sent these requests."""
     parser = KafkaProtocol(client_id="c", **config)
     for request in requests:
         parser.send_request(request)
@@ -93,13 +101,13 @@ def ours(requests, **config):
 
 
 def handed(parser, chunks):
-    """Hand a parser these bytes; return what it answers, and the error that ends it."""
-    return _told(parser.receive_bytes(chunk) for chunk in chunks)
+    """Hand a parser these bytes; return the answers, and the error that ends it."""
+    return _collected(parser.receive_bytes(chunk) for chunk in chunks)
 
 
 def received(parser, chunks):
     """Hand our parser these bytes where it wants them, as a socket would."""
-    return _told(_placed(parser, chunks))
+    return _collected(_placed(parser, chunks))
 
 
 def _placed(parser, chunks):
@@ -113,14 +121,14 @@ def _placed(parser, chunks):
             yield parser.receive_bytes(room[:count])
 
 
-def _told(answers):
-    told = []
+def _collected(answers):
+    found = []
     try:
         for some in answers:
-            told += [(number, _plain(response)) for number, response in some]
+            found += [(number, _plain(response)) for number, response in some]
     except Exception as error:  # noqa: BLE001 - compared
-        told.append((type(error), str(error)))
-    return told
+        found.append((type(error), str(error)))
+    return found
 
 
 def _plain(response):

@@ -8,7 +8,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka.record.legacy_records import LegacyRecordBatchBuilder
 from kafka.record.util import calc_crc32, calc_crc32c
 
-_PACKERS = {
+PACKERS = {
     1: codecs.gzip_encode,
     2: codecs.snappy_encode,
     3: codecs.lz4_encode,
@@ -36,7 +36,7 @@ class Row:
 
 @frozen(kw_only=True)
 class Frame:
-    """What a batch says beside its records; ``tail`` offsets at its end are gone."""
+    """The header of a batch; ``tail`` offsets at its end are gone."""
 
     magic: int = 2
     codec: int = 0
@@ -57,8 +57,12 @@ def many(rows, count):
     ]
 
 
-def written(first, rows, frame):
-    """Write a batch that begins at offset ``first``; tell the offset behind it as well."""
+def written(first, rows, frame, spoil=bytes):
+    """
+    Write a batch that begins at offset ``first``; return it, and the offset behind it.
+
+    ``spoil`` changes its records before they are compressed.
+    """
     if frame.magic < 2:
         return _legacy(first, rows, frame)
     builder = DefaultRecordBatchBuilder(
@@ -75,8 +79,8 @@ def written(first, rows, frame):
     struct.pack_into(">i", data, 12, frame.epoch)
     struct.pack_into(">h", data, 21, _attributes(frame))
     struct.pack_into(">i", data, 23, after - 1)
-    if frame.codec:
-        data[_HEADER:] = _PACKERS[frame.codec](bytes(data[_HEADER:]))
+    records = spoil(data[_HEADER:])
+    data[_HEADER:] = PACKERS[frame.codec](records) if frame.codec else records
     return bytes(sealed(data)), first + after
 
 

@@ -1,5 +1,7 @@
 """Answers of brokers, drawn by Hypothesis."""
 
+from functools import partial
+
 from attrs import evolve, frozen
 from hypothesis import strategies as st
 
@@ -8,8 +10,10 @@ from tests.unit.kafka.decoding.batches import (
     COMMIT,
     Frame,
     Row,
+    legacy_sealed,
     many,
     marker,
+    sealed,
     written,
 )
 from tests.unit.kafka.decoding.compare import Aborted, Case
@@ -116,3 +120,70 @@ def _ended(draw, log):
         log = evolve(log, aborted=(*log.aborted, Aborted(producer, begun)))
     log = evolve(log, opened=tuple(opened.items()))
     return log.plus(marker(log.end, kind, producer, draw(st.integers(-1, 5))))
+
+
+# ------------------------------------------------------------ damage
+
+_LONGEST = b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"  # 2**63 - 1 as a varint
+_HITS = st.lists(
+    st.tuples(
+        st.integers(0, 500),
+        st.sampled_from(("replace", "replace", "cut", "delete", "insert", "varint")),
+        st.binary(min_size=1, max_size=4),
+    ),
+    min_size=1,
+    max_size=3,
+)
+_SEALED_FROM = 61  # bytes; the shortest batch that is given a right checksum
+
+
+def _hit(data, hits):
+    broken = bytearray(data)
+    for place, kind, piece in hits:
+        at = place % (len(broken) + 1)
+        match kind:
+            case "replace":
+                broken[at : at + len(piece)] = piece
+            case "cut":
+                del broken[at:]
+            case "delete":
+                del broken[at : at + len(piece)]
+            case "insert":
+                broken[at:at] = piece
+            case _:
+                broken[at : at + 1] = _LONGEST[piece[0] % 10 :]
+    return bytes(broken)
+
+
+@st.composite
+def damaged_answers(draw):
+    """Draw an answer with one damaged batch, perhaps between sound ones."""
+    first = draw(st.sampled_from((0, 3, 2**40)))
+    before, at = b"", first
+    if draw(st.booleans()):
+        before, at = written(first, draw(rows()), Frame(codec=3))
+    magic = draw(st.sampled_from((2, 2, 2, 1, 0)))
+    frame = Frame(
+        magic=magic,
+        codec=draw(st.integers(0, 4 if magic == 2 else 3)),
+        producer=7,
+        transactional=draw(st.booleans()),
+        log_append=draw(st.booleans()),
+    )
+    hit = partial(_hit, hits=draw(_HITS))
+    is_inside = magic == 2 and draw(st.booleans())
+    spoil = hit if is_inside else bytes
+    batch, end = written(at, draw(rows(magic=magic)), frame, spoil)
+    if not is_inside:
+        batch = hit(batch)
+    if len(batch) >= _SEALED_FROM and draw(st.integers(0, 5)):
+        batch = bytes((sealed if magic == 2 else legacy_sealed)(batch))
+    after = written(end, [Row(5, b"k", b"v")], Frame())[0]
+    return Case(
+        data=before + batch + draw(st.sampled_from((b"", after))),
+        fetch_offset=draw(st.sampled_from((first, at, at + 1, end, end + 3))),
+        takes=draw(TAKES),
+        check_crcs=draw(st.booleans()),
+        committed=draw(st.booleans()),
+        aborted=draw(st.sampled_from(([], [Aborted(7, at)]))),
+    )

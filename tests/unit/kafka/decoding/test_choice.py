@@ -1,4 +1,4 @@
-"""``decoder="auto" | "python" | "compiled"``: which decoder there is, and why (P15)."""
+"""``decoder="auto" | "python" | "compiled"``: which decoder is chosen, and why (P15)."""
 
 import logging
 import shutil
@@ -11,7 +11,7 @@ import pytest
 from safeconsumer import SafeConsumer
 from safeconsumer._kafka import decoding
 from safeconsumer._kafka.decoding import _batches, decoders
-from safeconsumer._kafka.decoding.sought import PythonRecords
+from safeconsumer._kafka.decoding.python_records import PythonRecords
 from safeconsumer.errors import MissingExtraError
 from tests.harness.kafka.fetches import answer, assigned, batch, offsets
 from tests.unit.kafka.decoding.compare import TP
@@ -23,7 +23,7 @@ LIBRARY = Path(str(_batches.__file__)).name
 
 @pytest.fixture
 def fresh(monkeypatch):
-    """Let the choice be made anew, and forgotten afterwards."""
+    """Forget earlier choices, and afterwards those of the test."""
     monkeypatch.setattr(decoders, "_logged", set())
     decoders._compiled.cache_clear()
     yield monkeypatch
@@ -35,8 +35,7 @@ def fresh(monkeypatch):
     ("wanted", "got"),
     [("auto", "compiled"), ("compiled", "compiled"), ("python", "python")],
 )
-def test_a_consumer_names_the_decoder_that_it_uses(safe, wanted, got):
-    """As an attribute; and it is what reads the batches."""
+def test_a_consumer_names_the_decoder_that_reads_its_batches(safe, wanted, got):
     consumer = safe(decoder=wanted)
     assert consumer.decoder == got
     assigned(consumer, TP)
@@ -47,69 +46,40 @@ def test_a_consumer_names_the_decoder_that_it_uses(safe, wanted, got):
     assert offsets(consumer.poll(0)) == {TP.partition: [1, 2]}
 
 
-def test_it_is_logged_once(safe, fresh, caplog):
-    """However many consumers there are; each decoder has a line."""
-    del fresh
+@pytest.mark.usefixtures("fresh")
+def test_each_decoder_is_logged_once(safe, caplog):
     caplog.set_level(logging.INFO, "safeconsumer")
     for wanted in ("auto", "compiled", "auto", "python", "python"):
         safe(decoder=wanted)
-    first, second = (
-        record.getMessage()
-        for record in caplog.records
-        if "record batches" in record.message
-    )
-    assert first == f"record batches: compiled decoder ({LIBRARY})"
-    assert second == "record batches: python decoder (as requested)"
+    lines = [one.getMessage() for one in caplog.records]
+    assert [one for one in lines if "record batches" in one] == [
+        f"record batches: compiled decoder ({LIBRARY})",
+        "record batches: python decoder (as requested)",
+    ]
 
 
-# ---------------------------------------------------------------- not to be had
-
-_CHOOSE = """
-import sys
-sys.modules.update(dict.fromkeys(sys.argv[1:], None))
-from safeconsumer._kafka.decoding.decoders import choose
-chosen = choose("auto")
-print(chosen.name, "|", chosen.detail)
-try:
-    print(choose("compiled").name)
-except Exception as error:
-    print(type(error).__name__, error)
-"""
+# ---------------------------------------------------------------- without the library
 
 
-def _chosen(*missing, folder=None):
-    done = subprocess.run(  # noqa: S603 - our own interpreter, our own program
-        [sys.executable, "-c", _CHOOSE, *missing],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines()
-
-
-def test_where_there_was_no_compiler():
-    """``auto`` tells the reason, ``compiled`` the way out."""
-    auto, compiled = _chosen(BATCHES)
-    assert auto == "python | this installation was built without it"
-    assert compiled.startswith("MissingExtraError ")
-    assert INSTALL in compiled
+def _hide(patched):
+    patched.setitem(sys.modules, BATCHES, None)
+    patched.delattr(decoding, "_batches")
 
 
 @pytest.mark.parametrize("wanted", ["auto", "python"])
-def test_a_consumer_without_it_reads_by_python(safe, fresh, wanted):
-    """``compiled`` fails before anything is opened."""
+def test_without_the_library_a_consumer_reads_by_python(safe, fresh, wanted):
+    """``compiled`` is refused before anything is opened, with the install line."""
     _hide(fresh)
     assert safe(decoder=wanted).decoder == "python"
+    detail = decoders.choose("auto").detail
+    assert detail == "this installation was built without it"
     with pytest.raises(MissingExtraError) as caught:
         SafeConsumer(decoder="compiled", bootstrap_servers="127.0.0.1:1")
     assert INSTALL in str(caught.value)
 
 
-def test_a_stale_one_is_not_used(fresh):
-    """As after a pull, in an editable installation that was not made again."""
+def test_a_library_of_other_sources_is_not_used(fresh):
+    """As after a pull, in an editable installation that was not built again."""
     fresh.setattr(_batches, "SOURCE", "0" * 64)
     chosen = decoders.choose("auto")
     assert chosen.name == "python"
@@ -120,26 +90,32 @@ def test_a_stale_one_is_not_used(fresh):
         decoders.choose("compiled")
 
 
-def test_one_that_cannot_be_loaded_says_why(tmp_path):
-    """Another machine's, say, in a checkout that is shared."""
+def test_a_library_that_cannot_be_loaded_is_named(tmp_path):
+    """It may be another machine's, in a checkout that is shared."""
     package = tmp_path / "safeconsumer"
     ours = Path(decoders.__file__).parents[2]
     shutil.copytree(ours, package, ignore=shutil.ignore_patterns("__pycache__"))
     (package / "_kafka/decoding" / LIBRARY).write_bytes(b"no library")
-    auto, _ = _chosen(folder=tmp_path)
-    assert auto.startswith("python | ")
-    assert LIBRARY in auto
-    assert "built without" not in auto
+    program = (
+        "from safeconsumer._kafka.decoding.decoders import choose\n"
+        "chosen = choose('auto')\n"
+        "print(chosen.name, chosen.detail)"
+    )
+    done = subprocess.run(  # noqa: S603 - our own interpreter, our own program
+        [sys.executable, "-c", program],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.startswith("python ")
+    assert LIBRARY in done.stdout
+    assert "built without" not in done.stdout
 
 
-def test_what_was_not_to_be_had_is_looked_for_again(fresh):
-    """A failure is not remembered."""
+def test_a_failure_is_not_remembered(fresh):
     with fresh.context() as patched:
         _hide(patched)
         assert decoders.choose("auto").name == "python"
     assert decoders.choose("auto").name == "compiled"
-
-
-def _hide(patched):
-    patched.setitem(sys.modules, BATCHES, None)
-    patched.delattr(decoding, "_batches")

@@ -1,5 +1,6 @@
-"""Deserializers of all three forms, and what they raise, count alike (P15)."""
+"""Deserializers of each form have the same results, and errors, in both decoders (P15)."""
 
+import sys
 import warnings
 from itertools import product
 
@@ -8,31 +9,37 @@ from attrs import evolve
 from hypothesis import strategies as st
 from kafka import KafkaConsumer
 from kafka.consumer.fetcher import Fetcher
+from kafka.record import MemoryRecords
 from kafka.serializer import Deserializer
 
 from safeconsumer._kafka.decoding.decoders import choose
 from safeconsumer._kafka.decoding.deserializing import deserialized
+from safeconsumer.errors import ConcurrentPollError
 from tests.harness.drawing import draw, examples
+from tests.harness.kafka.fetches import answer, assigned, batch, offsets
 from tests.harness.kafka.offline import offline
 from tests.harness.listing import short
-from tests.unit.kafka.decoding.batches import Frame, Row, written
+from tests.unit.kafka.decoding.batches import COMMIT, Frame, Row, marker, written
 from tests.unit.kafka.decoding.compare import (
+    TP,
     Case,
     compared,
     errors_of,
     records_of,
     story,
 )
+from tests.unit.kafka.decoding.compiled import Calling
 from tests.unit.kafka.decoding.strategies import answers
 
 # They only compute, and take long on a machine that does much else.
 pytestmark = pytest.mark.timeout(600)
 
 ERRORS = [ValueError, StopIteration, TypeError]
+both_decoders = pytest.mark.parametrize("decoder", ["python", "compiled"])
 
 
 class Picky(Deserializer):
-    """Raises for data of some first letters, and notes what it was asked for."""
+    """Raises for data with some first letters."""
 
     def __init__(self, error, letters):
         self.error = error
@@ -44,8 +51,8 @@ class Picky(Deserializer):
         return topic, len(headers), data
 
 
-class Two(Deserializer):
-    """The older form, without headers."""
+class WithoutHeaders(Deserializer):
+    """The older form."""
 
     def __init__(self, picky):
         self.picky = picky
@@ -55,15 +62,27 @@ class Two(Deserializer):
 
 
 class Meddling(Deserializer):
-    """Changes the headers it is shown."""
+    """Changes the headers that it gets."""
 
-    def deserialize(self, topic, headers, data):
-        headers.append((topic, data))
+    def __init__(self, change):
+        self.change = change
+
+    def deserialize(self, _topic, headers, data):
+        self.change(headers)
         return None if data is None else data.decode("latin-1")
 
 
+CHANGES = [
+    list.reverse,
+    list.clear,
+    lambda headers: headers.append(("é", b"12")),
+    lambda headers: headers.append(("none", None)),
+    lambda headers: headers.append((1, 2)),  # it has no size
+]
+
+
 def wrapped(deserializer):
-    """Return what a consumer makes of a plain callable."""
+    """Return the object that a consumer makes of a plain callable."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with offline(KafkaConsumer, value_deserializer=deserializer) as consumer:
@@ -82,15 +101,15 @@ pickies = st.builds(
 deserializers = (
     st.none()
     | pickies
-    | st.builds(Two, pickies)
-    | st.builds(Meddling)
+    | st.builds(WithoutHeaders, pickies)
+    | st.builds(Meddling, st.sampled_from(CHANGES))
     | st.just(WRAPPED)
 )
 
 
 @examples(8, 1_000)
-def test_whatever_they_do(most):
-    """The same results, or the same error at the same record, whatever was taken before."""
+def test_deserializers_have_the_same_results(most):
+    """The same records, or the same error at the same record, in takes of any size."""
 
     def alike(case, key, value):
         compared(evolve(case, key_deserializer=key, value_deserializer=value))
@@ -98,50 +117,48 @@ def test_whatever_they_do(most):
     draw(most, alike, case=answers(), key=deserializers, value=deserializers)
 
 
-FORMS = [lambda picky: picky, Two, lambda picky: wrapped(_calling(picky))]
+def same(picky):
+    return picky
 
 
-def _calling(picky):
-    return lambda data: picky.deserialize("", [], data)
+def function(picky):
+    return wrapped(lambda data: picky.deserialize("", [], data))
+
+
+FORMS = [same, WithoutHeaders, function]
 
 
 @pytest.mark.parametrize(
     ("form", "error", "start"), [*product(FORMS, ERRORS, [0, 4, 5])], ids=short
 )
-def test_the_error_comes_behind_what_stands_before_it(form, error, start):
-    """``StopIteration`` as ``RuntimeError``; also if nothing stands before it."""
+def test_an_error_comes_after_the_records_before_it(form, error, start):
+    """``StopIteration`` comes as a ``RuntimeError``."""
     rows = [Row(value=b"%d" % number, headers=(("h", b"v"),)) for number in range(9)]
-    data, _ = written(0, rows, Frame(codec=1))
     case = Case(
-        data=data,
+        data=written(0, rows, Frame(codec=1))[0],
         fetch_offset=start,
         takes=(2, None),
         value_deserializer=form(Picky(error, b"5")),
     )
     steps = compared(case)
-    if form is Two and error is TypeError:
-        assert errors_of(steps) == [TypeError]
-    expected = RuntimeError if error is StopIteration else error
-    assert errors_of(steps) == [expected]
+    assert errors_of(steps) == [RuntimeError if error is StopIteration else error]
     assert [record[3] for record in records_of(steps)] == [*range(start, 5)]
 
 
-@pytest.mark.parametrize(
-    ("decoder", "form"), [*product(["python", "compiled"], FORMS)], ids=short
-)
-def test_a_type_error_of_a_deserializer_comes_as_it_was_raised(decoder, form):
-    """kafka-python tries a second time, without headers, and raises what that raises."""
+@pytest.mark.parametrize("form", FORMS, ids=short)
+@both_decoders
+def test_a_type_error_comes_as_it_was_raised(decoder, form):
+    """kafka-python tries again without headers, and raises the error of that call."""
     data, _ = written(0, [Row(value=b"5")], Frame())
-    reader = form(Picky(TypeError, b"5"))
-    case = Case(data=data, value_deserializer=reader)
+    case = Case(data=data, value_deserializer=form(Picky(TypeError, b"5")))
     raised = [one for one in story(choose(decoder).records, case) if one[0] == "raised"]
     assert raised == [("raised", TypeError, "b'5'")]
     stock = [one for one in story(Fetcher.PartitionRecords, case) if one[0] == "raised"]
-    assert (stock == raised) == (form is Two)
+    assert (stock == raised) == (form is WithoutHeaders)
 
 
-class Doubtful(Deserializer):
-    """Hands on whatever it is given, as decorated methods do."""
+class Delegating(Deserializer):
+    """Passes its arguments on, as decorated methods do."""
 
     def __init__(self, reader):
         self.reader = reader
@@ -150,43 +167,138 @@ class Doubtful(Deserializer):
         return self.reader.deserialize(*given)
 
 
-@pytest.mark.parametrize(
-    ("form", "data"), [*product([lambda picky: picky, Two], [b"5", b"6"])], ids=short
-)
-def test_what_hands_on_its_arguments_is_understood(form, data):
-    """The error that comes from further inside is the deserializer's own."""
-    reader = Doubtful(form(Picky(TypeError, b"5")))
+@pytest.mark.parametrize("form", [same, WithoutHeaders], ids=short)
+def test_of_two_type_errors_the_one_from_further_inside_is_raised(form):
+    reader = Delegating(form(Picky(TypeError, b"5")))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        if data == b"6":
-            assert deserialized(reader, "t", [], data) == ("t", 0, b"6")
-            return
+        assert deserialized(reader, "t", [], b"6") == ("t", 0, b"6")
         with pytest.raises(TypeError, match="b'5'"):
-            deserialized(reader, "t", [], data)
+            deserialized(reader, "t", [], b"5")
 
 
-@pytest.mark.parametrize(
-    ("decoder", "codec", "magic"),
-    [*product(["python", "compiled"], [0, 1], [1, 2])],
-    ids=short,
-)
-def test_what_a_seek_went_past_is_not_deserialized(decoder, codec, magic):
-    """
-    A record that cannot be is passed by a seek to the next one; upstream raises again.
-
-    Also in the old format, which has no compiled reader. It counts as read.
-    """
+@pytest.mark.parametrize("codec", [0, 1])
+@pytest.mark.parametrize("magic", [1, 2])
+@both_decoders
+def test_records_before_the_fetch_offset_are_not_deserialized(decoder, codec, magic):
+    """So a seek leads past a record that cannot be read; upstream raises again."""
     rows = [Row(value=b"%d" % number) for number in range(9)]
     data, _ = written(0, rows, Frame(codec=codec, magic=magic))
-    case = Case(
-        data=data,
-        fetch_offset=6,
-        takes=(1, None),
-        value_deserializer=Picky(ValueError, b"5"),
-    )
+    refusing = Picky(ValueError, b"5")
+    case = Case(data=data, fetch_offset=6, takes=(1, None), value_deserializer=refusing)
     steps = story(choose(decoder).records, case)
     assert errors_of(steps) == []
     assert [record[3] for record in records_of(steps)] == [6, 7, 8]
     assert steps == compared(case)
     asked = evolve(case, value_deserializer=Picky(None, b""))
     assert steps[-2] == story(Fetcher.PartitionRecords, asked)[-2]  # metrics
+
+
+# ------------------------------------------------------------ takes that end early
+
+
+def part_of(deserializer, decoder="compiled"):
+    data, _ = written(0, [Row(value=b"v")] * 3, Frame())
+    return choose(decoder).records(
+        0, TP, MemoryRecords(data), value_deserializer=deserializer
+    )
+
+
+def raising(error):
+    def call(_topic, _headers, data):
+        if error:
+            raise error[0]
+        return data
+
+    return Calling(call)
+
+
+def test_after_ctrl_c_no_record_comes():
+    """As from upstream's generator; the records that were lost are fetched again."""
+    error = []
+    part = part_of(raising(error))
+    assert len(part.take(1)) == 1
+    error.append(KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        part.take()
+    error.clear()
+    assert part.take() == []
+    assert part.next_fetch_offset == 1
+
+
+@pytest.mark.parametrize("codec", [0, 1, 3, 4])
+def test_after_a_drain_the_answer_is_not_kept(codec):
+    data = bytes(written(0, [Row(value=b"v")] * 3, Frame(codec=codec))[0])
+    before = sys.getrefcount(data)
+    part = choose("compiled").records(0, TP, MemoryRecords(data))
+    part.take(1)
+    part.drain()
+    assert sys.getrefcount(data) == before
+    assert part.take() == []
+
+
+def test_a_stop_iteration_is_logged_and_is_the_context_of_the_error(caplog):
+    stop = StopIteration("next() of mine")
+    with pytest.raises(RuntimeError) as caught:
+        part_of(raising([stop])).take()
+    assert caught.value.__context__ is stop
+    (logged,) = caplog.records
+    assert (logged.name, logged.exc_info[1]) == ("kafka.consumer.fetcher", stop)
+
+
+@pytest.mark.parametrize("is_transactional", [False, True])
+@both_decoders
+def test_a_part_knows_whether_it_has_read_a_batch_of_a_transaction(
+    decoder, *, is_transactional
+):
+    """A journal needs it; a marker alone is enough."""
+    first, at = written(0, [Row(value=b"v")] * 3, Frame())
+    frame = Frame(producer=7, transactional=is_transactional)
+    data = first + written(at, [Row(value=b"v")] * 3, frame)[0]
+    for deserializer in (None, raising([])):
+        part = choose(decoder).records(
+            0, TP, MemoryRecords(data), value_deserializer=deserializer
+        )
+        part.take(3)
+        assert not part.is_transactional
+        part.take(3)
+        assert part.is_transactional is is_transactional
+    part = choose(decoder).records(0, TP, MemoryRecords(marker(0, COMMIT, 7)[0]))
+    part.take(1)
+    assert part.is_transactional
+
+
+# ------------------------------------------------------------ a poll in a deserializer
+
+
+@pytest.mark.parametrize("is_caught", [False, True])
+@both_decoders
+def test_a_poll_in_a_deserializer_is_refused_and_no_record_is_lost(
+    safe, decoder, *, is_caught
+):
+    """The poll under way goes on if the deserializer catches the error."""
+    asked = []
+
+    def third(_topic, _headers, data):
+        asked.append(data)
+        if len(asked) == 3:
+            try:
+                consumer.poll(0)
+            except ConcurrentPollError:
+                if not is_caught:
+                    raise
+        return data
+
+    class Acting(Calling, Deserializer):
+        pass
+
+    consumer = safe(decoder=decoder, value_deserializer=Acting(third))
+    assigned(consumer, TP)
+    answer(consumer, TP, 0, batch(0, 5))
+    answer(consumer, TP, 5, batch(5, 5))
+    got = offsets(consumer.poll(0))
+    assert got == {TP.partition: [*range(10)] if is_caught else [0, 1]}
+    if not is_caught:
+        with pytest.raises(ConcurrentPollError):
+            consumer.poll(0)
+    assert consumer.position(TP) == (10 if is_caught else 2)

@@ -1,8 +1,7 @@
-"""Whatever pieces the bytes come in, the answers are those of upstream's parser."""
+"""The parser gives the answers of upstream's, in whatever pieces the bytes come."""
 
 import gc
 import itertools
-import logging
 import tracemalloc
 
 import pytest
@@ -18,8 +17,10 @@ from tests.unit.kafka.decoding.answers import (
     heartbeat,
     ours,
     received,
+    requests_of,
     stock,
     token,
+    written,
 )
 
 SMALL = (api_versions(1), heartbeat(2), fetch(3, b"abc", b""), heartbeat(4, error=27))
@@ -44,73 +45,58 @@ BAD = {
 }
 
 
-def _requests(exchanges):
-    return [one.request for one in exchanges if one.request is not None]
-
-
-def _written(exchanges):
-    return b"".join(one.answer for one in exchanges)
-
-
 def _cut(data, places):
     edges = [0, *sorted(places), len(data)]
     return [data[start:end] for start, end in itertools.pairwise(edges)]
 
 
-def _agree(exchanges, chunks, **config):
-    asked = _requests(exchanges)
-    expected = handed(stock(asked, **config), chunks)
-    assert handed(ours(asked, **config), chunks) == expected
-    assert received(ours(asked, **config), chunks) == expected
+def _alike(exchanges, chunks):
+    asked = requests_of(exchanges)
+    expected = handed(stock(asked), chunks)
+    assert handed(ours(asked), chunks) == expected
+    assert received(ours(asked), chunks) == expected
+    return expected
 
 
-def test_whole_answers():
-    """One by one, and all at once."""
-    for exchanges in (SMALL, LARGE):
-        _agree(exchanges, [one.answer for one in exchanges])
-        _agree(exchanges, [_written(exchanges)])
-    got = received(ours(_requests(SMALL)), [_written(SMALL)])
+def test_small_answers_are_read_wherever_they_are_cut():
+    """At each place once, at the ends of answers, and at all places."""
+    data = written(SMALL)
+    for place in range(len(data) + 1):
+        _alike(SMALL, _cut(data, [place]))
+    _alike(SMALL, [one.answer for one in SMALL])
+    got = _alike(SMALL, [bytes([byte]) for byte in data])
     assert [number for number, _ in got] == [1, 2, 3, 4]
 
 
-def test_cut_anywhere():
-    """At each boundary once, and byte by byte."""
-    data = _written(SMALL)
-    for place in range(len(data) + 1):
-        _agree(SMALL, _cut(data, [place]))
-    _agree(SMALL, [bytes([byte]) for byte in data])
-
-
 @settings(max_examples=30)
-@given(st.lists(st.integers(0, len(_written(LARGE))), max_size=12))
-def test_large_answers_cut_anywhere(places):
-    """Larger than the scratch, so that they are received into their own memory."""
-    _agree(LARGE, _cut(_written(LARGE), places))
+@given(st.lists(st.integers(0, len(written(LARGE))), max_size=12))
+def test_large_answers_are_read_wherever_they_are_cut(places):
+    """They do not fit into the scratch memory and are received into their own."""
+    _alike(LARGE, _cut(written(LARGE), places))
 
 
 @pytest.mark.parametrize("exchanges", BAD.values(), ids=BAD)
 @settings(max_examples=20)
 @given(data=st.data())
-def test_what_upstream_refuses(exchanges, data):
-    """The same error, wherever the bytes are cut."""
-    written = _written(exchanges)
-    places = data.draw(st.lists(st.integers(0, len(written)), max_size=3))
-    chunks = _cut(written, places)
-    asked = _requests(exchanges)
+def test_a_wrong_answer_is_upstreams_error_wherever_it_is_cut(exchanges, data):
+    whole = written(exchanges)
+    places = data.draw(st.lists(st.integers(0, len(whole)), max_size=3))
+    chunks = _cut(whole, places)
+    asked = requests_of(exchanges)
     expected = handed(stock(asked, receive_message_max_bytes=2000), chunks)
     assert isinstance(expected[-1][0], type)  # an error, and not nothing
     assert handed(ours(asked, receive_message_max_bytes=2000), chunks) == expected
-    # What came before it in one piece upstream loses; where it is received, it is
-    # handed on when it is complete.
+    # Upstream loses the answers that came before it in one piece; received ones are
+    # handed on when they are complete.
     *before, error = received(ours(asked, receive_message_max_bytes=2000), chunks)
     assert error == expected[-1]
-    single = [bytes([byte]) for byte in written]
+    single = [bytes([byte]) for byte in whole]
     *complete, _ = handed(stock(asked, receive_message_max_bytes=2000), single)
     assert before in (expected[:-1], complete)
 
 
-def test_a_token_is_kept():
-    """It is the whole of an answer without a header, and stays when others follow."""
+def test_a_token_stays_when_others_follow():
+    """It is the whole of an answer without a header."""
     first, second = token(b"a" * 100_000), token(b"b" * 100_000)
     asked = [first.request, second.request]
     got = received(ours(asked), [first.answer + second.answer])
@@ -118,9 +104,8 @@ def test_a_token_is_kept():
     assert got == handed(stock(asked), [first.answer, second.answer])
 
 
-def test_what_was_answered_does_not_change():
-    """Nothing of an answer stands in memory that is received into again."""
-    parser = ours(_requests(LARGE))
+def test_an_answer_stays_when_its_room_is_written_again():
+    parser = ours(requests_of(LARGE))
     responses = []
     for one in LARGE:
         left = memoryview(one.answer)
@@ -131,12 +116,12 @@ def test_what_was_answered_does_not_change():
             responses += parser.receive_bytes(room[:count])
             room[:] = b"?" * len(room) if parser._frame is None else room[:]
             left = rest
-    expected = handed(stock(_requests(LARGE)), [one.answer for one in LARGE])
+    expected = handed(stock(requests_of(LARGE)), [one.answer for one in LARGE])
     assert [(number, str(response)) for number, response in responses] == expected
 
 
-def test_the_memory_of_an_answer_is_given_back():
-    """What is kept between answers is the scratch, however large an answer was."""
+def test_the_memory_of_a_large_answer_is_freed():
+    """The parser keeps its scratch memory alone."""
     large = fetch(1, bytes(3_000_000))
     parser = ours([large.request])
     tracemalloc.start()
@@ -152,15 +137,3 @@ def test_the_memory_of_an_answer_is_given_back():
         tracemalloc.stop()
     assert after - before < 100_000
     assert len(parser.room()) == frames._SCRATCH
-
-
-def test_bytes_are_logged_as_upstream_logs_them(caplog):
-    """For those who look for a fault at the wire."""
-    caplog.set_level(logging.DEBUG, logger="kafka.protocol.parser")
-    lines = []
-    for parser in (stock([SMALL[0].request]), ours([SMALL[0].request])):
-        caplog.clear()
-        parser.receive_bytes(SMALL[0].answer)
-        lines.append(caplog.messages)
-    assert lines[0] == lines[1]
-    assert "Recv: b'" in lines[1][0]

@@ -1,4 +1,4 @@
-"""Our transport receives what upstream's does, over real sockets, and only for us."""
+"""Our transport receives the answers of upstream's, over real sockets."""
 
 import logging
 import random
@@ -7,7 +7,7 @@ import ssl
 import struct
 import threading
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -35,7 +35,12 @@ from safeconsumer._kafka.network import (
 )
 from safeconsumer.testing import EmbeddedBroker
 from tests.harness.kafka.offline import offline
-from tests.unit.kafka.decoding.answers import fetch, heartbeat
+from tests.unit.kafka.decoding.answers import (
+    fetch,
+    heartbeat,
+    requests_of,
+    written,
+)
 
 pytestmark = pytest.mark.skipif(
     HAS_BACKENDS, reason="kafka-python 3.1 makes its connections by itself"
@@ -67,11 +72,6 @@ class Line:
 
         (futures,) = self.net.run(send)
         return list(futures)
-
-    def send(self, *chunks):
-        """Write to the connection from the other side, and wait until it is written."""
-        for chunk in chunks:
-            self.far.sendall(chunk)
 
     def outcomes(self, futures):
         """Wait for answers: their text, or the kinds of errors they ended with."""
@@ -161,130 +161,106 @@ MIXED = (
     fetch(4, bytes(70_000)),
     heartbeat(5),
 )
+PAIR = fetch(1, bytes(100_000)), heartbeat(2)
 
 
-def _requests(exchanges):
-    return [one.request for one in exchanges]
-
-
-def _pieces(data, seed):
-    chance = random.Random(seed)  # noqa: S311 - no secret
-    at = 0
-    while at < len(data):
+def in_pieces(one, seed):
+    """Write all answers in pieces whose sizes are drawn."""
+    futures = one.ask(*requests_of(MIXED))
+    chance, left = random.Random(seed), written(MIXED)  # noqa: S311 - no secret
+    while left:
         size = chance.choice([1, 3, 100, 16_384, 65_536, 65_537, 1_000_000])
-        yield data[at : at + size]
-        at += size
+        one.far.sendall(left[:size])
+        left = left[size:]
+    return one.outcomes(futures)
 
 
-def _alike(got, *, tls):
-    """Return what our transport got; fail if upstream's gets something else."""
-    outcomes = []
-    for is_ours in (False, True):
-        with line(is_ours=is_ours, tls=tls) as one:
-            outcomes.append(got(one))
-    assert outcomes[0] == outcomes[1]
-    return outcomes[1]
-
-
-@tls
-@pytest.mark.parametrize("seed", range(3))
-def test_answers_in_pieces(seed, *, tls):
-    """Whatever is written together, the answers are upstream's."""
-    written = b"".join(one.answer for one in MIXED)
-
-    def got(one):
-        futures = one.ask(*_requests(MIXED))
-        one.send(*_pieces(written, seed))
-        return one.outcomes(futures)
-
-    assert all(isinstance(one, str) for one in _alike(got, tls=tls))
-
-
-@tls
-def test_the_rest_of_a_record(*, tls):
-    """A record of TLS that ends one answer and holds the next: no selector tells of it."""
-    pair = fetch(1, bytes(100_000)), heartbeat(2)
-    with line(is_ours=True, tls=tls) as one:
-        futures = one.ask(
-            *_requests(pair), then=b"".join(answer.answer for answer in pair)
-        )
-        assert all(isinstance(told, str) for told in one.outcomes(futures))
-
-
-def _cut(one, cut, end):
-    """Answer the first request, end in the middle of the second answer; return what came."""
-    futures = one.ask(*_requests(MIXED[:3]))
-    one.send(MIXED[0].answer)
+def cut(one, size, end="close"):
+    """Write the first answer and a part of the second, and end the connection."""
+    futures = one.ask(*requests_of(MIXED[:3]))
+    one.far.sendall(MIXED[0].answer)
     first = one.outcomes(futures[:1])
-    one.send(MIXED[1].answer[:cut])
-    end()
+    one.far.sendall(MIXED[1].answer[:size])
+    one.reset() if end == "reset" else one.far.close()
     return [*map(type, first), *one.outcomes(futures[1:])]
 
 
-@tls
-@pytest.mark.parametrize("cut", [2, 9, 100_000])
-def test_an_end_in_the_middle(cut, *, tls):
-    """Of a length, a small answer or a large one: what was asked fails as upstream's does."""
-    came = _alike(lambda one: _cut(one, cut, one.far.close), tls=tls)
-    assert came == [str, KafkaConnectionError, KafkaConnectionError]
+def another_number(one):
+    futures = one.ask(heartbeat(1).request, then=heartbeat(9).answer)
+    return one.outcomes(futures)
+
+
+LOST = [str, KafkaConnectionError, KafkaConnectionError]
 
 
 @tls
-def test_a_broken_connection(*, tls):
-    """A reset in the middle of an answer; upstream's transport does not close its socket."""
+@pytest.mark.parametrize(
+    ("came", "expected"),
+    [
+        *[pytest.param(partial(in_pieces, seed=n), None, id=f"{n}") for n in range(3)],
+        *[pytest.param(partial(cut, size=n), LOST, id=f"{n}") for n in (2, 9, 100_000)],
+        pytest.param(another_number, [CorrelationIdError], id="another-number"),
+    ],
+)
+def test_answers_and_errors_are_upstreams(came, expected, *, tls):
+    """In pieces, cut off in a length or an answer, or with a wrong number."""
+    outcomes = []
+    for is_ours in (False, True):
+        with line(is_ours=is_ours, tls=tls) as one:
+            outcomes.append(came(one))
+    assert outcomes[0] == outcomes[1]
+    if expected is None:
+        assert all(isinstance(one, str) for one in outcomes[1])
+    else:
+        assert outcomes[1] == expected
+
+
+@tls
+def test_a_reset_in_an_answer_fails_its_request(*, tls):
+    """Upstream's transport does not close its socket."""
     with line(is_ours=True, tls=tls) as one:
-        came = _cut(one, 100_000, one.reset)
-    assert came == [str, KafkaConnectionError, KafkaConnectionError]
+        assert cut(one, 100_000, "reset") == LOST
 
 
 @tls
-def test_an_answer_right_before_the_end(*, tls):
-    """Both are there at the first look: the answer counts, and then the end."""
+def test_the_rest_of_a_tls_record_is_read(*, tls):
+    """The record ends one answer and has the next; no selector reports that."""
     with line(is_ours=True, tls=tls) as one:
-        futures = one.ask(
-            heartbeat(1).request,
-            heartbeat(2).request,
-            then=heartbeat(1).answer,
-            end=True,
-        )
+        futures = one.ask(*requests_of(PAIR), then=written(PAIR))
+        assert all(isinstance(answer, str) for answer in one.outcomes(futures))
+
+
+@tls
+def test_an_answer_right_before_the_end_counts(*, tls):
+    """Both are there when the transport first reads."""
+    with line(is_ours=True, tls=tls) as one:
+        asked = heartbeat(1).request, heartbeat(2).request
+        futures = one.ask(*asked, then=heartbeat(1).answer, end=True)
         answered, lost = one.outcomes(futures)
     assert isinstance(answered, str)
     assert lost is KafkaConnectionError
 
 
 @tls
-def test_an_answer_to_nothing(*, tls):
-    """A wrong number closes the connection, with upstream's error."""
-
-    def got(one):
-        futures = one.ask(heartbeat(1).request, then=heartbeat(9).answer)
-        return one.outcomes(futures)
-
-    assert _alike(got, tls=tls) == [CorrelationIdError]
-
-
-@tls
-def test_closed_by_an_answer(caplog, *, tls):
-    """Who gets an answer may close the connection, with more of it to be read."""
-    pair = fetch(1, bytes(100_000)), heartbeat(2)
+def test_a_callback_of_an_answer_may_close_the_connection(caplog, *, tls):
+    """More of the bytes is to be read then."""
     with line(is_ours=True, tls=tls) as one:
-        asked = one.ask(*_requests(pair))
+        asked = one.ask(*requests_of(PAIR))
         asked[0].add_callback(lambda _: one.connection.close())
-        one.send(b"".join(answer.answer for answer in pair))
-        told = one.outcomes(asked)
-    assert isinstance(told[0], str)
-    assert told[1] is not None
+        one.far.sendall(written(PAIR))
+        first, second = one.outcomes(asked)
+    assert isinstance(first, str)
+    assert second is not None
     assert not [one for one in caplog.records if one.levelno > logging.INFO]
 
 
-@tls
-def test_bytes_are_counted(*, tls):
-    """Upstream's metric of incoming bytes, and the time of the last one."""
+def test_received_bytes_are_counted():
+    """By upstream's metric, with the time of the last one."""
     metrics = Metrics()
-    with line(is_ours=True, tls=tls, metrics=metrics) as one:
+    with line(is_ours=True, tls=False, metrics=metrics) as one:
         before = one.connection.transport.last_read
-        futures = one.ask(*_requests(MIXED))
-        one.send(b"".join(answer.answer for answer in MIXED))
+        futures = one.ask(*requests_of(MIXED))
+        one.far.sendall(written(MIXED))
         one.outcomes(futures)
         assert one.connection.transport.last_read > before
         rate = next(
@@ -296,12 +272,19 @@ def test_bytes_are_counted(*, tls):
     metrics.close()
 
 
-def test_only_our_consumers():
-    """A stock one beside it keeps upstream's classes, and the modules do."""
+def test_only_our_consumers_have_our_transports():
+    """Neither a stock consumer, nor kafka-python's modules, nor a client of the program's."""
+
+    class Theirs(KafkaConnectionManager):
+        pass
+
     names = (manager.KafkaTCPTransport, manager.KafkaSSLTransport, parser.KafkaProtocol)
     with offline(SafeConsumer) as ours, offline(KafkaConsumer) as stock:
         assert type(ours._manager) is ReceivingManager
         assert type(stock._manager) is KafkaConnectionManager
+        stock._manager.__class__ = Theirs
+        adopt_manager(stock._manager)
+        assert type(stock._manager) is Theirs
     assert [kind.__module__ for kind in names] == [
         "kafka.net.transport",
         "kafka.net.transport",
@@ -309,8 +292,8 @@ def test_only_our_consumers():
     ]
 
 
-def test_every_connection_of_a_live_consumer():
-    """Those that records, metadata and the group's coordinator come by."""
+def test_every_connection_of_a_live_consumer_has_our_transport():
+    """Those for records, metadata and the group's coordinator."""
     with EmbeddedBroker() as broker:
         broker.create_topic("t", 2)
         consumer = SafeConsumer("t", group_id="g", **broker.client_config)
@@ -324,15 +307,3 @@ def test_every_connection_of_a_live_consumer():
         finally:
             consumer.close()
     assert kinds == {ReceivingTransport}
-
-
-def test_a_client_of_the_users_own_is_left_alone():
-    """What it does on a connection is its own matter."""
-
-    class Theirs(KafkaConnectionManager):
-        pass
-
-    with offline(KafkaConsumer) as stock:
-        stock._manager.__class__ = Theirs
-        adopt_manager(stock._manager)
-        assert type(stock._manager) is Theirs

@@ -1,0 +1,35 @@
+"""
+Cleans up after a client whose constructor raises.
+
+kafka-python 3.0.12 starts a client's thread in its constructor and waits there for a
+broker; if none answers it raises, and the thread stays for as long as the process. A
+program that tries again until a broker is back would get one more thread with each
+attempt.
+"""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar, cast
+
+T = TypeVar("T")
+
+
+def constructed(kind: Callable[..., T], *topics: str, **configs: Any) -> T:  # noqa: ANN401 - upstream's
+    """Return a new client; if its constructor raises, no thread is left."""
+    if not isinstance(kind, type):
+        return kind(*topics, **configs)
+    client: Any = kind.__new__(kind, *topics, **configs)
+    with closed_if_constructor_fails(client):
+        client.__init__(*topics, **configs)
+    return cast("T", client)
+
+
+@contextmanager
+def closed_if_constructor_fails(client: Any) -> Iterator[None]:  # noqa: ANN401 - kafka-python is untyped
+    """Close a client if the block, its constructor, raises."""
+    try:
+        yield
+    except BaseException:
+        with suppress(Exception):  # the first exception is the one to raise
+            client._client.close()  # which ends the thread, too
+        raise

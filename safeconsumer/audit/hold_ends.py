@@ -1,0 +1,249 @@
+"""
+Decides whether something outside of the library may have ended a hold of the member.
+
+A journal's ``lift`` is the library's own word. It counts only with a cause that came
+from outside:
+
+- a pause of a partition, plain or handed over, ends when a completed join, an ``assign``
+  or an ``unsubscribe`` leaves its partition out, and with a resume of the application
+  while the partition is away. A rebalance that gives the partition back, by the same
+  generation or the very next one, ends nothing. Whether the first join after a lost
+  membership left it out is unknown: joins without a partition are not in the journal;
+- a whole pause ends with a resume of the application, an ``assign`` or an
+  ``unsubscribe``, and at a time only if a pause of a partition of its topic named that;
+- a hold for as long as something is owned ends when an ownership that it covers ends;
+- a strict one, and one that expires, never ends by such an entry: the journal has the
+  call of its resume, or the time that was asked for.
+
+When an operator's hold ended is known from the holds topic, so that G2 and W10 judge it.
+"""
+
+import math
+from enum import Enum, StrEnum, auto
+
+from attrs import define, frozen
+
+from safeconsumer.audit.entries import Assigned, Call, Hold, Lost, Ownership, Return
+from safeconsumer.audit.reading import (
+    TopicPartition,
+    covering,
+    is_partition,
+    partition_of,
+    tp_of,
+)
+
+# The owner of holds by plain calls.
+_APP = "app"
+
+# Seconds by which the time of an entry about the past may be off, by rounding.
+_ROUNDING = 0.001
+
+# Seconds that may pass between the moment that a call counts from and its entry.
+_ENTRY_DELAY = 1.0
+
+
+class Kind(StrEnum):
+    """The kinds of hold, by what ends them."""
+
+    ELSEWHERE = "of an operator or a group"
+    STRICT = "until its owner resumes it"
+    OWNED = "while something that it covers is owned"
+    PARTITION = "a plain pause, or one that was handed over"
+    WHOLE = "a plain pause of all of a topic"
+
+
+class Answer(Enum):
+    """Whether a lift has a cause."""
+
+    YES = auto()
+    NO = auto()
+    UNKNOWN = auto()
+
+
+def gives_back(before: int | None, now: int | None) -> bool:
+    """
+    Return whether a generation gives back what an earlier one had, so that nobody else can.
+
+    The very next one does, and the same: the answer to a follower that joins again may
+    have the generation that it knows.
+    """
+    if before is None or now is None:
+        return False
+    return now == before >= 0 or now == before + 1
+
+
+@frozen(kw_only=True)
+class Departure:
+    """
+    The end of an ownership.
+
+    Attributes:
+        number: the number of its entry.
+        at: when it was written.
+        generation: the generation in which the ownership had begun, if it is known.
+        is_lost: whether the membership was lost.
+        joins: how many entries of gained partitions came before it.
+    """
+
+    number: int
+    at: float
+    generation: int | None = None
+    is_lost: bool = False
+    joins: int = 0
+
+    def comes_back_by(self, entry: Assigned, joins: int) -> Answer:
+        """Return whether an assignment gives the partition back without leaving it out."""
+        if self.is_lost:
+            return Answer.UNKNOWN if joins == self.joins else Answer.NO
+        is_back = gives_back(self.generation, entry.generation)
+        return Answer.YES if is_back else Answer.NO
+
+
+@define
+class _PauseEnds:
+    """
+    The state on which the end of a partition's pause depends, by numbers of entries.
+
+    Attributes:
+        is_owned: whether the member has it.
+        generation: the generation in which it was gained.
+        departure: the last end of its ownership.
+        ended: a pause that was asked for before this one has ended.
+        perhaps: a pause that was asked for before this one may have ended.
+    """
+
+    is_owned: bool = False
+    generation: int | None = None
+    departure: Departure | None = None
+    ended: int = -1
+    perhaps: int = -1
+
+
+class HoldEnds:
+    """Follows what may end the holds of one member."""
+
+    def __init__(self) -> None:
+        self._partitions: dict[TopicPartition, _PauseEnds] = {}
+        self._joins = 0
+        self._ending: set[object] = set()  # calls under way that end what is away
+        self._freed, self._freed_at = -1, -1.0  # the last of them that returned
+        # By topic, the ends that pauses of its partitions named, and when they were
+        # called: of those that are not over.
+        self._named: dict[str, dict[float, float]] = {}
+
+    # ------------------------------------------------------------ entries
+
+    def gained(self, entry: Assigned) -> None:
+        """Note that ownerships begin."""
+        for tp in map(tp_of, entry.partitions):
+            one = self._partitions.setdefault(tp, _PauseEnds())
+            if not one.is_owned:
+                self._come_back(one, entry)
+            one.is_owned, one.generation = True, entry.generation
+        self._joins += 1
+
+    def _come_back(self, one: _PauseEnds, entry: Assigned) -> None:
+        left = -1 if one.departure is None else one.departure.number
+        back = Answer.NO
+        if one.departure is not None:
+            back = one.departure.comes_back_by(entry, self._joins)
+        if back is Answer.NO:  # a join has left it out, also one that gained nothing
+            one.ended, one.perhaps = max(one.ended, left), entry.n
+        elif back is Answer.UNKNOWN:
+            one.perhaps = entry.n
+        if self._ending:
+            one.ended = entry.n
+        elif self._freed > left:
+            one.ended = max(one.ended, self._freed)
+
+    def departed(self, entry: Ownership) -> None:
+        """Note that ownerships end."""
+        is_lost = isinstance(entry, Lost)
+        for tp in map(tp_of, entry.partitions):
+            one = self._partitions.setdefault(tp, _PauseEnds())
+            one.departure = Departure(
+                number=entry.n,
+                at=entry.at,
+                generation=one.generation,
+                is_lost=is_lost,
+                joins=self._joins,
+            )
+            one.is_owned = False
+
+    def called(self, entry: Call) -> None:
+        """Note the call of a pause, a resume, of ``assign`` or of ``unsubscribe``."""
+        if _ends_pauses(entry):
+            self._ending.add(entry.id)
+        if entry.op == "pause" and (entry.owner or _APP) == _APP:
+            self._note_end(entry)
+
+    def _note_end(self, entry: Call) -> None:
+        if entry.until is None:
+            return
+        scopes = filter(is_partition, entry.scopes or ())
+        for topic in {partition_of(scope)[0] for scope in scopes}:
+            named = self._named.get(topic, {})
+            running = {end: at for end, at in named.items() if end > entry.at}
+            self._named[topic] = {**running, entry.until: entry.at}
+
+    def returned(self, entry: Return) -> None:
+        """Note the return of such a call; one that failed ended nothing."""
+        if entry.id in self._ending:
+            self._ending.discard(entry.id)
+            if entry.ok is not False:
+                self._freed, self._freed_at = entry.n, entry.at
+
+    # ------------------------------------------------------------ questions
+
+    def departure(self, scope: str) -> Departure | None:
+        """
+        Return the last end of an ownership that a scope covers.
+
+        Raises:
+            JournalError: the scope cannot be read here.
+        """
+        covers = covering(scope)
+        known = (one.departure for tp, one in self._partitions.items() if covers(tp))
+        return max(filter(None, known), key=lambda one: one.number, default=None)
+
+    def of_partition(self, tp: TopicPartition, asked: int) -> Answer:
+        """Return whether a pause that was asked for in an entry may have ended by now."""
+        one = self._partitions.get(tp)
+        if one is None or not one.is_owned or asked < one.ended:
+            return Answer.YES
+        return Answer.UNKNOWN if asked < one.perhaps else Answer.NO
+
+    def end_of_whole(self, entry: Hold) -> float:
+        """
+        Return when a whole pause ends by itself; ``inf`` if it does not.
+
+        The first of the pauses that make it ends it, and it begins a little after their
+        calls. An end that no call has named does not count; the next one that a call has
+        named does.
+        """
+        if entry.until is None:
+            return math.inf
+        named = self._named.get(entry.scope, {})
+        ends = (
+            end
+            for end, at in named.items()
+            if end + (entry.at - at) + _ENTRY_DELAY >= entry.until
+        )
+        return max(entry.until, min(ends, default=math.inf))
+
+    def of_whole(self, since: float) -> Answer:
+        """Return whether a whole pause may have ended by now."""
+        is_over = bool(self._ending) or self._freed_at >= since - _ROUNDING
+        return Answer.YES if is_over else Answer.NO
+
+    def of_owned(self, scope: str, asked: int) -> Answer:
+        """Return whether an ownership that a scope covers has ended since an entry."""
+        gone = self.departure(scope)
+        is_over = gone is not None and gone.number > asked
+        return Answer.YES if is_over else Answer.NO
+
+
+def _ends_pauses(entry: Call) -> bool:
+    if entry.op == "resume":
+        return (entry.owner or _APP) == _APP
+    return entry.op in {"assign", "unsubscribe"}

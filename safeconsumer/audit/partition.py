@@ -1,0 +1,502 @@
+"""
+Follows one process on one partition, and reports its position as facts.
+
+A position is known from a ``begins`` entry, a seek, a reset, or the records of the last
+poll. A poll that was under way when a seek returned may have read before it or after it:
+then the position is unknown until the next records come.
+"""
+
+import math
+from collections.abc import Callable, Iterator
+
+from attrs import define
+
+from safeconsumer.audit import entries, facts
+from safeconsumer.audit.facts import Committed, Delivered, Fact
+from safeconsumer.audit.hold_ends import gives_back
+from safeconsumer.audit.holding import Holds
+from safeconsumer.audit.reading import TopicPartition
+from safeconsumer.audit.spans import Spans, merged, uncovered
+from safeconsumer.audit.while_held import WhileHeld
+from safeconsumer.audit.worker_records import WorkerRecords
+from safeconsumer.journal.format import tp_text
+
+Take = Callable[[Fact], object]
+"""
+Takes the facts of one partition.
+"""
+
+
+@define(eq=False)
+class _Asked:
+    # A commit, from its call on; ``seeks`` is -1 if it is of before the last seek.
+    fact: Committed
+    seeks: int
+
+
+@define(eq=False)
+class _Seek:
+    # A seek, from its call on; ``is_racing`` if records came before its return.
+    own: int | None
+    target: int
+    is_racing: bool = False
+
+
+class Partition:
+    """
+    One process on one partition.
+
+    Args:
+        tp: the partition.
+        holds: the holds of the process.
+        take: takes the facts.
+        is_each: whether each delivery and each start of a handler is a fact; if not,
+            deliveries that continue one another are one, and starts in order are left
+            out.
+
+    Attributes:
+        tp: the partition.
+        position: the offset that is read next; None if that is not known.
+        while_held: what the process did while the partition was held.
+        worker_records: what handlers did with the records.
+    """
+
+    def __init__(
+        self, tp: TopicPartition, holds: Holds, take: Take, *, is_each: bool
+    ) -> None:
+        self.tp = tp
+        self._name = tp_text(tp)
+        self._holds = holds
+        self._take = take
+        self._is_each = is_each
+        self.while_held = WhileHeld(tp, holds)
+        self.worker_records = WorkerRecords(take, is_each=is_each)
+        self._is_working = False
+        self._last_at: float | None = None
+        # The fact about deliveries that is not passed on yet, and the same if the next
+        # delivery may continue it.
+        self._open: Delivered | None = None
+        self._run: Delivered | None = None
+        self._last_delivery = 0  # the entry of the last delivery
+        # The ownership: its entry, and its number; of the last one how it ended.
+        self._own: int | None = None
+        self._is_owned = False
+        self._count = -1
+        self._generation: int | None = None
+        self._was_lost = False
+        self._departed_in: int | None = None
+        # The position.
+        self.position: int | None = None
+        self._has_begun = self._is_sought = False
+        self._kept = -1  # where the ownership before left off, if this goes on there
+        self._end: int | None = None  # the position after the last records
+        self._reached = -1  # in this ownership
+        self._peeked = -1  # the offset up to which peeked records will come again
+        self._left_at: int | None = None  # where a seek, or a reset, left from
+        self._seeking: dict[object, _Seek] = {}  # calls under way
+        self._sought_at = -1  # the entry of the last seek's return
+        self._most = (
+            -1
+        )  # where it may stand at most, while a seek has made that unknown
+        self._sought_to = -1.0  # of the last seek in this ownership
+        # The broker's answer, whose commit that is, and the entry.
+        self._answered: tuple[int, str, int] | None = None
+        # Commits.
+        self._asked: dict[object, _Asked] = {}
+        self._seeks = 0
+        self._floor = -1
+        # The records that a worker gave up, by ownership.
+        self._given_up: dict[int, Spans] = {}
+
+    # ------------------------------------------------------------ telling
+
+    def _flush(self) -> None:
+        # The next delivery starts a fact of its own.
+        run, end, delivered = self._run, self.position, self._open
+        if run is not None and end is not None:
+            run.next = self._end = self._reached = end
+            run.last = end - 1
+            run.count = end - run.first
+        self._run = self._open = None
+        if delivered is not None:
+            self._take(delivered)
+
+    def mark(self, entry: Fact) -> None:
+        """Tell that something holds from an entry on."""
+        if isinstance(entry, entries.Working):
+            self._is_working = True
+            self._keep_what_runs()
+            self.worker_records.works()
+        self._take(entry)
+
+    def end(self, n: int, at: float) -> None:
+        """Tell what only the end of the journal shows."""
+        self._flush()
+        for asked in self._asked.values():
+            self._take(asked.fact)
+        if any(one.is_racing for one in self._seeking.values()):
+            self._take(facts.OpenSeek(n=n, at=at))
+        for fact in (*self.while_held.facts(), *self.worker_records.facts(n, at)):
+            self._take(fact)
+        self._keep_what_runs()
+        for own, spans in self._given_up.items():
+            for start, end in spans:
+                self._take(facts.GivenUp(n=n, at=at, own=own, start=start, end=end))
+        self._take(facts.JournalEnd(n=n, at=at, last_at=self._last_at))
+
+    # ------------------------------------------------------------ ownership
+
+    def assigned(self, entry: entries.Assigned) -> None:
+        """Follow the begin of an ownership."""
+        if self._is_owned:
+            return
+        self._flush()
+        is_back = self._is_given_back(entry.generation)
+        self.worker_records.gained(is_given_back=is_back)
+        self._kept = -1 if self.position is None or not is_back else self.position
+        floor, aim = (self._floor, self._sought_to) if is_back else (-1, -1.0)
+        self._begin(entry.n)
+        self._floor, self._sought_to, self._generation = floor, aim, entry.generation
+        self._take(
+            facts.Owned(
+                n=entry.n,
+                at=entry.at,
+                generation=entry.generation,
+                topic_id=(entry.topics or {}).get(self.tp[0]),
+                cluster=entry.cluster,
+                is_back=is_back,
+            )
+        )
+
+    def _begin(self, number: int) -> None:
+        self._own, self._is_owned, self._was_lost = number, True, False
+        self._count += 1
+        self._has_begun = self._is_sought = False
+        self._reached = self._peeked = self._floor = self._most = -1
+        self._sought_to = -1.0
+        self._seeks, self._answered = 0, None
+        self._leave(None)
+
+    def _is_given_back(self, generation: int | None) -> bool:
+        is_known = self._own is not None and not self._was_lost
+        return is_known and gives_back(self._generation, generation)
+
+    def departed(self, entry: entries.Ownership) -> None:
+        """Follow the end of an ownership."""
+        if not self._is_owned:
+            return
+        self._flush()
+        is_lost = isinstance(entry, entries.Lost)
+        self._departed_in = None if is_lost else entry.generation
+        self._is_owned, self._was_lost = False, is_lost
+        self._take(
+            facts.Released(
+                n=entry.n, at=entry.at, generation=entry.generation, is_lost=is_lost
+            )
+        )
+
+    # ------------------------------------------------------------ positions
+
+    def _leave(self, left_at: int | None) -> None:
+        # Until an entry says where it stands, the position is unknown.
+        self._flush()
+        self.position = None
+        self._left_at = left_at
+
+    def _stand_at(self, position: int, n: int, at: float, how: str) -> None:
+        left_at, self._left_at = self._left_at, None
+        if left_at is not None and left_at < position:
+            self._take(facts.Skipped(n=n, at=at, start=left_at, end=position))
+        self._flush()
+        self.position, self._most = position, -1
+        if self._has_begun:
+            return
+        self._has_begun = True
+        how = "seek" if self._is_sought and how != "reset" else how
+        answered, by, asked = self._answered or (None, "", 0)
+        if how not in {"seek", "reset"}:  # the log may end before what was committed
+            self._floor = min(self._floor, position)
+        self._take(
+            facts.Positioned(
+                n=n,
+                at=at,
+                offset=position,
+                how=how,
+                answered=answered,
+                by=by,
+                asked=asked,
+            )
+        )
+
+    def answered(self, found: tuple[int, str] | None, entry: int) -> None:
+        """Note what the broker says is committed, and whose commit that is."""
+        if self._is_owned and not self._has_begun:
+            offset, note = (-1, "") if found is None else found
+            self._answered = offset, note, entry
+            self._floor = offset
+
+    def seeking(self, call: entries.Call) -> None:
+        """Follow the call of a seek; until it returns it may have been done or not."""
+        if self._is_owned:
+            target = (call.offsets or {}).get(self._name)
+            self._seeking[call.id] = _Seek(self._own, -1 if target is None else target)
+            self._flush()
+
+    @property
+    def _targets(self) -> Iterator[int]:
+        return (one.target for one in self._seeking.values())
+
+    def sought(self, entry: entries.Return, offset: int | None) -> None:
+        """Follow the return of a seek; one that failed moves nothing."""
+        seek = self._seeking.pop(entry.id, None)
+        if entry.ok is False or seek is None or seek.own != self._own:
+            return
+        self._flush()
+        self._sought_at = entry.n
+        self._go_to(offset, entry.n, entry.at, "seek")
+        if seek.is_racing:
+            self._lose_position(-1 if offset is None else offset)
+
+    def _lose_position(self, most: int) -> None:
+        # Before or after a seek: nobody knows, until the next records come.
+        known = -1 if self.position is None else self.position
+        self._most = max(self._most, self._reached, known, most)
+        self._leave(self._left_at if self.position is None else self.position)
+
+    def _go_to(self, offset: int | None, n: int, at: float, how: str) -> None:
+        self._is_sought = True
+        self._seeks += 1
+        self._floor = -1
+        self.worker_records.sought(offset)
+        self._sought_to = math.inf if offset is None else offset
+        self._leave(self._left_at if self.position is None else self.position)
+        if offset is not None:
+            self._stand_at(offset, n, at, how)
+
+    def begins(self, entry: entries.Begins) -> None:
+        """
+        Follow a position that no seek had named.
+
+        In the middle of an ownership it is the client's reset rule that sets one, when
+        the position is out of range.
+        """
+        if not self._is_owned or self._seeking:
+            return
+        self._flush()
+        before, offset = self.position, entry.offset
+        self._sought_to = min(self._sought_to, offset)
+        if before is not None and offset != before:
+            has_come = self._reached >= 0 and self._end == before
+            is_sought = self._is_sought and not has_come
+            jump = facts.AutoReset(
+                n=entry.n, at=entry.at, start=before, end=offset, is_sought=is_sought
+            )
+            self._take(jump)
+            self._leave(None)
+            # A log that was cut is committed again from its end on.
+            self._floor = min(self._floor, offset)
+        if self.position is None:
+            self._stand_at(offset, entry.n, entry.at, "broker")
+
+    def log_starts(self, entry: entries.LogStart) -> None:
+        """Tell where the log begins, as a broker answered after a jump."""
+        self._take(entry)
+
+    def reset(self, entry: entries.Reset) -> None:
+        """Follow an ownership that begins where an operator moves the partition."""
+        if self._is_owned:
+            self._take(entry)
+            self._go_to(entry.offset, entry.n, entry.at, "reset")
+
+    def moved(self, entry: entries.Moved) -> None:
+        """Follow a position that moves over offsets without a record."""
+        if self._is_owned:
+            self._flush()
+            if self.position is None:
+                self._stand_at(entry.start, entry.n, entry.at, "records")
+            self._take(entry)
+            self._go_on(entry.next)
+
+    def _go_on(self, end: int) -> None:
+        self.position = self._end = end
+        self._reached = max(self._reached, end)
+
+    # ------------------------------------------------------------ records
+
+    def deliver(self, entry: entries.Deliver) -> None:
+        """Follow a run of records; nearly all of them continue the one before."""
+        first, end = entry.first, entry.next
+        if (
+            self._run is None
+            or first != self.position
+            or first != entry.start
+            or end != entry.last + 1
+            or entry.count > end - first
+            or entry.gaps
+            or entry.peek
+            or self._holds
+        ):
+            self._deliver(entry)
+        else:
+            self.position = end
+        self._last_delivery, self._last_at = entry.n, entry.at
+
+    def _deliver(self, entry: entries.Deliver) -> None:
+        self._flush()
+        delivered = self._delivered(entry)
+        if not self._is_owned:
+            self._begin(entry.n)
+            self._generation, self._has_begun = None, True
+        after = entry.after
+        called = entry.n if after is None else max(after, self._last_delivery) + 1
+        self.while_held.delivered(entry, called)
+        since = entry.n - 1 if after is None else after
+        is_racing = bool(self._seeking) or since < self._sought_at
+        if entry.peek:  # it will come again, whatever is committed until then
+            self._peeked = max(self._peeked, entry.next)
+        elif is_racing:
+            delivered.stood = None
+            self._reached = max(self._reached, entry.next)
+            for seek in self._seeking.values():
+                seek.is_racing = True
+            self._lose_position(max(self._targets, default=-1))
+        else:
+            if self.position is None:
+                self._stand_at(entry.start, entry.n, entry.at, "records")
+            self._go_on(entry.next)
+        self._open = delivered
+        if self._is_working:
+            self._work(delivered)
+        if not delivered.is_owned:  # other facts are about the ownership that it begins
+            self._flush()
+        elif not (self._is_working or self._is_each or entry.peek or is_racing):
+            self._run = delivered if self._goes_straight(delivered) else None
+
+    @staticmethod
+    def _goes_straight(delivered: Delivered) -> bool:
+        return not delivered.gaps and delivered.last + 1 == delivered.next
+
+    def _delivered(self, entry: entries.Deliver) -> Delivered:
+        return Delivered(
+            n=entry.n,
+            at=entry.at,
+            start=entry.start,
+            first=entry.first,
+            last=entry.last,
+            next=entry.next,
+            count=entry.count,
+            gaps=entry.gaps or (),
+            stood=self.position if self._is_owned else None,
+            is_owned=self._is_owned,
+            is_peek=bool(entry.peek),
+            asked=entry.asked,
+            written=entry.written,
+            created=entry.created,
+        )
+
+    def _work(self, delivered: Delivered) -> None:
+        self.worker_records.delivered(delivered)
+        given_up = self._given_up.get(self._count)
+        if given_up and delivered.start < given_up.ends[-1]:  # else all of it is behind
+            self._given_up[self._count] = merged(
+                uncovered(given_up, merged(delivered.spans))
+            )
+
+    # ------------------------------------------------------------ commits
+
+    def committing(self, call: entries.Call, offset: int) -> None:
+        """Follow the call of a commit."""
+        stood = self._standing()
+        reached = -1
+        if self._is_working:  # it commits what is complete, wherever a seek stands now
+            reached = self._reached_now if self._is_owned else -1
+            known = None if self.position is None else max(self.position, self._peeked)
+            for beyond in self.worker_records.committing(call, offset, known):
+                self._take(beyond)
+        is_before = stood is not None and stood < offset <= reached
+        fact = Committed(
+            n=call.n,
+            at=call.at,
+            asked=call.n,
+            called=call.at,
+            offset=offset,
+            is_done=False,
+            is_owned=self._is_owned,
+            stood=stood,
+            floor=self._floor,
+            is_before=is_before,
+            is_first=not self._seeks,
+            departed_in=self._departed_in,
+            own=self._own,
+        )
+        self._asked[call.id] = _Asked(fact, -1 if is_before else self._seeks)
+
+    @property
+    def _reached_now(self) -> int:
+        # A run that goes on ends at the position.
+        return self._reached if self._run is None else self.position or 0
+
+    def _standing(self) -> int | None:
+        # The position; before any is known the one at which it may begin.
+        if self.position is not None:
+            return max(self.position, self._peeked)
+        if self._has_begun or self._is_sought:
+            return self._most if self._most >= 0 else None
+        answered = -1 if self._answered is None else self._answered[0]
+        most = max(answered, self._kept)
+        return most if most >= 0 else None
+
+    def committed(self, entry: entries.Return, offset: int) -> None:
+        """Follow the answer of a commit."""
+        asked = self._asked.pop(entry.id, None)
+        is_done = entry.ok is not False
+        if asked is None:
+            fact = Committed(
+                n=entry.n,
+                at=entry.at,
+                asked=None,
+                called=entry.at,
+                answered=entry.at,
+                offset=offset,
+                is_done=is_done,
+                is_owned=True,
+                stood=offset,
+                is_first=False,
+                own=self._own,
+            )
+            self._take(fact)
+            return
+        fact = asked.fact
+        fact.n, fact.at, fact.is_done = entry.n, entry.at, is_done
+        fact.answered = entry.at
+        if is_done and fact.own == self._own and asked.seeks == self._seeks:
+            self._floor = max(self._floor, offset)
+        fact.departed_in = self._departed_in
+        self._take(fact)
+
+    # ------------------------------------------------------------ handlers
+
+    def handler_began(self, entry: entries.Handle) -> None:
+        """Follow the start of a handler."""
+        self._last_at = entry.at
+        self.while_held.began(entry)
+        self.worker_records.began(entry)
+
+    def dropped(self, entry: entries.Dropped) -> None:
+        """
+        Follow a worker that gives up records.
+
+        The worker may do so up to the target of its program's seek: records that a reset
+        goes back over are still to be handled.
+        """
+        end = min(max(self._sought_to, *self._targets, -1.0), entry.before)
+        gone = ((one, one + 1) for one in self.worker_records.dropped(end))
+        if self._own is not None:
+            own = self._given_up.get(self._count, ())
+            self._given_up[self._count] = merged([*own, *gone])
+
+    def _keep_what_runs(self) -> None:
+        # A record that a handler has is not given up, unless it comes to an end.
+        runs = merged((one, one + 1) for one in self.worker_records.at_work())
+        for own, spans in self._given_up.items():
+            self._given_up[own] = merged(uncovered(spans, runs))

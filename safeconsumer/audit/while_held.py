@@ -1,0 +1,152 @@
+"""
+Finds what a member did with a partition while it was held, for A1 and W10.
+
+A1: no record is delivered by a poll that was called while its partition was held. A
+pause that returns on another thread while a poll is on its way stops the next one.
+
+W10: no handler begins on a record of a held partition. A handler that had begun when
+the hold came into force may write its start later: with the hold stand the offsets that
+handlers were working on. Each of these may begin once, and nothing else may.
+
+Both compare numbers of entries of one process, without clocks. An entry that a hold was
+lifted or expired may be written late, and then withdraws what was found because of it.
+"""
+
+from collections.abc import Iterable, Iterator
+
+from attrs import define, evolve, field
+
+from safeconsumer.audit.entries import Deliver, Handle, Lift
+from safeconsumer.audit.facts import UnderHold
+from safeconsumer.audit.holding import Holds, Key, Placed
+from safeconsumer.audit.moments import Moments
+from safeconsumer.audit.reading import TopicPartition
+from safeconsumer.audit.worker_records import offsets_of
+from safeconsumer.journal.format import tp_text
+
+# Holds with which a worker limits its input; its handlers go on (W9).
+_WORKERS_OWN = frozenset(
+    {
+        "worker:backpressure",
+        "worker:retry",
+        "worker:drain",
+        "worker:floor",
+        "worker:unreadable",
+    }
+)
+
+
+@define(eq=False)
+class _Doubts:
+    """
+    Violations under the same holds, unless a later entry shows that these had ended.
+
+    Attributes:
+        what: what the first one did, with its offset.
+        when: when each was done, with the number of its entry.
+    """
+
+    check: str
+    holds: list[Placed]
+    what: str
+    offset: int | None
+    when: Moments = field(factory=Moments)
+
+    def without(self, lift: Lift, holds: Holds) -> "Iterator[_Doubts]":
+        """Yield what is left of them once a hold is said to have ended."""
+        key: Key = lift.scope, lift.owner or ""
+        others = [one for one in self.holds if one.key != key]
+        hold = next((one for one in self.holds if one.key == key), None)
+        if hold is None:
+            yield self
+            return
+        ends = (holds.is_over(hold, lift, n, at) for at, n in self.when)
+        count = next((number for number, over in enumerate(ends) if over), None)
+        before, after = self.when.split(len(self.when) if count is None else count)
+        if before:
+            yield evolve(self, when=before)
+        if after and others:
+            what, *_ = self.what.split() if before else [self.what]
+            offset = None if before else self.offset
+            yield _Doubts(self.check, others, what, offset, after)
+
+
+class WhileHeld:
+    """
+    Follows one member on one partition.
+
+    Args:
+        tp: the partition.
+        holds: the holds of the member.
+    """
+
+    def __init__(self, tp: TopicPartition, holds: Holds) -> None:
+        self._tp = tp
+        self._name = tp_text(self._tp)
+        self._holds = holds
+        self._doubts: list[_Doubts] = []
+        self._last: dict[str, _Doubts] = {}  # of each check
+        self._started: set[tuple[int, int]] = set()
+
+    def delivered(self, entry: Deliver, called: int) -> None:
+        """Follow a delivery; ``called`` is the entry at which its poll began."""
+        held = self._holds.standing(self._tp, entry.at, called)
+        if held:
+            what = f"delivered {entry.count}"
+            self._doubt(_Doubts("A1", held, what, entry.first), entry)
+
+    def placed(self, hold: Placed, at_work: Iterable[int]) -> None:
+        """Note handlers of which the begin is known already when a hold is placed."""
+        self._started.update((hold.number, offset) for offset in at_work)
+
+    def began(self, entry: Handle) -> None:
+        """Follow the start of a handler."""
+        held = [
+            one
+            for one in self._holds.standing(self._tp, entry.at)
+            if one.owner not in _WORKERS_OWN and not self._ran(one, entry)
+        ]
+        if held:
+            what = f"began {entry.offset}"
+            self._doubt(_Doubts("W10", held, what, entry.offset), entry)
+
+    def _doubt(self, new: _Doubts, entry: Deliver | Handle) -> None:
+        last = self._last.get(new.check)
+        if last is None or last.holds != new.holds:
+            last = self._last[new.check] = new
+            self._doubts.append(new)
+        last.when.add(entry.at, entry.n)
+
+    def _ran(self, hold: Placed, entry: Handle) -> bool:
+        offsets = offsets_of(entry)
+        starts = {(hold.number, offset) for offset in offsets}
+        running = hold.running.get(self._name, ())
+        if starts & self._started or not all(one in running for one in offsets):
+            return False
+        self._started |= starts
+        return True
+
+    def lifted(self, entry: Lift) -> None:
+        """Withdraw what was allowed because a hold had ended by then."""
+        self._doubts = [
+            left for one in self._doubts for left in one.without(entry, self._holds)
+        ]
+        self._last.clear()
+
+    def facts(self) -> Iterator[UnderHold]:
+        """Yield what was not withdrawn, once the journal has ended."""
+        for one in self._doubts:
+            hold = next((hold for hold in one.holds if not hold.doubt), one.holds[0])
+            first, more = one.when.split(1)
+            ((at, number),) = first
+            yield UnderHold(
+                n=number,
+                at=at,
+                check=one.check,
+                what=one.what,
+                offset=one.offset,
+                scope=hold.scope,
+                owner=hold.owner,
+                doubt=hold.doubt,
+                again=list(more),
+            )

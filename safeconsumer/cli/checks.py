@@ -1,0 +1,50 @@
+"""Checks that groups, scopes and control topics of a command exist."""
+
+from collections.abc import Sequence
+
+from safeconsumer.cli.errors import CommandError
+from safeconsumer.cli.statuses import Status
+from safeconsumer.group import scopes
+from safeconsumer.group.operator import Operator
+from safeconsumer.group.view import View
+from safeconsumer.holds.scope import Scope
+
+
+def check_scopes(operator: Operator, view: View, found: Sequence[Scope]) -> None:
+    """
+    Check that each scope covers something that the group consumes.
+
+    Raises:
+        CommandError: one covers nothing; the message suggests what was meant.
+    """
+    if said := scopes.mistakes(view, found, operator.topics):
+        raise CommandError(said)
+
+
+def check_known(operator: Operator, view: View) -> None:
+    """
+    Check that the group exists, or has a hold.
+
+    Raises:
+        CommandError: there is no such group, and no hold for it, or holds cannot be
+            read; the message suggests which was meant.
+    """
+    if not view.is_known:
+        message = scopes.unknown_group(view, operator.groups())
+        is_read = view.ends is not None
+        raise CommandError(message, Status.USAGE if is_read else Status.REFUSED)
+
+
+def check_set_up(operator: Operator) -> None:
+    """
+    Check that there is a control topic, or at least one that this principal cannot see.
+
+    Raises:
+        CommandError: there is none.
+    """
+    if not operator.is_set_up():
+        message = (
+            "nobody has set up holds on this cluster: run safeconsumer control init "
+            "(or name your topics with --topic-prefix)"
+        )
+        raise CommandError(message, Status.REFUSED)

@@ -1,0 +1,115 @@
+"""Lends one connection to one thread at a time, and caches answers for a minute."""
+
+import threading
+import time
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+from kafka.errors import KafkaError
+
+from safeconsumer.console.problems import Problem
+from safeconsumer.errors.base import ControlTopicError
+from safeconsumer.group.operator import Operator
+from safeconsumer.group.timed_call import TimedCall
+
+# Seconds to wait for the connection; a client that clicked waits that long, and the
+# thread of a question for as long as a request may last.
+_LOCK_SECONDS, _ANSWER_SECONDS = 2.0, 30.0
+_CLOSE_SECONDS = 1.0
+# Seconds for which an answer of the cluster is used again.
+_VALID_SECONDS = 60.0
+
+T = TypeVar("T")
+
+
+class SharedConnection:
+    """
+    One connection, which is opened when it is first needed, and what it answered.
+
+    Args:
+        connect: opens the connection.
+
+    Thread rules: any.
+    """
+
+    def __init__(self, connect: Callable[[], Operator]) -> None:
+        self._connect = connect
+        self._operator: Operator | None = None
+        self._is_closed = False
+        self._lock = threading.Lock()
+        self._calls_lock = threading.Lock()  # of the next
+        # When each question was begun, and the call that asks it.
+        self._calls: dict[Hashable, tuple[float, TimedCall[Any]]] = {}
+
+    @contextmanager
+    def lend(self, patience: float | None = None) -> Iterator[Operator]:
+        """
+        Lend the connection, if it becomes free soon.
+
+        Args:
+            patience: seconds to wait for it; None for as long as a client that clicked
+                waits.
+
+        Raises:
+            Problem: it does not become free, or the console is closing.
+        """
+        if not self._lock.acquire(
+            timeout=_LOCK_SECONDS if patience is None else patience
+        ):
+            somebody = "another request waits for the cluster: try again"
+            raise Problem(503, "Nothing was done.", somebody)
+        try:
+            if self._is_closed:
+                raise Problem(503, "Nothing was done.", "the console is closing")
+            if self._operator is None:
+                self._operator = self._connect()
+            yield self._operator
+        finally:
+            self._lock.release()
+
+    def asked(
+        self, key: Hashable, ask: Callable[[Operator], T], within: float
+    ) -> T | None:
+        """
+        Return the cluster's answer to a question; None if there is none.
+
+        An answer stands for a minute, and so does a refusal. A separate thread asks: no
+        caller waits for longer than it wants, and all callers wait for the same answer.
+
+        Args:
+            key: names the question.
+            ask: asks it.
+            within: the most seconds to wait.
+        """
+
+        def answer() -> T:
+            with self.lend(_ANSWER_SECONDS) as operator:
+                return ask(operator)
+
+        now = time.monotonic()
+        with self._calls_lock:
+            self._calls = {
+                name: (begun_at, call)
+                for name, (begun_at, call) in self._calls.items()
+                if not call.is_over or begun_at >= now - _VALID_SECONDS
+            }
+            if key not in self._calls:
+                self._calls[key] = now, TimedCall(answer)
+            call = self._calls[key][1]
+        with suppress(ControlTopicError, KafkaError, OSError, Problem):
+            found: T = call.result(within)
+            return found
+        return None
+
+    def close(self) -> None:
+        """Close the connection, unless a request waits for an answer on it."""
+        self._is_closed = True
+        if not self._lock.acquire(timeout=_CLOSE_SECONDS):
+            return
+        try:
+            operator, self._operator = self._operator, None
+            if operator is not None:
+                operator.close()
+        finally:
+            self._lock.release()

@@ -1,0 +1,51 @@
+"""A cooperative group of ours and of librdkafka's members, on Apache Kafka."""
+
+from itertools import product
+
+import pytest
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
+
+from safeconsumer import SafeConsumer
+from safeconsumer.testing import poll_until
+from tests.harness.members import Librdkafka, Polled
+from tests.harness.polling import read
+from tests.harness.producing import produce
+
+pytestmark = [pytest.mark.real_broker, pytest.mark.nightly]
+
+PARTITIONS, RECORDS = 4, 20
+
+
+@pytest.mark.contract("P6")
+def test_a_paused_topic_stays_paused_beside_librdkafka(
+    kafka_broker, kafka_topic, make_producer, make_consumer
+):
+    """Partitions move to the other member and back; it alone reads meanwhile."""
+    topic = kafka_topic(partitions=PARTITIONS)
+    group = f"g-{topic}"
+    ours = make_consumer(
+        SafeConsumer,
+        topic,
+        group=group,
+        partition_assignment_strategy=[CooperativeStickyAssignor],
+    )
+    poll_until(ours, lambda: len(ours.assignment()) == PARTITIONS)
+    ours.pause(topic)
+    produce(make_producer(), topic, *[RECORDS] * PARTITIONS)
+    other = Librdkafka(kafka_broker, group, topic, "cooperative-sticky")
+
+    def is_shared():
+        owned = {tp.partition for tp in ours.assignment()}
+        return owned and other.owned == set(range(PARTITIONS)) - owned
+
+    with Polled(other):
+        came = poll_until(ours, is_shared)
+        count = len(other.owned) * RECORDS
+        came += poll_until(ours, lambda: len(other.records) == count)
+    other.consumer.close()
+    came += poll_until(ours, lambda: len(ours.assignment()) == PARTITIONS)
+    assert came == []
+    ours.resume(topic)
+    left = read(ours, PARTITIONS * RECORDS - len(other.records))
+    delivered = other.records + [(one.partition, one.offset) for one in left]
+    assert sorted(delivered) == [*product(range(PARTITIONS), range(RECORDS))]

@@ -1,0 +1,15 @@
+"""Reads scopes of holds as text, without the product's code that a judge has to judge."""
+
+import re
+
+
+def covers(scope, tp):
+    """Whether a scope, in the notation of the contract, includes a partition."""
+    if scope.startswith("re:"):
+        return re.fullmatch(scope.removeprefix("re:"), tp.topic) is not None
+    return scope in {"@all", tp.topic, short(tp)}
+
+
+def short(*partitions):
+    """Return partitions in the notation of the contract."""
+    return " ".join(f"{tp.topic}:{tp.partition}" for tp in sorted(partitions))

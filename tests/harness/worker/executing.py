@@ -1,0 +1,175 @@
+"""An executor with a queue, without a consumer and without a broker."""
+
+import math
+import multiprocessing
+import threading
+import time
+from contextlib import contextmanager
+from types import SimpleNamespace
+
+from kafka.structs import TopicPartition
+
+from safeconsumer.worker import Retry, health
+from safeconsumer.worker.calls import Calls
+from safeconsumer.worker.decisions import Decisions
+from safeconsumer.worker.executors import choose
+from safeconsumer.worker.partition import Order
+from safeconsumer.worker.queue import QUANTUM
+from tests.harness.holds.lab import assign_to
+from tests.harness.waiting import wait_for
+from tests.harness.worker.desk import TP, Desk
+
+OTHER = TopicPartition("other", 0)
+EXECUTORS = ("thread", "asyncio", "process")
+
+# A process that a test starts is ready at once: it need not import all this by itself.
+multiprocessing.set_forkserver_preload([__name__])
+
+
+class TwoArgumentsError(Exception):
+    """An exception that can be pickled and not made again."""
+
+    def __init__(self, one, _two):
+        super().__init__(one)
+
+
+class Awaiting:
+    """A coroutine function that does what a handler does."""
+
+    def __init__(self, handle):
+        self.handle = handle
+
+    async def __call__(self, *given):
+        return self.handle(*given)
+
+
+def fitting(executor, handle):
+    """Return a handler of the kind that the executor calls."""
+    return Awaiting(handle) if executor == "asyncio" else handle
+
+
+class CountingDecisions(Decisions):
+    """
+    Decisions that know how many results are being taken over.
+
+    What came of a record is told after it is counted, so a thread that has seen the
+    count may not have seen the events yet.
+    """
+
+    def __init__(self, *given):
+        super().__init__(*given)
+        self._counting = threading.Lock()
+        self.under_way = 0
+
+    def complete(self, outcomes):
+        """Take over results, as its parent does."""
+        with self._counting:
+            self.under_way += 1
+        try:
+            super().complete(outcomes)
+        finally:
+            with self._counting:
+                self.under_way -= 1
+
+
+class ExecutorFixture(Desk):
+    """
+    A desk beside which handlers run as in a worker; somebody has to turn it.
+
+    Attributes:
+        runner: what runs them.
+    """
+
+    make_decisions = CountingDecisions
+
+    def __init__(self, order, **policy):
+        super().__init__(order, clock=time.monotonic, **policy)
+        assign_to(self.ledger, [TP, OTHER])
+        self.runner = None
+
+    def admit(self, count):
+        """Give it the first records of its partition."""
+        self.regain()
+        return super().admit(count)
+
+    def wait(self, condition, what):
+        """
+        Turn until it is so, and until all events of it are there.
+
+        Raises:
+            HandlersCannotRunError: handlers cannot run any more, so it never will be.
+        """
+
+        def turned():
+            self.decisions.turn()
+            fatal = self.decisions.fatal  # first: it may be what is waited for
+            if condition():
+                return not self.decisions.under_way
+            if fatal is not None:
+                raise fatal
+            return False
+
+        def seen():
+            return f"{self.kept.records} kept, {self.events}"
+
+        wait_for(turned, what, seen=seen)
+
+    def finish(self, count):
+        """Give it so many records, and wait until all are done or given up."""
+        self.admit(count)
+        self.wait(lambda: not self.kept.records, "all to be done or given up")
+
+    def complaints(self):
+        """Return what ``healthy()`` says of what runs handlers."""
+        engine = SimpleNamespace(
+            kept=self.kept,
+            polled_at=math.inf,
+            poll_timeout=0.0,
+            idle_reason=None,
+            brakes=SimpleNamespace(stalled_since=lambda: None),
+        )
+        return health.examine(engine, self.runner.slots, 60.0).reasons
+
+
+@contextmanager
+def executing(  # noqa: PLR0913 - what a worker takes
+    executor,
+    handle,
+    *,
+    count=2,
+    batch=None,
+    order=None,
+    timeout=None,
+    lifespan=None,
+    start_seconds=1e12,
+    **policy,
+):
+    """
+    Run handlers so, until the block ends.
+
+    A process may take as long to start as a program can say, which is longer than the
+    system can wait at a time: a busy machine refuses no test.
+    """
+    settings = {"retry": Retry(attempts=2, first=0.01), "on_exhausted": "skip"}
+    settings |= {
+        "quantum": batch or QUANTUM,
+        "is_batch": batch is not None,
+        **policy,
+    }
+    usual = Order.KEY if batch is None else Order.PARTITION
+    made = ExecutorFixture(order or usual, **settings)
+    calls = Calls(
+        handle=handle,
+        deadline=lambda: None,
+        emit=made.emit,
+        timeout=timeout,
+        lifespan=lifespan,
+        start_seconds=start_seconds,
+    )
+    made.runner = choose(executor, made.decisions, calls, count)
+    try:
+        made.runner.start()
+        wait_for(lambda: made.runner.wait_ready(0.1), "it to begin")
+        yield made
+    finally:
+        made.runner.stop()
