@@ -149,8 +149,8 @@ class Readers:
         Lend the records of a batch that can be read to a handler, deserialized.
 
         Raises:
-            BatchFailure: with the errors of those that cannot be read, and with what
-                the handler says of those that it got.
+            BatchFailure: with the errors of the records that cannot be read, and those
+                that the handler reports for the records that it got.
         """
         good: list[tuple[int, Any]] = []
         bad: dict[int, Exception] = {}

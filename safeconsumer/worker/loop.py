@@ -1,4 +1,4 @@
-"""Polls with bounded memory and without stopping, and keeps track of ownerships."""
+"""Polls without pause and with bounded memory, and follows ownerships."""
 
 import math
 import time
@@ -27,9 +27,9 @@ from safeconsumer.worker.records import AnyRecord
 from safeconsumer.worker.settings import Commit, Drain, Limits
 from safeconsumer.worker.unreadable import Unreadable
 
-# Seconds; how long the loop waits for an ownership's floor before it goes on without.
+# Seconds for which the loop waits for an ownership's floor; then it goes on without.
 _FLOOR_SECONDS = 0.5
-# Seconds of one poll: short while something must be looked after.
+# Seconds of one poll: short while records, a join or a drain need the next turn.
 BUSY_POLL = 0.05
 CALM_POLL = 0.25
 
@@ -44,7 +44,7 @@ class Engine:
         commits: commits complete records.
         departures: waits for running work, and drops partitions that leave.
         unreadable: decides about batches that cannot be read.
-        due_in: seconds until the work wants the next turn.
+        due_in: seconds until the next turn is due.
         leaked: records that came for a partition that a hold of ours covered.
         gap: the longest time between two polls, in seconds, without drains.
         idle_reason: why no record can come; None if nothing is known to prevent it.
@@ -104,7 +104,7 @@ class Engine:
 
     def last_poll_at(self) -> float:
         """Return when it last turned, in seconds since the epoch; any thread."""
-        ago = self._clock() - self.polled_at  # first: it is never before that turn
+        ago = self._clock() - self.polled_at  # first, so the result is not too early
         return time.time() - ago
 
     def turn(self) -> None:
@@ -140,7 +140,7 @@ class Engine:
             self._emit(worker_events.NothingConsumed, reason=self.idle_reason)
 
     def rest(self) -> None:
-        """Wait a moment for running work, for when a poll is not possible."""
+        """Wait a moment for running work, if a poll is not possible."""
         self._wait_idle(BUSY_POLL)
 
     def conclude(self, seconds: float = math.inf) -> bool:
@@ -158,11 +158,11 @@ class Engine:
         """
         self.departures.report_wait()
         try:
-            with suppress(Exception):  # then its owner must look after it
+            with suppress(Exception):  # then the consumer's owner has to seek
                 self._refetch_unadmitted()
             epochs = tuple(self.kept.epochs.values())
             self.dropped_at_end = dropped = self.departures.drop(epochs, STOPPED)
-            if self._group.is_lost():  # or was never one: then nothing is missing
+            if self._group.is_lost():  # or it has never joined: no commit is missing
                 return not self.commits.is_behind
             return self.commits.last(dropped, seconds)
         finally:

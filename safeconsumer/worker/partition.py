@@ -205,7 +205,7 @@ class UnreadableBatch:
 @define(eq=False, repr=False)
 class Epoch:
     """
-    All work on one partition within one ownership; once closed it changes nothing more.
+    All work on a partition in one ownership; after its end it changes nothing.
 
     Attributes:
         tp: the partition.
@@ -289,7 +289,7 @@ class Epoch:
         """
         Note how long a record took, on average of a hand-over.
 
-        It falls quickly and rises slowly: a thread that waited for the interpreter's
+        The pace falls quickly and rises slowly: a thread that waited for the interpreter's
         lock looks slow, and more threads would make it wait longer.
         """
         weight = 0.9 if seconds < self.pace else 0.1
@@ -359,8 +359,8 @@ class Task:
         keys: the keys on which no other task may work meanwhile, as a mapping's keys.
         attempt: the number of this attempt, from 1.
         tried: the offset of its only record, if that has failed before, or may have.
-        letter: the sink is called with its only record, and not the handler; None for
-            the handler.
+        letter: the failure of its only record, with which the sink is called; None: the
+            handler is called.
     """
 
     lane: Lane

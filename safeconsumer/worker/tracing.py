@@ -104,7 +104,7 @@ class Tracer:
         Make the span of an attempt; it is current in the block of a call.
 
         It is current until the context ends in which the block is entered: each call of
-        a handler has a copy of its own. If no span can be made there is none.
+        a handler has a copy of its own. If no span can be made, the call has none.
         """
         span: trace.Span = trace.INVALID_SPAN
         here = _ambient()
