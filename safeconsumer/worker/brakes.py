@@ -226,7 +226,7 @@ class Brakes:
         return min(self._client.most, max(self._share.high.records, least))
 
     def fitting(self, records: list[AnyRecord]) -> list[AnyRecord]:
-        """Return those of the records that may be kept now: the first ones."""
+        """Return the first of the records, as many as may be kept now."""
         free = max(0, self._limits.records - self._kept.records)
         return records if len(records) <= free else records[:free]
 

@@ -139,9 +139,9 @@ class ConsumerClient:
 
     def reads_on(self, tp: TopicPartition, offset: int) -> bool:
         """
-        Tell whether reading goes on where records up to an offset were taken.
+        Tell whether the position follows the records that were taken up to an offset.
 
-        It does not after a seek of the program, or a reset, of which no record was
+        It does not after a seek of the program, or a reset, from which no record was
         taken yet. The position may be past the offset, by offsets without a record.
         """
         position, moved = self.membership.position(tp), self.membership.moved_to(tp)

@@ -151,8 +151,8 @@ class Decisions:
         if outcome.finished:
             self._succeed(outcome)
         if outcome.failing:
-            # Of a batch that comes again later one record counts as failed, and all
-            # were handled.
+            # In a batch that comes again later one record counts as failed, but all were
+            # handled.
             left = len(outcome.left) if self._policy.is_batch else 0
             self.durations.add(outcome.failing, len(outcome.failed) + left)
 
@@ -520,7 +520,7 @@ _MOVING = frozenset({LaneState.READY, LaneState.FILLING})
 
 
 def _record_fields(task: Task, index: int) -> dict[str, object]:
-    # The first fields of each event about a record.
+    # Returns the first fields of each event about a record.
     return {**_where(task, index), "attempt": task.attempt}
 
 

@@ -235,7 +235,7 @@ class KeptRecords:
             return sum(task.done() for epoch in given for task in epoch.tasks)
 
     def left_running(self) -> int:
-        """Return how many records tasks of closed epochs have that are not complete."""
+        """Return how many incomplete records the tasks of closed epochs have."""
         with self.lock:
             left = self.left_behind.values()
             return sum(

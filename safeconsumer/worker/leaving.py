@@ -92,7 +92,7 @@ class Commits:
     # ------------------------------------------------------------ committing
 
     def turn(self) -> None:
-        """Commit without waiting, if a commit is due and there is something new."""
+        """Commit without waiting, if a commit is due and a watermark has moved."""
         if self._is_under_way() or not self.is_due():
             return
         marks, epochs = self._new_marks()
@@ -170,7 +170,7 @@ class Commits:
         return self._refused is not None and not self.is_due()
 
     def missing(self, leaving: Iterable[Epoch]) -> dict[str, Partitions]:
-        """Return which partitions have something to commit, and which have no floor."""
+        """Return which partitions have offsets to commit, and which have no floor."""
         marks, _ = self._new_marks()
         behind = [one for one in leaving if one.tp in marks]
         floorless = [one for one in behind if not self.has_floor(one)]
@@ -342,7 +342,7 @@ class Departures:
             return running + (self._kept.left_running() if self._is_stopping else 0)
 
     def _leaving(self) -> Collection[Epoch]:
-        # The epochs whose running work is waited for.
+        # Returns the epochs whose running work is waited for.
         waiting = self._waiting
         is_partial = waiting is not None and waiting.reason == REVOKED
         return self._revoked if is_partial else self._kept.epochs.values()
@@ -396,8 +396,8 @@ class Departures:
         return False
 
     def _holds_up(self, tp: TopicPartition) -> bool:
-        # Records of it were handed out, or its floor must be committed before it
-        # leaves.
+        # Tells whether records of it were handed out, or its floor must be committed
+        # before it leaves.
         epoch = self._kept.epochs.get(tp)
         return epoch is not None and (
             epoch.progress.admitted > 0 or not self._commits.has_floor(epoch)
@@ -467,7 +467,7 @@ class Departures:
         return is_committed or self._clock() >= waiting.commit_by
 
     def _report_leaving(self, leaving: Iterable[Epoch]) -> None:
-        # After a loss of the membership, too: nothing can be committed any more.
+        # This also follows a loss of the membership: no commit is possible any more.
         self.report_wait(**self._commits.missing(leaving))
 
     def report_wait(self, **missing: Partitions) -> None:

@@ -255,8 +255,8 @@ class Engine:
 
     def _follow_resets(self, polled: Polled) -> None:
         # The position was out of range, as after retention: the committed offset is no
-        # floor any more. It goes on from the new position once all earlier records are
-        # done.
+        # floor any more. The epoch goes on from the new position once all earlier records
+        # are done.
         owned = self._group.owned()
         for tp, epoch in tuple(self.kept.epochs.items()):
             number = self._group.reset_number(tp)
@@ -286,8 +286,8 @@ class Engine:
 
     def _admit(self, polled: Polled) -> None:
         if self._begin(polled) and self._floorless():
-            # If it is refused, it is tried again without waiting, and they are held
-            # meanwhile.
+            # A refused commit is tried again without waiting, and a hold keeps these
+            # partitions out meanwhile.
             self.commits.now(seconds=_FLOOR_SECONDS)
         owned = self._group.owned()
         for tp, records in [*polled.items()]:
@@ -308,7 +308,7 @@ class Engine:
             fits = self.brakes.fitting(records)
             if len(fits) < len(records):
                 # A hold of ours was lifted in the poll by somebody else, or by a thread
-                # that has seen the low mark long ago.
+                # that has seen the low mark before.
                 self._give_back(tp, records[len(fits) :])
             if not fits:
                 continue
@@ -326,8 +326,8 @@ class Engine:
         self.departures.dropped[reason] += len(records)
 
     def _refetch_unadmitted(self) -> None:
-        # Something was raised, for example by a Ctrl-C, while a poll's records were in
-        # hand: the position is past them, so they are fetched again.
+        # The last turn raised, for example by a Ctrl-C, before it had admitted a poll's
+        # records: the position is past them, so they are fetched again.
         if not self._unadmitted and self._unadmitted is not None:
             return  # nearly always
         unadmitted, owned = self._unadmitted or {}, self._group.owned()

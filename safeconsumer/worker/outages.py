@@ -253,7 +253,7 @@ class Outages:
         ]
         if not outcome.is_suspect:
             return evolve(outcome, failed=failed)
-        # The failure was no single record's, so the batch comes again as one.
+        # No single record has caused the failure, so the batch comes again as one.
         left = [index for index, _ in failed[1:]]
         return evolve(
             outcome, failed=failed[:1], left=[*left, *outcome.left], is_suspect=False

@@ -125,7 +125,7 @@ class Lane:
     def cut(self, end: int) -> None:
         """Forget the records from the ordinal ``end`` on."""
         self.again = [one for one in self.again if one < end]
-        # Others may come at the ordinals of those: a log that was compacted has fewer.
+        # Other records may come at these ordinals: a log that was compacted has fewer.
         self.fresh = range(min(self.fresh.start, end), min(self.fresh.stop, end))
 
     def drop(self) -> None:
@@ -156,7 +156,7 @@ class Lane:
         return [*again, *fresh] if again else fresh
 
     def _untried(self, most: int) -> int:
-        # How many may be taken before the first that must run by itself; at least one.
+        # Returns how many come before the first that must run by itself; at least one.
         for count, ordinal in enumerate(self.again[:most]):
             if self.epoch.progress.record(ordinal).offset in self.epoch.failed:
                 return max(1, count)

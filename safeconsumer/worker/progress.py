@@ -194,7 +194,7 @@ class Progress:
         if first == self.admitted:
             return self._end
         record = self.record(first)
-        # At least the last complete record's epoch, as a truncation check needs it.
+        # This epoch is at least the last complete record's, as a truncation check needs it.
         return Watermark(record.offset, _epoch_of(record))
 
 

@@ -502,7 +502,7 @@ class Queue:
         return [lane for lane in lanes if lane.state is LaneState.RUNNING]
 
     def put_back(self, task: Task, indexes: Indexes) -> None:
-        """Queue records of a task again, in front of those that they belong to."""
+        """Queue records of a task again, in front of their lanes."""
         epoch, ordinals = task.epoch, task.ordinals_of(indexes)
         if self.order is not Order.KEY:
             task.lane.again[:0] = ordinals

@@ -204,7 +204,7 @@ def _sender_context(record: Any, here: contexts.Context) -> contexts.Context:  #
 
 
 def _links(sender: contexts.Context, record: Any = None) -> list[trace.Link]:  # noqa: ANN401 - upstream's record
-    # Links to the sender of a record, with the offset if it is one of several.
+    # Returns links to the sender of a record; they have its offset if it is one of several.
     sent = trace.get_current_span(sender).get_span_context()
     if not sent.is_valid:
         return []

@@ -403,7 +403,7 @@ class Processes(Threads):
         try:
             if self._has_message(child, until):
                 child.pipe.recv()
-                # Sent before, it may fill the pipe to a process that is in an import.
+                # Earlier it could fill the pipe to a process that is in an import.
                 child.pipe.send(self._sent_work)
                 if self._has_message(child, until):
                     error: HandlersCannotRunError | None = child.pipe.recv()
