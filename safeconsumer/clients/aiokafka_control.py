@@ -143,7 +143,7 @@ class LoopCalls:
         Raises:
             RuntimeError: the loop is closed, or the member.
         """
-        work = self._noted(call)
+        work = self._tracked(call)
         try:
             if not self._is_over:
                 return asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -154,7 +154,7 @@ class LoopCalls:
         message = "the member or its event loop is closed"
         raise RuntimeError(message)
 
-    async def _noted(self, call: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401 - what it returns
+    async def _tracked(self, call: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401 - what it returns
         task: asyncio.Task[Any] = asyncio.ensure_future(call)
         self._running.add(task)
         try:

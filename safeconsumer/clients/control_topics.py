@@ -1,4 +1,4 @@
-"""Judges how far the holds topic is read, and writes reports, with clients of any library."""
+"""Tracks how far the holds topic is read, and writes reports, with clients of any library."""
 
 import time
 from collections.abc import Callable
@@ -21,10 +21,10 @@ class TopicLostError(Exception):
 
 class Progress:
     """
-    How far the holds topic is read, and whether that is still the topic.
+    Tracks how far the holds topic is read, and whether it is still the same topic.
 
-    Thread rules: any thread may note an end, or that it is another topic; all else is
-    the reader's.
+    Thread rules: any thread may call :meth:`note_end` and :meth:`lose`; all else is the
+    reader's.
 
     Args:
         name: the topic.
@@ -81,7 +81,7 @@ class Progress:
         Raises:
             TopicLostError: the topic was made again, or nothing is known of it.
         """
-        # While its caller was busy, or this process stood still, nothing was awaited.
+        # Time in which its caller was busy, or this process stood still, does not count.
         self._waited += min(time.monotonic() - began, most)
         if self._lost is not None:
             raise self._lost
@@ -108,7 +108,7 @@ class Progress:
         if end < asked_at:
             self.lose("lost its end, or was made again")
         elif self.at >= end:
-            # Everything was read that was written before the question.
+            # Every record was read that was written before the question.
             self._waited = 0.0
 
     def lose(self, why: str) -> None:
@@ -156,7 +156,7 @@ class StatusTopic:
         failed: Callable[[BaseException], object],
     ) -> None:
         """Send a report, and wait until it is acknowledged, refused or given up."""
-        del failed  # it is raised
+        del failed  # a failure is raised instead
         if self._producer is None and not self._is_closed:
             self._producer = self._connect()
         if self._is_closed:  # a report that comes late must leave no client behind

@@ -51,8 +51,8 @@ __all__ = [
     "UpstreamConsumer",
 ]
 
-# What a member's settings say of its group, its records, and its callbacks; the rest is
-# where the cluster is and how to log in, and whatever librdkafka will add to that.
+# The settings of a member's group, records and callbacks; the others are those of the
+# connection and login, also the ones that librdkafka will add.
 _NOT_COPIED = (
     *("allow.auto.create.topics", "auto.", "check.crcs", "client.id", "client.rack"),
     *("consume.callback.", "coordinator.query.", "default.topic.config"),

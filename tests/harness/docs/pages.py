@@ -88,6 +88,12 @@ def spark_examples():
     ]
 
 
+def spark_example(name):
+    """Return the one of them that a page has."""
+    (found,) = (one for one in spark_examples() if one.page.name == name)
+    return found
+
+
 def printed_after(these, block):
     """Return what the page says that a block prints: the ``text`` block behind it."""
     rest = these[these.index(block) + 1 :]

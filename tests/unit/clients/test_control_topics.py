@@ -42,7 +42,7 @@ def test_a_topic_that_was_made_again_is_read_from_its_first_record(end, is_other
     assert one.offsets == {("holds", 0): 1}
 
 
-def test_only_what_was_awaited_counts_as_silence(clock):
+def test_only_time_spent_waiting_counts_as_silence(clock):
     """A program that stood still for an hour has asked nothing meanwhile."""
     one = begun()
     for _ in range(10):
