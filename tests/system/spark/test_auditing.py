@@ -188,7 +188,9 @@ def test_journals_are_tables(tmp_path, spark):
 
 def test_holds_of_a_group_are_judged_by_its_history(tmp_path, spark):
     """G2: what `safeconsumer history -o json` wrote says when it was held."""
-    journal = MemberJournal().assigned(TP).then("hold", scope="orders", owner="operator:eve")
+    journal = (
+        MemberJournal().assigned(TP).then("hold", scope="orders", owner="operator:eve")
+    )
     journal.then("lift", scope="orders", owner="operator:eve").poll(TP, 0, 2)
     folder = written(tmp_path / "fleet", [journal])
     history = tmp_path / "history.json"
