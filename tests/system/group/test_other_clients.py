@@ -148,7 +148,7 @@ def obeys(story, member):
 
 
 @pytest.mark.contract("G3", "G9")
-def test_a_confluent_member_obeys_with_the_login_and_rights_of_a_member(story):
+def test_a_login_of_a_member_suffices_on_confluent_kafka(story):
     """Its control clients have its login by librdkafka's names, and ask for no more."""
     more = {"control": story.team.settings, **login_of(story)}
     with ConfluentMember(story.team, "a", "range", **more) as member:
@@ -156,7 +156,7 @@ def test_a_confluent_member_obeys_with_the_login_and_rights_of_a_member(story):
 
 
 @pytest.mark.contract("G3", "G9")
-def test_an_aiokafka_member_obeys_with_the_login_and_rights_of_a_member(story):
+def test_a_login_of_a_member_suffices_on_aiokafka(story):
     """Its control clients have its login by aiokafka's names, and ask for no more."""
     login = story.team.broker.client_of("member")
     names = ("security_protocol", "sasl_mechanism")
