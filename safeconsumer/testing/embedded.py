@@ -85,10 +85,10 @@ class EmbeddedBroker:
     Run a cluster of one or more brokers in this process until it is stopped.
 
     The cluster is written for tests, in Python. It answers kafka-python, aiokafka and
-    librdkafka as Apache Kafka does: groups of the classic protocol, idempotent and transactional
-    producers, readers of committed records, fetch sessions, compaction and retention,
-    leaders and coordinators that move, and the requests of admin clients about topics,
-    groups and settings.
+    librdkafka as Apache Kafka does: groups of the classic protocol, idempotent and
+    transactional producers, readers of committed records, fetch sessions, compaction and
+    retention, leaders and coordinators that move, and the requests of admin clients about
+    topics, groups and settings.
 
     The cluster has no TLS, no logins, no authorizer, no quotas, no replicas that lag
     and no groups of the newer protocol (KIP-848). Records are in memory and end with the

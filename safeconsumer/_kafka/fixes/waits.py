@@ -1,10 +1,12 @@
 """Lets signal handlers interrupt the calls that wait for kafka-python's IO thread."""
 
 import logging
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
 
+from safeconsumer._kafka.fork import forked_error
 from safeconsumer._kafka.network import (
     NetworkSelector,
     call_soon,
@@ -40,8 +42,10 @@ class InterruptibleSelector(NetworkSelector):
         Raises:
             KafkaTimeoutError: under kafka-python 3.1, the coroutine still runs some seconds
                 after its time limit.
+            ForkedConsumerError: the loop runs in the process that this one was forked from.
             Exception: the coroutine's own; or the error that has ended the loop.
         """
+        _refuse_child(self)
         here = threading.current_thread()
         if self._closed or self._exception or self._io_thread in {None, here}:
             return super().run(coro, *args, **limit)
@@ -78,14 +82,14 @@ def wait_on(net: Any, ended: InterruptibleEvent, seconds: float | None) -> None:
     Wait until an event is set, or for a time; None waits without a limit.
 
     Raises:
+        ForkedConsumerError: the loop runs in the process that this one was forked from.
         Exception: the error that has ended the loop, or ends it meanwhile.
     """
+    _refuse_child(net)
 
     def begin() -> None:
         error = loop_error(net)
-        if isinstance(
-            error, BaseException
-        ):  # the loop ended before this wait was noted
+        if isinstance(error, BaseException):  # the loop ended before this wait
             raise error
 
     _wait(net, begin, ended, _state(), seconds)
@@ -121,3 +125,10 @@ def adopt_network(net: NetworkSelector) -> None:
     """Let signal handlers interrupt the waits for a client's loop, from the next on."""
     if type(net) is NetworkSelector:
         net.__class__ = InterruptibleSelector
+        net._safe_process = os.getpid()
+
+
+def _refuse_child(net: Any) -> None:  # noqa: ANN401 - kafka-python is untyped
+    # Before any lock of the loop: a thread of the parent may have had it at the fork.
+    if getattr(net, "_safe_process", None) not in {None, os.getpid()}:
+        raise forked_error()
