@@ -175,9 +175,8 @@ class SafeConsumer(UpstreamConsumer):
             with closed_if_constructor_fails(self):
                 super().__init__(**configs | deserializers)
             self.config |= {key: configs[key] for key in deserializers}
-            undo.callback(
-                super().close, autocommit=False, timeout_ms=0
-            )  # upstream's constructor has begun
+            # Upstream's constructor has begun.
+            undo.callback(super().close, autocommit=False, timeout_ms=0)
             self._safe_adopt(parked_max_bytes, chosen, hands_over=hands_over)
             self._safe_hold_calls = HoldCalls(
                 self, self._safe_ledger, default_lifetime, self._safe_journal
@@ -745,9 +744,8 @@ class SafeConsumer(UpstreamConsumer):
                 self._safe_ledger.close()
                 # Upstream's leaves a thread and sockets behind if a listener raises.
                 self._client.close()
-                with suppress(
-                    ConcurrentPollError
-                ):  # otherwise the present poll ends it
+                # Otherwise the present poll ends it.
+                with suppress(ConcurrentPollError):
                     self._safe_iteration.alone(self._fetcher.close)
                 if self._safe_journal is not None:
                     self._safe_journal.end()

@@ -182,9 +182,8 @@ class HoldCalls:
             try:
                 self._ended[block] = None
                 self._lift_block(block)
-            except (
-                BaseException
-            ):  # a signal handler may raise even before the call's first line
+            except BaseException:
+                # A signal handler may raise even before the call's first line.
                 block.is_interrupted = True
                 raise
 
@@ -195,9 +194,8 @@ class HoldCalls:
         try:
             if self._ended.pop(block, block) is block:
                 return  # another thread has removed it
-            if (
-                block.owner == APP
-            ):  # resume() would also end the application's whole pauses
+            # The consumer's resume() would also end the application's whole pauses.
+            if block.owner == APP:
                 keys = [(scope_of(one), block.owner) for one in block.targets]
                 self.early.forget(keys)
                 with self._resuming(keys, block.owner):

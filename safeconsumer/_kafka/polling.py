@@ -153,9 +153,8 @@ class Polling:
         self, upstream: Callable[..., Polled], timer: object, *given: object
     ) -> Polled:
         """Fetch once, as kafka-python's loop does; put back records of held partitions."""
-        self._polled_at, _ = (
-            self._ledger.now()
-        )  # upstream's poll served the group just now
+        # Upstream's poll served the group just now.
+        self._polled_at, _ = self._ledger.now()
         records = self._fetcher.put_back_quiet(upstream(ExactTimer(timer), *given))
         if not records and self._fetcher.wakeup.is_asked:
             raise WokenUpError

@@ -34,9 +34,8 @@ def explained(context: click.Context) -> Iterator[None]:
     """Turn errors into one line on stderr and the documented status."""
     try:
         yield
-    except (
-        click.exceptions.Exit
-    ):  # a RuntimeError, perhaps of a block that handles an error
+    except click.exceptions.Exit:
+        # Exit is a RuntimeError; a block may raise it while it handles an error.
         raise
     except (Exception, KeyboardInterrupt) as raised:
         error = _cause_of(raised, context.meta.get(FIRST_TROUBLE))

@@ -101,9 +101,8 @@ def _hold_lines(view: View) -> Iterator[str]:
         words = "" if verdict is None else verdict.words
         rows.append((*one.cells(), words))
         scopes.append(one.scope)
-        if (
-            words and words != view.verdict.words
-        ):  # otherwise the group's line has the reason
+        # Otherwise the group's line has the reason.
+        if words and words != view.verdict.words:
             over.setdefault(words, []).append(one)
     rows = folded(rows, scopes)
     yield from columns(rows[:_MANY])

@@ -31,9 +31,8 @@ class Listing(click.Group):
     def _sentence(self, ctx: click.Context, name: str) -> str | None:
         try:
             command = self.get_command(ctx, name)
-        except (
-            ModuleNotFoundError
-        ) as error:  # an extra is missing; the command itself names it
+        except ModuleNotFoundError as error:
+            # An extra is missing; the command itself names it.
             return f"(needs {error.name}, which is not installed)"
         if command is None:
             return None

@@ -86,9 +86,8 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         self._calls = LoopCalls()
         self._clients = AiokafkaClients(configs, self._calls)
         if control is not None:
-            self._member.control_of(
-                control, self._clients
-            )  # raises for a wrong control
+            # Raises for a wrong control.
+            self._member.control_of(control, self._clients)
         # Begins control; None before, and once control has ended.
         self._attaching: asyncio.Future[None] | None = None
         # Ends the control of a start() that failed.

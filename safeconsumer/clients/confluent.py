@@ -421,9 +421,8 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         self._in_doubt -= gone
         self._maybe_paused = (self._maybe_paused - gone) | gained
         cause = self._cause or Cause.ASSIGNED
-        is_open = (
-            not self._is_closing
-        )  # at close librdkafka answers no more, and revokes
+        # At close librdkafka answers no more, and revokes.
+        is_open = not self._is_closing
         if is_open:
             self._in_doubt |= self._with_position(gained)
             self._identify()

@@ -263,9 +263,7 @@ class _Lookup:
         """Return a plan with retention; keep the offsets that were looked up for it."""
         if isinstance(found.action, ResetTo):
             previewed = self.state.previewed
-            previewed.pop(
-                found.digest, None
-            )  # a preview that is shown again becomes the newest
+            previewed.pop(found.digest, None)  # shown again, it is the newest
             previewed[found.digest] = found.action
             for oldest in list(previewed)[:-_MAX_PREVIEWS]:
                 previewed.pop(oldest, None)
@@ -338,9 +336,8 @@ def change(
                 lambda now: _agrees(now, given, is_wanted),
             )
             if isinstance(action, ResetTo):
-                with suppress(
-                    *_CLUSTER_ERRORS
-                ):  # after a failure the next member moves it
+                # After a failure the next member moves it.
+                with suppress(*_CLUSTER_ERRORS):
                     view = operator.look(action.group, is_strict=True, has_lags=False)
                     commit_for_empty_group(operator.admin, view, action.scopes)
     except PlanChangedError as error:

@@ -256,9 +256,8 @@ def _answer_done(request: Request, done: Done) -> Response:
     if is_program(request):
         return rest.answer(snapshot, **done.document())
     group = done.plan.action.group
-    left = snapshot.views.get(
-        group
-    )  # the lifted hold may have been all that is known of the group
+    # The lifted hold may have been all that is known of the group.
+    left = snapshot.views.get(group)
     is_known = left is not None and (left.is_known or left.unread)
     page = "/group?" + urlencode({"group": group}) if is_known else "/"
     return RedirectResponse(page, 303)

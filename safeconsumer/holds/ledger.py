@@ -397,9 +397,8 @@ class PauseLedger:
                             self._make_view()
                     finally:
                         self._changing_thread = None
-                if (
-                    not self.queue
-                ):  # a signal handler may have queued a change after the lock
+                # A signal handler may have queued a change after the lock.
+                if not self.queue:
                     break
             self._notify(version, moves)
         except (

@@ -66,9 +66,8 @@ class Batch:
     def placed(self, base: int, epoch: int, append_time: int | None) -> "Batch":
         """Return the batch with its offset and leader epoch, and the log's time if given."""
         data = bytearray(self.data)
-        struct.pack_into(
-            ">q", data, 0, base
-        )  # this field and the next are not in the checksum
+        # This field and the next are not in the checksum.
+        struct.pack_into(">q", data, 0, base)
         struct.pack_into(">i", data, 12, epoch)
         if append_time is None:
             return Batch(bytes(data))

@@ -46,9 +46,8 @@ class Metadata:
 
     def _api_versions(self, exchange: Exchange) -> None:
         known, error = self._cluster.known_apis, _codes.NONE
-        if (
-            exchange.body is None
-        ):  # too new: the answer names the version to use instead (KIP-511)
+        # Too new: the answer names the version to use instead (KIP-511).
+        if exchange.body is None:
             known, error = ["ApiVersions"], _codes.UNSUPPORTED_VERSION
         keys = []
         for api in known:

@@ -39,9 +39,8 @@ class PauseSafeCluster(ClusterMetadata):
     _requested_topics: frozenset[str] | None = frozenset()
     _asked_at = -math.inf
     _answered_topics: frozenset[str] | None = frozenset()
-    _missing_once: frozenset[str] = (
-        frozenset()
-    )  # topics that the last answer did not know
+    # Topics that the last answer did not know.
+    _missing_once: frozenset[str] = frozenset()
 
     version: int = 0
     """

@@ -145,12 +145,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         # The ownerships at the time of upstream's pending questions for offsets.
         self._owned_when_asked: Owned | None = None
         self._is_committed_elsewhere = False
-        self._coordinator_asked_at = (
-            -math.inf
-        )  # the time of the last question for the coordinator
-        self._refused_at = (
-            -math.inf
-        )  # the time of its last refusal of a join or question
+        # The time of the last question for the coordinator.
+        self._coordinator_asked_at = -math.inf
+        # The time of its last refusal of a join or question.
+        self._refused_at = -math.inf
         self._join_of_poll: Future | None = None  # done when the join of a poll ends
         # Done when the listener has returned from a loss within a join.
         self._listener_of_loss: Future | None = None
@@ -283,9 +281,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     def _invoke_completed_offset_commit_callbacks(self) -> None:
         try:
             super()._invoke_completed_offset_commit_callbacks()
-        except (
-            RetriableError
-        ) as error:  # for example, the callback raised a commit's error
+        except RetriableError as error:
+            # For example, the callback raised a commit's error.
             self._raised_by_callback = error
             raise
 
@@ -482,9 +479,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
                 connection.close()
 
     async def _on_close_prepare_async(self) -> None:
-        with self._assigning_because(
-            Cause.PASSING
-        ):  # the consumer's holds end after this
+        # The consumer's holds end after this.
+        with self._assigning_because(Cause.PASSING):
             await super()._on_close_prepare_async()
 
     def _lose_assignment_of_missed_generation(self, generation: int) -> None:
@@ -523,9 +519,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         try:
             done: bool = await super().join_group_async(timeout_ms)
         finally:
-            if (
-                self._listener_of_loss is not None
-            ):  # wait for the listener, as before a join
+            # Wait for the listener, as before a join.
+            if self._listener_of_loss is not None:
                 await self._listener_of_loss
         return done
 

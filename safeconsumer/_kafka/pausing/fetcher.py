@@ -663,9 +663,8 @@ class PauseSafeFetcher(Fetcher):
             requests = super()._create_fetch_requests()
             states = self._subscriptions.assignment
             doubtful = self._subscriptions.ids.doubtful
-            if (
-                self._is_waiting
-            ):  # the next fetch, with the waiting partitions, comes soon
+            # The next fetch, with the waiting partitions, comes soon.
+            if self._is_waiting:
                 for request, _ in requests.values():
                     request.max_wait_ms = min(request.max_wait_ms, _SHORT_WAIT_MS)
             asked = {

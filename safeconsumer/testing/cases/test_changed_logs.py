@@ -101,9 +101,8 @@ def _next_member_reads(
     successor.subscribe(tps[0].topic)
     successor.owns(tps, "the next member owns everything")
     for tp in tps:
-        lab.beat(
-            successor, tp, times=1
-        )  # the consumer has read all records before this offset
+        # The consumer has read all records before this offset.
+        lab.beat(successor, tp, times=1)
         came, wanted = successor.offsets(tp), range(first, lab.end(tp))
         expect(came[:1] == [first], f"went on at {came[0]} instead of {first}")
         expect(came == list(wanted), f"{len(came)} of {len(wanted)} records came")

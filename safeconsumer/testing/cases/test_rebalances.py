@@ -324,9 +324,8 @@ def test_closed_while_paused(lab: Lab) -> None:
         timeout=JOINING,
     )
     for tp in here.tps:
-        lab.beat(
-            successor, tp, times=1
-        )  # the consumer has read all records before this offset
+        # The consumer has read all records before this offset.
+        lab.beat(successor, tp, times=1)
         came = successor.offsets(tp)
         expect(
             came == list(range(paused.taken[tp], lab.end(tp))),

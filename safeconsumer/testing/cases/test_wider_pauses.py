@@ -76,9 +76,8 @@ def test_follows_to_the_next_owner(lab: Lab) -> None:
     suggests such a hand-over.
     """
     here = team(lab, carries=True)
-    here.pause(
-        how="named"
-    )  # before the join, which carries the pause; then the partitions move
+    # Before the join, which carries the pause; then the partitions move.
+    here.pause(how="named")
     other = here.joined(carries=True)
     theirs = sorted(set(here.tps) - here.mine())
     committed = {tp: here.consumer.count([tp]) for tp in theirs}
