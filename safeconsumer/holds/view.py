@@ -271,7 +271,7 @@ def covers(view: View, tp: TopicPartition) -> bool:
 
     A partition that is not assigned any more counts as covered: another member has it.
     """
-    if tp not in view.quiet:  # nearly always
+    if tp not in view.quiet:  # the usual case
         return not view.owns(tp)
     return tp in view.gates or not all(
         hold.is_routine for hold in view.holds.covering(tp)

@@ -33,7 +33,7 @@ class RetryLater(WorkerControl):
     Tells the worker to try the record again after some seconds; uses up no attempt.
 
     Args:
-        after: the least wait, in seconds or as a timedelta.
+        after: the shortest wait, in seconds or as a timedelta.
     """
 
     def __init__(self, after: float | timedelta) -> None:

@@ -32,7 +32,7 @@ class ConsumerClient:
         return found
 
     def busy(self) -> Collection[TopicPartition]:
-        """Return the partitions of which the program, or a worker, uses records."""
+        """Return the partitions whose records the program, or a worker, is using."""
         found: Collection[TopicPartition] = self._subscription.busy()
         return found
 
