@@ -28,7 +28,7 @@ class Move:
     A committed offset that has moved while its partition was held.
 
     Attributes:
-        before: the offset, or one that it had not passed when the partition was held.
+        before: the offset, or one that it had not passed when the hold was placed.
         after: the offset now.
         is_proven: whether it moved recently, by the broker's clock; else it is past
             records whose times, by their producers' clocks, are after the hold.

@@ -27,11 +27,11 @@ from safeconsumer.holds.scope import TopicPartition
 
 _NUL = "\0"
 
-# Seconds; no clock that is meant to be right is wrong by more.
+# Seconds: the largest clock skew that a report may state.
 _MOST_SKEW = 366 * 86_400.0
 
-# The most holds of a worker that a report names, the most that it has and its topic
-# lost (and topics that were recreated), and the most characters of each.
+# The most holds of a worker that a report names; the most holds that its topic has lost,
+# and recreated topics; the most characters of each.
 _FEW, MOST_KEPT, _MOST_TEXT = 4, 100, 400
 
 # Kinds of reporters other than members.
@@ -40,7 +40,7 @@ STREAM = "stream"
 # The partitions of a longer report are left out. Producers compress their records.
 MAX_REPORT_BYTES = 512 * 1024
 
-# More partitions than a cluster has: a report with more is made to keep readers busy.
+# More partitions than a cluster has: a larger report could only keep readers busy.
 _MOST_PARTITIONS = 1_000_000
 
 
@@ -75,7 +75,7 @@ class Report:
         group: its consumer group.
         member: a name that no other member has, the same in all its reports.
         client_id: Kafka's ``client_id``.
-        host: where it runs.
+        host: the host on which it runs.
         state: ``ready``, ``unavailable`` (no control topic), or ``stopped``.
         at_ms: its time, by the member's clock, in milliseconds since the epoch.
         applied: control topics with the offset up to which it has obeyed.
