@@ -57,7 +57,7 @@ WRITING: Mapping[str, Any] = {
     "transactional_id": None,
 }
 
-# Control clients are no members of a group, and read and write bytes.
+# Control clients are not members of a group, and read and write bytes.
 _NOT_TO_CHOOSE = frozenset(
     {
         *("allow_auto_create_topics", "auto_offset_reset", "enable_auto_commit"),
@@ -200,7 +200,7 @@ def admin(base: Mapping[str, Any]) -> KafkaAdminClient:
 
 
 def _fitting(kind: Any, configs: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ANN401 - kafka-python is untyped
-    # A consumer's setting, such as fetch_max_wait_ms, is not one of a producer.
+    # A producer does not know all settings of a consumer, such as fetch_max_wait_ms.
     return {key: one for key, one in configs.items() if key in kind.DEFAULT_CONFIG}
 
 

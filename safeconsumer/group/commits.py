@@ -2,7 +2,7 @@
 Finds held partitions that are read by a member that does not report.
 
 Only the commits of such a member are visible. A consumer that assigns partitions to itself
-is no member for Kafka: if it does not report, it is invisible.
+is not a member for Kafka: if it does not report, it is invisible.
 """
 
 import time

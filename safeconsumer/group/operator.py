@@ -358,7 +358,7 @@ class Operator:
 
     def retention(self, names: Sequence[str]) -> dict[str, float | None]:
         """
-        Return after how many seconds topics delete records; None: never because of age.
+        Return the seconds after which topics delete records; None for never by age.
 
         Topics for which the broker gives no answer are left out.
         """
@@ -480,8 +480,8 @@ class Operator:
         """
         Return the views of all groups, also of groups that only holds name.
 
-        Also returns the part of the topics that could be read. Groups of brokers that do
-        not answer are unknown, and may be missing.
+        The second result is the part of the topics that could be read. Groups of brokers
+        that do not answer are unknown, and may be missing.
 
         Args:
             has_lags: ask for the lags of all groups, not only of those with holds.

@@ -22,7 +22,7 @@ _MARGIN = 0.5
 # Seconds between two tries of a record that the broker refused for the moment.
 _BACKOFF = 0.1
 
-# Errors after which a record may be in the topic all the same.
+# Errors after which a record may be in the topic nevertheless.
 _UNSURE = (
     kafka_errors.KafkaStorageError,
     kafka_errors.NetworkExceptionError,
@@ -107,7 +107,7 @@ def publish(
     """
     Write the changes and wait until every one is acknowledged.
 
-    The changes are no transaction: each is complete by itself, and writing it again is
+    The changes are not a transaction: each is complete by itself, and writing it again is
     safe. A record that may have been written is never sent again automatically: another
     process may have written the same key meanwhile, and this would undo it. Its result is
     unknown until the caller writes it again.

@@ -86,7 +86,8 @@ def listed_groups(
     """
     Return the names of all consumer groups that this principal may see.
 
-    Each broker lists its own; also returns which ones do not answer, with their errors.
+    Each broker lists its own groups. The second result has the brokers that do not
+    answer, with their errors.
 
     Raises:
         KafkaError: no broker answers, or one refuses.

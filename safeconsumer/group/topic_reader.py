@@ -32,7 +32,7 @@ class TopicReader:
     Args:
         connect: makes its client.
         recent: a topic of which only the last seconds are read; None if there is none.
-        seconds: the number of these seconds, about.
+        seconds: about how many seconds these are.
 
     Attributes:
         positions: the offsets below which everything was returned, past compacted

@@ -293,7 +293,7 @@ def several(read: Read, most: int) -> Read:
 
 
 def pairs(first: Read, second: Read) -> Read:
-    """Read a list of lists of two."""
+    """Read a list of pairs."""
     return lambda value: tuple(
         (first(one), second(other)) for one, other in of_type(list, value)
     )
@@ -315,7 +315,7 @@ def version_of(document: object) -> int:
 
 PARTITION, OFFSET = number(0, 2**31 - 1), number(0, 2**63 - 1)
 
-# A record without one of these fields, or with an unreadable one, is no hold.
+# A record without one of these fields, or with an unreadable one, is not a hold.
 _HOLD: Mapping[str, Read] = {
     "id": text(MAX_OWNER_LENGTH),
     "reason": _reason,
