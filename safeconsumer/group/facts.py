@@ -41,24 +41,24 @@ class HoldRecord:
 
     @property
     def since(self) -> float | None:
-        """When it was placed, in seconds since the epoch; :attr:`at` may be its extension."""
+        """When it was placed, in seconds since the epoch; :attr:`at` may be later."""
         if self.hold is None or self.hold.since_ms is None:
             return self.at
         return self.hold.since_ms / 1000
 
     @property
     def expires_at(self) -> float | None:
-        """The time of expiry by the broker's clock, in seconds since the epoch."""
+        """When it expires by the broker's clock, in seconds since the epoch."""
         if self.at is None or self.hold is None or self.hold.ttl_ms is None:
             return None
         return self.at + self.hold.ttl_ms / 1000
 
     def is_over(self, now: float) -> bool:
-        """Tell whether the hold has expired, at so many seconds since the epoch."""
+        """Tell whether it has expired, at so many seconds since the epoch."""
         return self.expires_at is not None and self.expires_at <= now
 
     def in_force(self, now: float, skew: float) -> bool:
-        """Tell whether members may still obey the hold: their clocks may be ``skew`` late."""
+        """Tell whether members still obey it: they lift it late by the allowed skew."""
         return self.hold is not None and not self.is_over(now - skew)
 
     @property
@@ -67,11 +67,11 @@ class HoldRecord:
         return patterns.read_key(self.key).scope
 
     def covers(self, tp: TopicPartition) -> bool:
-        """Tell whether the hold covers a partition for members of this version."""
+        """Tell whether it makes members of this version hold a partition."""
         return self.scope.covers(tp)
 
     def cells(self) -> tuple[str, ...]:
-        """Return the cells of a row: scope, owner, since, until, reason."""
+        """Return it as cells for people: scope, owner, since, until, reason."""
         why = (self.hold.reason if self.hold else None) or ""
         since = "since unknown" if self.since is None else f"since {utc(self.since)}"
         return self.key.scope, self.owner, since, self._until(), why
@@ -119,7 +119,7 @@ class MemberFacts:
     Attributes:
         member_id: Kafka's id for it, new for each process and each lost membership.
         client_id: its ``client_id`` setting.
-        host: where it connects from.
+        host: the host from which it connects.
         assigned: its partitions; empty during a rebalance of the classic protocol.
         epoch: its epoch in a group of the protocol in which the broker assigns
             (KIP-848), which such a member reports as its generation; None in others.

@@ -285,7 +285,9 @@ class Queue:
         return []
 
     def _may_begin(self, epoch: Epoch) -> bool:
-        return bool(epoch.ready) and not epoch.is_held  # an epoch without a lane has ended
+        return (
+            bool(epoch.ready) and not epoch.is_held
+        )  # an epoch without a lane has ended
 
     def _first_task(self, lane: Lane) -> Task | None:
         epoch = lane.epoch
