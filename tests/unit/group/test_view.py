@@ -104,6 +104,13 @@ def test_a_member_that_kafka_still_lists_is_no_plain_client(last, why, rank):
     assert "Control()" not in told.do
 
 
+def test_silence_of_a_member_is_counted_by_the_brokers_clock():
+    """The member's own clock is a minute behind, and its report has that time."""
+    last = report("b", 1, at_ms=22_000, clock_offset=60.0)
+    seen = evolve(viewed(A, B, report("a", 0)), late=(last,), times=LATER)
+    assert f"b {FROZEN}" in seen.quietness([Everything()]).sentence()
+
+
 @pytest.mark.contract("G8")
 @pytest.mark.parametrize("member_id", ["", "b-1"], ids=short)
 @pytest.mark.parametrize("state", ["Stable", "PreparingRebalance"])
