@@ -1,4 +1,4 @@
-"""Prints what CHANGELOG.md says of a release: ``... v1.2.3``; fails if it is not one."""
+"""Prints the section of CHANGELOG.md of a release: ``... v1.2.3``; fails if it has none."""
 
 import re
 import sys
@@ -30,7 +30,7 @@ def notes(tag, version, changelog):
         message = f"CHANGELOG.md has no line '## {version}, YYYY-MM-DD'"
         raise NotReadyError(message)
     if not re.fullmatch(r"\d{4}-\d\d-\d\d", found[1]):
-        message = f"CHANGELOG.md says of {version}: {found[1]}; it needs the date"
+        message = f"CHANGELOG.md: {version} is {found[1]}; it needs the date"
         raise NotReadyError(message)
     if not found[2].strip():
         message = f"CHANGELOG.md says nothing of {version}"
@@ -42,7 +42,7 @@ if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit("give the tag: python -m tests.system.packaging.notes v0.1.0")
     try:
-        said = notes(sys.argv[1], safeconsumer.__version__, CHANGELOG.read_text())
+        text = notes(sys.argv[1], safeconsumer.__version__, CHANGELOG.read_text())
     except NotReadyError as error:
         sys.exit(str(error))
-    sys.stdout.write(said + "\n")
+    sys.stdout.write(text + "\n")
