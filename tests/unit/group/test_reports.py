@@ -123,7 +123,7 @@ class Acknowledging:
 def test_time_that_a_status_topic_keeps_is_no_time_of_the_broker(offset_ms):
     """Journals would measure the member's clock against itself, and call it right."""
     measured, made = [], reports(Member())
-    clock = BrokerClock(is_told=True, on_measure=lambda *one: measured.append(one))
+    clock = BrokerClock(is_reporting=True, on_measure=lambda *one: measured.append(one))
     topic = Acknowledging(offset_ms)
     reporter = Reporter(topic=topic, interval=60.0, tell=made.tell, clock=clock)
     reporter.start()
