@@ -125,7 +125,7 @@ def test_time_that_a_status_topic_keeps_is_no_time_of_the_broker(offset_ms):
     measured, made = [], reports(Member())
     clock = BrokerClock(is_reporting=True, on_measure=lambda *one: measured.append(one))
     topic = Acknowledging(offset_ms)
-    reporter = Reporter(topic=topic, interval=60.0, tell=made.tell, clock=clock)
+    reporter = Reporter(topic=topic, interval=60.0, report=made.report, clock=clock)
     reporter.start()
     reporter.stop(time.monotonic() + 60)
     assert clock.is_settled
