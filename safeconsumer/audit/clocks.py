@@ -27,32 +27,32 @@ class Measures:
     The bounds that one member measured, by the times of its clock.
 
     Attributes:
-        at: when it measured.
-        least: by how much the broker's clock was ahead of its own at least.
-        most: the same at most.
+        at: the times of the measurements.
+        lower: the lower bounds of the broker's lead over the member's clock.
+        upper: the upper bounds of that lead.
         smallest: the smallest of the lower bounds; ``inf`` if nothing was measured.
         largest: the largest of the upper bounds; ``-inf`` if nothing was measured.
     """
 
     at: "array[float]" = field(factory=lambda: array("d"))
-    least: "array[float]" = field(factory=lambda: array("d"))
-    most: "array[float]" = field(factory=lambda: array("d"))
+    lower: "array[float]" = field(factory=lambda: array("d"))
+    upper: "array[float]" = field(factory=lambda: array("d"))
     smallest: float = field(init=False)
     largest: float = field(init=False)
 
     @smallest.default
     def _smallest(self) -> float:
-        return min(self.least, default=math.inf)
+        return min(self.lower, default=math.inf)
 
     @largest.default
     def _largest(self) -> float:
-        return max(self.most, default=-math.inf)
+        return max(self.upper, default=-math.inf)
 
     def add(self, fact: Clock) -> None:
         """Add what its journal has."""
         self.at.append(fact.at)
-        self.least.append(fact.least)
-        self.most.append(fact.most)
+        self.lower.append(fact.least)
+        self.upper.append(fact.most)
         self.smallest = min(self.smallest, fact.least)
         self.largest = max(self.largest, fact.most)
 
@@ -60,7 +60,7 @@ class Measures:
         """Return the bounds at a moment, by what was measured before and after it."""
         number = bisect_left(self.at, at)
         near = slice(max(number - 1, 0), number + 1)
-        return min(self.least[near]), max(self.most[near])
+        return min(self.lower[near]), max(self.upper[near])
 
 
 # Of a member whose clock is taken at its word, within the allowance of the judge.
@@ -144,13 +144,13 @@ class BrokerTime:
         journal, so that the broker's is never less ahead than it was, but for what the
         clocks of brokers differ.
         """
-        ahead = [*zip(self.measures.at, self.measures.most, strict=True)]
+        ahead = [*zip(self.measures.at, self.measures.upper, strict=True)]
         if ahead:
             ahead += [(at, self.measures.around(at)[1]) for at in self.appended.at]
         if any(most < -self.appended.lag_at(at) - skew for at, most in ahead):
             return True
-        before = accumulate(self.measures.least, max)
-        pairs = zip(self.measures.most, before, strict=True)
+        before = accumulate(self.measures.lower, max)
+        pairs = zip(self.measures.upper, before, strict=True)
         return any(most < least - _WELL - skew for most, least in pairs)
 
     def is_known(self, at: float) -> bool:

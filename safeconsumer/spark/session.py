@@ -63,7 +63,7 @@ def register(spark: Any, *, hooks: tuple[Hook, ...] | None = None) -> Controller
     if known is not None:
         return known
     _check(spark, gateway)
-    _refuse_a_second(spark, gateway)
+    _refuse_second_process(spark, gateway)
     _forget_stopped()
     own = ledger(hooks)
     opening = Opening(
@@ -127,7 +127,7 @@ class _Line:
     server: Any
 
 
-def _refuse_a_second(spark: Any, gateway: Any) -> None:  # noqa: ANN401 - py4j is untyped
+def _refuse_second_process(spark: Any, gateway: Any) -> None:  # noqa: ANN401 - py4j is untyped
     other = spark.conf.get(_SETTING, "")
     if not other:
         return

@@ -392,7 +392,7 @@ class Walked(array):
 def test_the_window_of_a_hold_is_found_without_a_walk_over_what_was_measured(
     *, is_measured
 ):
-    measures = Measures(at=Walked("d"), least=Walked("d"), most=Walked("d"))
+    measures = Measures(at=Walked("d"), lower=Walked("d"), upper=Walked("d"))
     appended = Appended(at=Walked("d"), lag=Walked("d"))
     for number in range(100):
         if is_measured:
