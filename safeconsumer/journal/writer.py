@@ -37,8 +37,8 @@ class JournalWriter:
     """
     Writes one member's journal into a folder; a forked child writes a separate one.
 
-    One consumer at a time may use it: members of one process each need a writer, and get
-    one if each is given the folder.
+    One consumer at a time may use it, and each has a journal of its own: members of one
+    process each need a writer, and get one if each is given the folder.
 
     When a call returns, the operating system has the entry: it survives the death of
     the process, but not that of the machine.
@@ -88,6 +88,7 @@ class JournalWriter:
         self._warning = ""
         self.running: Running | None = None
         self._user: weakref.ref[object] | None = None
+        self._has_served = False  # a consumer, in the journal that is written now
         self._is_unsure: bool
         self._is_writing: bool
         self._tried: tuple[int, float]  # the size and the time of a new part, or a try
@@ -115,8 +116,12 @@ class JournalWriter:
         """
         Write for a consumer from here on, until it is done, or forgotten.
 
+        Each consumer after the first one begins another journal: the holds, ownerships
+        and calls of the one before are not its own.
+
         Raises:
-            JournalError: another one is being served, or it is of another group.
+            JournalError: another one is being served, or it is of another group, or
+                another journal cannot be begun.
         """
         if group != self._group:
             message = (
@@ -133,6 +138,9 @@ class JournalWriter:
                     "of its own"
                 )
                 raise JournalError(message)
+            if self._has_served and self._end.number:
+                self._begin_another()
+            self._has_served = True
             self._user = weakref.ref(user)
 
     def done_with(self, user: object) -> None:
@@ -273,6 +281,12 @@ class JournalWriter:
             message = f"no journal can be written in {self._folder}: {error}"
             raise JournalError(message) from error
         self._is_unsure, self._pid = False, pid
+
+    def _begin_another(self) -> None:
+        self.flush()
+        before = self._end.part.file
+        self._begin()
+        os.close(before)
 
     def _is_full(self, end: "_End") -> bool:
         limit, age = self._part_bytes, self._part_seconds

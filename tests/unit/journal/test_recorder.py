@@ -47,7 +47,7 @@ def test_a_resume_of_a_plain_pause_is_written_as_its_lift(tmp_path):
 
 
 def test_a_writer_is_for_one_consumer_at_a_time(tmp_path):
-    """A second consumer's records would be judged by the first one's holds."""
+    """Two at once would be judged by each other's holds; each has a journal of its own."""
     writer = JournalWriter(tmp_path, group="g")
     first = Recorder(writer, "a", "g")
     with pytest.raises(JournalError, match="close that one first, or give each"):
@@ -59,9 +59,12 @@ def test_a_writer_is_for_one_consumer_at_a_time(tmp_path):
         Recorder(writer, "c", "g")
     second.write("working", {"order": "key"})
     del second  # a program that forgets to close it
+    path = writer.path
     Recorder(writer, "c", "g").end()
     writer.renew()
-    assert [one.event for one in read(writer.path).lines] == ["working"]
+    assert [one.event for one in read(path).lines] == ["working"]
+    assert writer.path != path
+    assert read(writer.path).lines == []
 
 
 @pytest.mark.parametrize("group", ["", None, "other"])
