@@ -78,7 +78,7 @@ class JournalWriter:
     ) -> None:
         self._part_bytes = _checked("part_bytes", part_bytes)
         self._part_seconds = _checked("part_seconds", part_seconds)
-        self._folder = Path(folder)
+        self._folder = Path(folder).absolute()  # the program may go to another one
         self._member = member
         self._group = group
         self._clock = clock or time.monotonic

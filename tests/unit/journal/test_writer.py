@@ -71,3 +71,17 @@ def test_an_entry_that_finds_no_room_is_written_before_the_next_one(
     assert entries == [(1, "a"), (2, "b"), (3, "d")]
     with pytest.raises(JournalError, match="is closed"):
         journal.write("e", {})
+
+
+def test_parts_stay_in_their_folder_when_the_program_goes_to_another(
+    tmp_path, monkeypatch
+):
+    """A daemon does; its later parts lay elsewhere, and the audit missed them."""
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path)
+    journal = JournalWriter("journals", part_bytes=1)
+    monkeypatch.chdir(tmp_path / "there")
+    journal.write("a", {})
+    journal.write("b", {})
+    journal.close()
+    assert len([*(tmp_path / "journals").iterdir()]) == 3
