@@ -1,5 +1,6 @@
 """What a consumer that keeps a journal writes unasked."""
 
+import os
 import stat
 import time
 
@@ -31,6 +32,34 @@ def test_an_operators_hold_is_written(tmp_path):
         ("lift", "operator:eve"),
     ]
     assert (entries[0]["written"], entries[0]["offset"]) == (1000.5, 7)
+
+
+@pytest.mark.parametrize("is_full", [True, False], ids=["disk full", "interrupted"])
+def test_a_call_that_is_not_made_returns_as_failed(tmp_path, monkeypatch, is_full):
+    """The audit took a seek for one under way, and a resume for done, ever after."""
+    journal = JournalWriter(tmp_path)
+    recorder, write = Recorder(journal, "a", ""), os.write
+
+    def interrupted(file, data):
+        if is_full:
+            raise OSError(28, "no space left on device")
+        write(file, data)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", interrupted)
+        with (
+            pytest.raises((JournalError, KeyboardInterrupt)),
+            recorder.resuming([scopes.parse("orders")], "me"),
+        ):
+            pytest.fail("it could not be written, and was made")
+    recorder.write("working", {"order": "key"})
+    found = [(one.event, one["op"], one["ok"]) for one in read(journal.path).lines]
+    assert found == [
+        ("call", "resume", None),
+        ("return", "resume", False),
+        ("working", None, None),
+    ]
 
 
 def test_a_resume_of_a_plain_pause_is_written_as_its_lift(tmp_path):
