@@ -299,6 +299,8 @@ class JournalWriter:
         try:
             self._end = end = self._opened(old.number + 1, end)
         except (OSError, JournalError) as error:
+            if _is_of_a_handler(error):
+                raise
             self._warning = (
                 f"{old.path} stays longer than it should: the next part cannot be "
                 f"written: {error}"
@@ -378,12 +380,19 @@ def _append(file: int, path: Path, line: str) -> int:
     try:
         written = os.write(file, data)
     except OSError as error:
+        if _is_of_a_handler(error):
+            raise
         message = f"{path} cannot be written: {error}"
         raise JournalError(message) from error
     if written != len(data):
         message = f"{path}: {written} of {len(data)} bytes; is the disk full?"
         raise JournalError(message)
     return written
+
+
+def _is_of_a_handler(error: Exception) -> bool:
+    # A signal handler's TimeoutError is an OSError, but not one of the system's.
+    return isinstance(error, OSError) and error.errno is None
 
 
 def _checked(name: str, limit: float | None) -> float | None:

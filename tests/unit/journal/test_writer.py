@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from safeconsumer.audit.loading import load
 from safeconsumer.errors import JournalError
 from safeconsumer.journal.writer import JournalWriter
 from tests.harness.audit.journals import read
@@ -85,3 +86,23 @@ def test_parts_stay_in_their_folder_when_the_program_goes_to_another(
     journal.write("b", {})
     journal.close()
     assert len([*(tmp_path / "journals").iterdir()]) == 3
+
+
+@pytest.mark.parametrize("part_bytes", [None, 1], ids=["entry", "head of a part"])
+def test_a_timeout_that_a_signal_handler_raises_in_a_write_is_not_the_journals(
+    tmp_path, monkeypatch, part_bytes
+):
+    """TimeoutError is an OSError; the program that raised it waits for it."""
+    journal, write = JournalWriter(tmp_path, part_bytes=part_bytes), os.write
+
+    def interrupted(file, data):
+        write(file, data)
+        raise TimeoutError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", interrupted)
+        with pytest.raises(TimeoutError):
+            journal.write("a", {})
+    journal.write("b", {})
+    (written,) = load([tmp_path]).opened
+    assert [one.event for one in written.entries] == ["a", "b"]
