@@ -252,13 +252,19 @@ def _offsets(source: int, line: str) -> dict[Place, int]:
     # Sources other than Kafka's write other texts, perhaps JSON, too.
     document = json.loads(line) if line.startswith("{") else None
     topics = document.items() if isinstance(document, dict) else ()
-    if not all(isinstance(one, dict) for _, one in topics):
+    if not all(
+        isinstance(one, dict) and all(map(_is_number, one)) for _, one in topics
+    ):
         return {}
     return {
         (source, (topic, int(partition))): int(offset)
         for topic, partitions in topics
         for partition, offset in partitions.items()
     }
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdecimal()
 
 
 def judged(

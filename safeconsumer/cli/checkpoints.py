@@ -22,6 +22,7 @@ from safeconsumer.holds.explain import counted, printable
 from safeconsumer.spark.platforms import is_of_spark, reason
 
 _MOST_NAMED = 10  # groups in a message
+_NOT_THERE = "PATH_NOT_FOUND"  # Spark's word for it
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):/", re.IGNORECASE)  # C:/ is none
 
 
@@ -161,5 +162,7 @@ def _read_by_spark(folder: str, master: str) -> Iterator[tuple[str, str]]:
             except Exception as error:
                 if not is_of_spark(error):
                     raise
+                if part == "sources" and _NOT_THERE in str(error):
+                    continue  # the source in pure Python writes no file there
                 message = f"{where} cannot be read: {reason(error)}"
                 raise CheckpointError(message) from error

@@ -234,10 +234,17 @@ class Recorder:
 
     def _write_call(self, op: str, fields: Mapping[str, object]) -> Callable[..., None]:
         call = {"op": op, "id": next(self._ids), **fields}
-        self.write("call", call)
+        failed = {**call, "ok": False}
+        try:
+            self.write("call", call)
+        except BaseException:
+            # It is not made, and the entry may be written later, or stands already.
+            with suppress(JournalError):
+                self.note("return", failed)
+            raise
 
         def answer(*, is_done: bool) -> None:
-            self.write("return", call if is_done else {**call, "ok": False})
+            self.write("return", call if is_done else failed)
 
         return answer
 

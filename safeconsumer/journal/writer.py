@@ -37,8 +37,9 @@ class JournalWriter:
     """
     Writes one member's journal into a folder; a forked child writes a separate one.
 
-    A writer serves one consumer at a time. Several members of one process need a writer
-    each; a member that is given the folder makes one.
+    A writer serves one consumer at a time, and each has a journal of its own. Several
+    members of one process need a writer each; a member that is given the folder makes
+    one.
 
     When a call returns, the operating system has the entry: it survives a crash of
     the process, but not of the machine.
@@ -77,7 +78,7 @@ class JournalWriter:
     ) -> None:
         self._part_bytes = _checked("part_bytes", part_bytes)
         self._part_seconds = _checked("part_seconds", part_seconds)
-        self._folder = Path(folder)
+        self._folder = Path(folder).absolute()  # the program may go to another one
         self._member = member
         self._group = group
         self._clock = clock or time.monotonic
@@ -88,6 +89,7 @@ class JournalWriter:
         self.running: Running | None = None
         self._user: weakref.ref[object] | None = None
         self._may_end_in_part_of_line: bool
+        self._has_served = False  # a consumer, in the current journal
         self._is_writing: bool
         # The part's size and the time when it was begun, or when the next part could not
         # be begun: the limits count from there.
@@ -116,8 +118,12 @@ class JournalWriter:
         """
         Write for a consumer until :meth:`release`, or until it is garbage-collected.
 
+        Each consumer after the first one begins another journal: the holds, ownerships
+        and calls of the one before are not its own.
+
         Raises:
-            JournalError: the writer serves another consumer, or the group differs.
+            JournalError: the writer serves another consumer, the group differs, or
+                another journal cannot be begun.
         """
         if group != self._group:
             message = (
@@ -134,6 +140,9 @@ class JournalWriter:
                     "of its own"
                 )
                 raise JournalError(message)
+            if self._has_served and self._end.number:
+                self._begin_another()
+            self._has_served = True
             self._user = weakref.ref(user)
 
     def release(self, user: object) -> None:
@@ -274,6 +283,12 @@ class JournalWriter:
             raise JournalError(message) from error
         self._may_end_in_part_of_line, self._pid = False, pid
 
+    def _begin_another(self) -> None:
+        self.flush()
+        before = self._end.part.file
+        self._begin()
+        os.close(before)
+
     def _is_full(self, end: "_End") -> bool:
         limit, age = self._part_bytes, self._part_seconds
         size, began = self._limits_begin
@@ -285,6 +300,8 @@ class JournalWriter:
         try:
             self._end = end = self._open_part(old.number + 1, end)
         except (OSError, JournalError) as error:
+            if _is_of_a_handler(error):
+                raise
             self._warning = (
                 f"{old.path} stays longer than it should: the next part cannot be "
                 f"written: {error}"
@@ -364,12 +381,19 @@ def _append(file: int, path: Path, line: str) -> int:
     try:
         written = os.write(file, data)
     except OSError as error:
+        if _is_of_a_handler(error):
+            raise
         message = f"{path} cannot be written: {error}"
         raise JournalError(message) from error
     if written != len(data):
         message = f"{path}: {written} of {len(data)} bytes; is the disk full?"
         raise JournalError(message)
     return written
+
+
+def _is_of_a_handler(error: Exception) -> bool:
+    # A signal handler's TimeoutError is an OSError, but not one of the system's.
+    return isinstance(error, OSError) and error.errno is None
 
 
 def _checked(name: str, limit: float | None) -> float | None:

@@ -90,7 +90,7 @@ class Cluster(Protocol):
         """Return the first offsets that are there."""
 
     def topic_ids(self, names: Collection[str], until: float) -> Mapping[str, str]:
-        """Return the topics' ids."""
+        """Return the topics' ids, as far as there are any."""
 
     def close(self) -> None:
         """Close the client; it may be called twice."""

@@ -68,11 +68,14 @@ class Retention:
         with suppress(*self._cluster.errors):  # the last answers stay known then
             self._firsts = self._cluster.firsts(every, until)
             ids = self._cluster.topic_ids({topic for topic, _ in every}, until)
-            first = {tp: self._ids.get(tp, ids[tp[0]]) for tp in every}
+            # A topic that is gone has none, nor has one of a broker before 2.8.
+            known = [tp for tp in every if tp[0] in ids]
+            first = {tp: self._ids.get(tp, ids[tp[0]]) for tp in known}
             self._made_again = frozenset(
                 tp for tp, id_ in first.items() if ids[tp[0]] != id_
             )
-            self._ids = {**first, **{tp: ids[tp[0]] for tp in self._settled}}
+            settled = {tp: ids[tp[0]] for tp in self._settled.intersection(known)}
+            self._ids = {**self._ids, **first, **settled}
         # Ids are forgotten also without an answer: a later hold begins with a new one.
         self._ids = {tp: id_ for tp, id_ in self._ids.items() if tp in wanted}
         self._asked_at, self._watched = self._clock(), wanted

@@ -122,6 +122,26 @@ def test_a_closed_consumer_behaves_as_one_without_a_journal(clients, tmp_path):
     assert len(journals_in(tmp_path)[0].lines) == entries
 
 
+@pytest.mark.any_broker
+def test_a_hold_ends_with_its_consumer_when_the_next_one_has_the_same_writer(
+    clients, tmp_path
+):
+    """The next consumer's records were a finding of A1."""
+    topic, group = filled(clients, 1), uuid4().hex
+    writer = JournalWriter(tmp_path, member="a", group=group)
+    for count in (20, 40):
+        consumer = clients.consumer(
+            SafeConsumer, topic, group=group, journal=writer, enable_auto_commit=False
+        )
+        poll_until(consumer, has(got := {}, 20), got=got)
+        consumer.pause(topic, owner="me")
+        consumer.close()
+        assert sum(one["count"] for one in entries_in(tmp_path, "deliver")) == count
+    writer.close()
+    assert len(journals_in(tmp_path)) == 2
+    assert faults_in(tmp_path) == []
+
+
 @pytest.mark.parametrize(
     "wrong", [{"hooks": [3]}, {"no_such_setting": 1}, {"hooks": 3}], ids=str
 )

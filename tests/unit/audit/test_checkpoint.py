@@ -215,10 +215,11 @@ def test_a_stream_is_not_judged_where_the_holds_are_unknown(facts, why):
 def test_sources_of_one_query_are_kept_apart():
     """Two sources may read one topic; sources other than Kafka have no partitions."""
     delta = {"sourceVersion": 1, "reservoirId": "x", "index": 7}
+    kinesis = {"shardId-0": {"iteratorType": "LATEST", "iteratorPosition": "49"}}
     files = log(
-        (1000.0, orders(10), "-", delta, "7", orders(30)),
-        (2000.0, orders(10), "12", delta, "8", orders(30)),
-        (3000.0, orders(10), "13", delta, "9", orders(31)),
+        (1000.0, orders(10), "-", delta, kinesis, orders(30)),
+        (2000.0, orders(10), "12", delta, kinesis, orders(30)),
+        (3000.0, orders(10), "13", delta, kinesis, orders(31)),
         start=orders(0),
     )
     (row,) = rows_of(files, held(1500.0))

@@ -1,9 +1,13 @@
 """``safeconsumer audit --checkpoint``: its lines, its report and its exit status."""
 
 import sys
+from contextlib import nullcontext
+from types import SimpleNamespace
 
 import pytest
 
+from safeconsumer.audit.checkpoint import checkpoint_of
+from safeconsumer.cli import checkpoints
 from tests.harness.audit.command import history_of, rows_of, run, written
 from tests.harness.audit.fleets import FLEETS
 from tests.unit.audit.test_checkpoint import log, orders
@@ -143,3 +147,40 @@ def test_checkpoint_that_cannot_be_read_has_status_2_and_no_verdict(
     done = audited(MOVED, "--checkpoint", *more)
     assert (done.exit_code, done.stdout) == (2, "")
     assert reason in done.stderr
+
+
+class NotThereError(Exception):
+    """Spark's, of a folder that does not exist."""
+
+    __module__ = "pyspark.errors.exceptions.captured"
+
+
+class Reader:
+    """Reads the offset log of a checkpoint as a session of Spark does."""
+
+    def option(self, *_):
+        return self
+
+    def text(self, where, **_):
+        if where.endswith("/sources"):
+            message = f"[PATH_NOT_FOUND] Path does not exist: {where}"
+            raise NotThereError(message)
+        return self
+
+    def selectExpr(self, *_):  # noqa: N802 - pyspark's
+        return self
+
+    def collect(self):
+        several = MOVED.items()
+        return [(f"s3a://b/c/{name}", text) for name, text in several if "off" in name]
+
+
+def test_stream_of_the_python_source_has_no_folder_of_sources_for_spark_to_read(
+    monkeypatch,
+):
+    """An object store has no empty folders, and Spark refused the whole checkpoint."""
+    spark = SimpleNamespace(read=Reader())
+    monkeypatch.setattr(checkpoints, "session", lambda *_: nullcontext(spark))
+    found = dict(checkpoints._by_spark("s3a://b/c", "local[1]"))
+    assert sorted(found) == ["s3a://b/c/offsets/0", "s3a://b/c/offsets/1"]
+    assert [one.number for one in checkpoint_of("c", found).batches] == [0, 1]

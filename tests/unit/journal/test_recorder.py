@@ -1,5 +1,6 @@
 """What a consumer that keeps a journal writes unasked."""
 
+import os
 import stat
 import time
 
@@ -33,6 +34,34 @@ def test_an_operators_hold_is_written(tmp_path):
     assert (entries[0]["written"], entries[0]["offset"]) == (1000.5, 7)
 
 
+@pytest.mark.parametrize("is_full", [True, False], ids=["disk full", "interrupted"])
+def test_a_call_that_is_not_made_returns_as_failed(tmp_path, monkeypatch, is_full):
+    """The audit took a seek for one under way, and a resume for done, ever after."""
+    journal = JournalWriter(tmp_path)
+    recorder, write = Recorder(journal, "a", ""), os.write
+
+    def interrupted(file, data):
+        if is_full:
+            raise OSError(28, "no space left on device")
+        write(file, data)
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", interrupted)
+        with (
+            pytest.raises((JournalError, KeyboardInterrupt)),
+            recorder.resuming([scopes.parse("orders")], "me"),
+        ):
+            pytest.fail("it could not be written, and was made")
+    recorder.write("working", {"order": "key"})
+    found = [(one.event, one["op"], one["ok"]) for one in read(journal.path).lines]
+    assert found == [
+        ("call", "resume", None),
+        ("return", "resume", False),
+        ("working", None, None),
+    ]
+
+
 def test_a_resume_of_a_plain_pause_is_written_as_its_lift(tmp_path):
     """The pause has not ended by itself."""
     journal = JournalWriter(tmp_path)
@@ -47,7 +76,7 @@ def test_a_resume_of_a_plain_pause_is_written_as_its_lift(tmp_path):
 
 
 def test_a_writer_is_for_one_consumer_at_a_time(tmp_path):
-    """A second consumer's records would be judged by the first one's holds."""
+    """Two at once would be judged by each other's holds; each has a journal of its own."""
     writer = JournalWriter(tmp_path, group="g")
     first = Recorder(writer, "a", "g")
     with pytest.raises(JournalError, match="close that one first, or give each"):
@@ -59,9 +88,12 @@ def test_a_writer_is_for_one_consumer_at_a_time(tmp_path):
         Recorder(writer, "c", "g")
     second.write("working", {"order": "key"})
     del second  # a program that forgets to close it
+    path = writer.path
     Recorder(writer, "c", "g").end()
     writer.renew()
-    assert [one.event for one in read(writer.path).lines] == ["working"]
+    assert [one.event for one in read(path).lines] == ["working"]
+    assert writer.path != path
+    assert read(writer.path).lines == []
 
 
 @pytest.mark.parametrize("group", ["", None, "other"])

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 
+from safeconsumer.audit.loading import load
 from safeconsumer.errors import JournalError
 from safeconsumer.journal.writer import JournalWriter
 from tests.harness.audit.journals import read
@@ -71,3 +72,37 @@ def test_an_entry_that_finds_no_room_is_written_before_the_next_one(
     assert entries == [(1, "a"), (2, "b"), (3, "d")]
     with pytest.raises(JournalError, match="is closed"):
         journal.write("e", {})
+
+
+def test_parts_stay_in_their_folder_when_the_program_goes_to_another(
+    tmp_path, monkeypatch
+):
+    """A daemon does; its later parts lay elsewhere, and the audit missed them."""
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path)
+    journal = JournalWriter("journals", part_bytes=1)
+    monkeypatch.chdir(tmp_path / "there")
+    journal.write("a", {})
+    journal.write("b", {})
+    journal.close()
+    assert len([*(tmp_path / "journals").iterdir()]) == 3
+
+
+@pytest.mark.parametrize("part_bytes", [None, 1], ids=["entry", "head of a part"])
+def test_a_timeout_that_a_signal_handler_raises_in_a_write_is_not_the_journals(
+    tmp_path, monkeypatch, part_bytes
+):
+    """TimeoutError is an OSError; the program that raised it waits for it."""
+    journal, write = JournalWriter(tmp_path, part_bytes=part_bytes), os.write
+
+    def interrupted(file, data):
+        write(file, data)
+        raise TimeoutError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", interrupted)
+        with pytest.raises(TimeoutError):
+            journal.write("a", {})
+    journal.write("b", {})
+    (written,) = load([tmp_path]).opened
+    assert [one.event for one in written.entries] == ["a", "b"]

@@ -418,6 +418,20 @@ def test_a_cluster_that_does_not_answer_is_asked_again_later(lab):
     assert lab.cluster.asked == 1
 
 
+def test_a_held_topic_without_an_id_fails_no_plan(lab):
+    """It is gone, or of a broker before 2.8; when it is back its id is compared."""
+    lab.controller.pause("orders:0", "returns")
+    assert "metric.heldLost" not in lab.batch(START, LATEST)
+    known, lab.cluster.topic_ids = lab.cluster.topic_ids, lambda _names, _until: {}
+    lab.clock.now += 60
+    answer = lab.batch(START, LATEST)
+    assert answer["verdict"] == "go"
+    assert "metric.heldLost" not in answer
+    lab.cluster.topic_ids, lab.cluster.ids["orders"] = known, "b"
+    lab.clock.now += 60
+    assert "orders:0: its topic was" in lab.batch(START, LATEST)["metric.heldLost"]
+
+
 def test_a_topic_that_is_made_again_between_two_holds_is_not_reported(lab):
     """The cluster does not answer when the first hold ends."""
     lab.controller.pause("orders")
