@@ -1,5 +1,5 @@
 """
-``python -m tests.faults [ROOM ...]``: plants faults, and says which test kills each.
+``python -m tests.faults [ROOM ...]``: plants faults, and names the test that kills each.
 
 A fault is one realistic change of the package. It is planted in a copy of the checkout;
 two copies are used side by side. The tests that its row names are run, and the room's if

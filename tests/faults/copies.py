@@ -22,7 +22,7 @@ _FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/\S+?::.*?)(?: - .*)?$", re.MULTI
 @frozen
 class Result:
     """
-    How a run of pytest ended.
+    The outcome of a run of pytest.
 
     Attributes:
         failed: the tests that failed, by their ids.

@@ -1,4 +1,4 @@
-"""Installs real signal handlers for a test, also one that raises at any place of a call."""
+"""Installs real signal handlers for a test, among them one that raises at any place."""
 
 import signal
 import sys

@@ -18,7 +18,7 @@ class NotReachedError(Exception):
 
 
 def looks(condition, what, limit=LIMIT, *, seen=None):
-    """Yield between two looks at a condition, until it holds: the bound of a loop."""
+    """Yield between two checks of a condition, until it holds, for a bounded loop."""
     deadline = time.monotonic() + limit
     while not condition():
         if time.monotonic() > deadline:
@@ -29,7 +29,7 @@ def looks(condition, what, limit=LIMIT, *, seen=None):
 
 
 def wait_for(condition, what, limit=LIMIT, *, seen=None, pause=PAUSE):
-    """Return once a condition holds, to which other threads or processes lead."""
+    """Return once a condition holds that other threads or processes bring about."""
     for _ in looks(condition, what, limit, seen=seen):
         time.sleep(pause)
 

@@ -1,10 +1,10 @@
 """
 Finds the commonest faults of English in pages of Markdown and in docstrings.
 
-Code, tables, headings and comments are not read. A sentence counts as one without a
-verb if none of its words may be one: few are found that are fine, and some that are not
-are passed over. In docstrings only words are looked for, and how a module begins: a
-class or an attribute is well described without a verb.
+Code, tables, headings and comments are not read. A sentence counts as one without a verb if
+none of its words may be a verb: few false alarms come, and some fragments are missed. In
+docstrings the lint checks only words and the beginning of a module: a class or an attribute
+may be described without a verb.
 """
 
 import ast
@@ -145,7 +145,7 @@ def _blocks(text):
 
 
 def has_verb(sentence):
-    """Tell whether one of its words may be a verb; True of what is no sentence."""
+    """Return whether one of its words may be a verb; True if it is not a sentence."""
     if not sentence.endswith(".") or _LABEL.match(sentence):
         return True
     words = re.findall(r"`x`|[A-Za-z']+", sentence.lower())

@@ -211,7 +211,7 @@ def test_interrupted_read_of_parked_records_skips_none(lab, decoder):
 
 @pytest.mark.parametrize("how", ["poll", "iterate", "traced"])
 @everywhere
-def test_interrupted_read_is_right_in_the_journal(lab, how, monkeypatch, tmp_path):
+def test_journal_of_interrupted_reads_has_no_fault(lab, how, monkeypatch, tmp_path):
     """P18: the journal says which records came again."""
     inside = (OURS, meddling.__file__)
     if how == "traced":
@@ -309,7 +309,7 @@ def test_join_whose_poll_was_interrupted_is_completed_once(lab, assignor, *, is_
 
 
 class Slow(AsyncConsumerRebalanceListener):
-    """Asks a database where to begin, say, for three seconds."""
+    """A listener that takes three seconds, as if it asked a database for offsets."""
 
     def __init__(self, reader):
         self.reader = reader
@@ -518,7 +518,7 @@ IN_A_BATCH = {
 
 @pytest.mark.parametrize("name", IN_A_BATCH)
 @everywhere
-def test_interrupt_in_a_call_that_ends_an_iteration_comes_out(lab, name):
+def test_interrupt_in_a_call_that_ends_an_iteration_is_raised(lab, name):
     """P18: if the collector closed the iteration, it would swallow the exception."""
     tps = lab.topic("t", 2, records=3)
     call = IN_A_BATCH[name]

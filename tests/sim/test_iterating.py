@@ -41,7 +41,7 @@ def test_the_position_follows_each_record(lab):
 @pytest.mark.contract("P1")
 @pytest.mark.parametrize("where", [lambda act: act(), elsewhere], ids=["here", "there"])
 def test_a_pause_in_the_middle_of_a_batch_is_obeyed_at_once(lab, where):
-    """P1: no record more comes; after the resume the next one does, without a fetch."""
+    """P1: no further record comes; after the resume the next one does, without a fetch."""
     reader = iterating(lab)
     held, flowing = reader.in_order
     where(lambda: reader.consumer.pause(held))
@@ -144,10 +144,8 @@ def test_a_partition_gained_after_a_lost_membership_flows(lab, assignor, takes):
 
 
 @both_ways
-def test_partitions_of_another_subscription_come_with_the_poll_that_gains_them(
-    lab, how
-):
-    """Nothing of it was paused, so it has no gate."""
+def test_new_subscription_delivers_in_the_poll_that_gains_its_partitions(lab, how):
+    """No partition of it was paused, so none has a gate."""
     (p0,), (q0,) = lab.topic("t", 1, records=3), lab.topic("u", 1, records=3)
     reader = Reader(lab, SafeConsumer, "t", how=how, group_id=None)
     reader.reads(p0, range(3))

@@ -1,4 +1,4 @@
-"""``SafeConsumer(journal=...)``: what right programs do is judged right, whatever they do."""
+"""``SafeConsumer(journal=...)``: the audit finds no fault in correct programs."""
 
 import threading
 from contextlib import suppress
@@ -50,7 +50,7 @@ def test_polls_without_records_leave_no_entry(lab, tmp_path, how):
     reader.consumer.close()
 
 
-def test_each_step_of_an_iteration_is_an_entry_that_says_when_it_began(lab, tmp_path):
+def test_each_step_of_an_iteration_is_an_entry_with_its_start(lab, tmp_path):
     tps = lab.topic("t", records=3)
     reader = Reader(lab, SafeConsumer, tps=tps, how="iterate", journal=tmp_path)
     reader.take(3)
@@ -462,7 +462,7 @@ def test_commits_of_a_producers_transactions_are_judged_right(lab, tmp_path):
         pytest.param(None, id="assign"),
     ],
 )
-def test_members_that_start_again_and_again_are_judged_wholly(lab, tmp_path, settings):
+def test_members_that_restart_repeatedly_are_judged_completely(lab, tmp_path, settings):
     """Each member takes the place of one that was killed, or ended in order."""
     (tp,) = lab.topic("t", records=40)
     where = {"tps": [tp], "group_id": GROUP} if settings is None else settings
@@ -576,7 +576,7 @@ def _forgets_pauses(table, hold, change):
 @pytest.mark.contract("S5")
 @pytest.mark.parametrize("names", ["one", "all"])
 @both_protocols
-def test_a_library_that_forgets_pauses_in_a_rebalance_is_convicted(
+def test_library_that_forgets_pauses_in_a_rebalance_fails_the_audit(
     lab, tmp_path, monkeypatch, assignor, names
 ):
     monkeypatch.setattr(Table, "ends", _forgets_pauses)
@@ -715,7 +715,7 @@ class Program:
     ],
 )
 @simulated(seeds=1, nightly=30, preempt=0.05)
-def test_right_programs_are_judged_right(lab, tmp_path, assignor, *, commits):
+def test_correct_programs_are_judged_correct(lab, tmp_path, assignor, *, commits):
     """Programs join, leave, hang and die; every record is delivered."""
     tps = lab.topic("t", 3, records=20)
     settings = {

@@ -1,4 +1,4 @@
-"""Fleets as in production, each judged wholly by the journals that its members wrote."""
+"""Fleets as in production, judged by the journals of their members."""
 
 import pytest
 
@@ -157,7 +157,7 @@ def test_reading_a_compacted_topic_is_clean(lab, tmp_path):
 
 
 def test_a_journal_that_was_deleted_is_named(lab, tmp_path):
-    """The journal may have what the others lack, so nothing is a violation."""
+    """The deleted journal may have had other entries, so nothing is a violation."""
     (tp,) = lab.topic("t", records=30)
     for name in "abc":
         folder = tmp_path / name

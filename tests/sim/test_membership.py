@@ -151,7 +151,7 @@ def test_fenced_static_member_raises_in_every_later_poll(lab, kind):
 
 @pytest.mark.contract("P11")
 def test_static_member_fenced_by_the_answer_to_a_commit_raises(lab):
-    """P11: the commit is none of an earlier membership."""
+    """P11: the commit belongs to the present membership."""
     reader, _ = static_member(lab)
     lab.cluster.fail("OffsetCommit", error=FENCED_INSTANCE_ID, count=1)
     with pytest.raises(FencedInstanceIdError):
@@ -198,7 +198,7 @@ def test_answer_to_a_commit_without_a_membership_fences_no_new_member(lab):
 
 @simulated(seeds=1, nightly=2)
 def test_answer_to_a_heartbeat_of_an_earlier_membership_fences_no_new_member(lab):
-    """It comes when the static member has subscribed again."""
+    """The answer comes when the static member has subscribed again."""
     reader, tp = static_member(lab)
     lab.cluster.fail("Heartbeat", error=FENCED_INSTANCE_ID, count=1)
     late = lab.cluster.fail("Heartbeat", is_held=True, count=1)

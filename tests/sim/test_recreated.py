@@ -108,7 +108,7 @@ def by_another_owner(reader, tp):
 def test_a_topic_that_was_recreated_under_a_hold_is_read_from_its_first_record(
     lab, make, hold, records
 ):
-    """It is longer than the old one, shorter, or empty. Nothing shows it until the resume."""
+    """The new topic is longer, shorter or empty, and stays unnoticed until the resume."""
     (tp,) = lab.topic("t", records=OLD)
     reader = make(lab, auto_offset_reset="latest")
     reader.owns([tp])
@@ -309,7 +309,7 @@ def test_offsets_of_other_topics_are_committed_beside_it(lab):
     assert (lab.committed(tp), lab.committed(TopicPartition("u", 0))) == (None, OLD)
 
 
-def test_a_committed_position_under_a_hold_is_left_out_and_asks_nothing(lab):
+def test_committed_position_under_a_hold_causes_no_commit_and_no_request(lab):
     reader, _tp = held_and_recreated(lab, enable_auto_commit=True)
     lab.cluster.offsets.forget_topic("t")
     asked, commits = (lab.kinds().count(one) for one in ("Metadata", "OffsetCommit"))
@@ -405,7 +405,7 @@ def test_an_idle_partition_does_not_delay_one_that_waits_for_ids(lab):
 
 @pytest.mark.contract("P21", "P18")
 @everywhere
-def test_a_handler_may_raise_at_every_place_of_the_poll_that_notices_it(lab):
+def test_handler_may_raise_at_every_place_of_the_poll_that_finds_a_recreation(lab):
     (tp,) = lab.topic("t")
     reader = subscribed(lab)
     reader.owns([tp])
@@ -556,7 +556,7 @@ def test_short_polls_commit_before_a_join_while_something_is_held(lab, assignor,
     assert other.records == []
 
 
-def test_behind_a_slow_handler_nothing_of_the_new_topic_is_skipped(lab):
+def test_slow_handler_skips_no_record_of_the_new_topic(lab):
     """It has records in hand and no fetch in flight; no pause is needed."""
     (tp,) = lab.topic("t", records=OLD)
     reader = subscribed(lab, **AUTOMATIC, **SHORT_AGE)

@@ -88,7 +88,7 @@ class Late(Watching):
         self.consumer.resume(self.tp)
 
     def asks(self):
-        """Let it ask where the log begins after a hold; return the answer, kept back."""
+        """Let it ask after a hold where the log begins; return the answer, held back."""
         asked = self.lab.cluster.fail("ListOffsets", is_held=True, count=1)
         self.held_past_retention()
         self.until(lambda: asked.kept)
@@ -171,7 +171,7 @@ HOLDS = [
 @pytest.mark.contract("P16", "P6")
 @pytest.mark.parametrize(("act", "settings"), HOLDS)
 def test_any_hold_since_the_last_valid_position_counts(lab, act, settings):
-    """P16: also one between two polls; unit/holds/test_valid_positions.py has the rules."""
+    """P16: also one between two polls; unit/holds/test_ownerships.py has the rules."""
     reader = Late(lab, **settings)
     act(reader)
     reader.goes_on_at(START)
@@ -201,7 +201,7 @@ def test_parked_records_come_though_they_were_deleted(lab, how):
 
 
 @pytest.mark.parametrize("reset", ["earliest", "latest"])
-def test_where_all_records_were_deleted_the_next_one_comes(lab, reset):
+def test_new_record_comes_after_all_earlier_ones_were_deleted(lab, reset):
     reader = Late(lab, auto_offset_reset=reset)
     reader.consumer.pause(reader.tp)
     reader.loses(END)
@@ -232,7 +232,7 @@ def test_without_a_policy_the_poll_raises_until_a_seek(lab):
 
 
 def test_an_answer_for_an_ended_ownership_is_not_used(lab):
-    """P16: the next ownership asks itself, and there is one event."""
+    """P16: the next ownership sends a request of its own, and one event is emitted."""
     reader = Late(lab, is_member=True)
     asked = reader.asks()
     reader.joins_again()
@@ -244,7 +244,7 @@ def test_an_answer_for_an_ended_ownership_is_not_used(lab):
 
 
 @pytest.mark.parametrize("to", [80, END], ids=["to an offset", "to the end"])
-def test_after_a_seek_the_answer_is_not_used(lab, to):
+def test_answer_about_the_log_start_is_not_used_after_a_seek(lab, to):
     """P16: reading goes on where the program has sought, without an event."""
     reader = Late(lab)
     asked = reader.asks()

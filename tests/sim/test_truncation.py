@@ -133,7 +133,7 @@ def test_parked_records_of_the_old_log_come_if_their_position_is_valid(
 
 @both_ways
 @simulated(seeds=1, nightly=2, nodes=2)
-def test_another_broker_that_lacks_records_takes_over(lab, how):
+def test_new_leader_that_lacks_records_takes_over(lab, how):
     """The old leader refuses, and the metadata names the new one with its epoch."""
     (tp,) = lab.topic("t", records=END)
     reader = Member(lab, how=how)
@@ -191,7 +191,7 @@ def test_a_clean_election_moves_nothing(lab):
 # ------------------------------------------------------------ where it cannot be asked
 
 
-def test_a_broker_without_the_request_is_read_on(lab):
+def test_broker_without_offset_for_leader_epoch_is_read_on(lab):
     """Some brokers that speak Kafka's protocol lack OffsetForLeaderEpoch."""
     (tp,) = lab.topic("t", records=END)
     del lab.cluster._handlers["OffsetForLeaderEpoch"]

@@ -43,7 +43,7 @@ _real_queue = queue.SimpleQueue
 _real_uuid4 = uuid.uuid4
 _real_sleep = time.sleep
 
-cpu_seconds = time.process_time  # for those who measure a world
+cpu_seconds = time.process_time  # for programs that measure a world
 
 
 def world():
@@ -205,7 +205,7 @@ def _join(thread, timeout=None):
 
 
 def life_of(thread):
-    """Return what a thread is in its world; None if it is a real one."""
+    """Return the ``_Life`` of a simulated thread; None if the thread is a real one."""
     return getattr(thread, "_sim_life", None)
 
 

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 from greenlet import GreenletExit, getcurrent, greenlet
 
 EPOCH = 1_700_000_000.0  # the wall clock's seconds when a world begins
-LIMIT = 100_000.0  # virtual seconds; a world that is older waits for what never comes
+LIMIT = 100_000.0  # virtual seconds; an older world waits for an event that never comes
 _NEVER = float("inf")
 _BEGIN = 1000.0  # the monotonic clock's; above zero, as programs compare with zero
 _LOOK = 1e-6  # seconds; a deadline that is 1e-14 s away would else never pass
@@ -113,7 +113,7 @@ class Task(greenlet):
             self.world.runnable.append(self)
 
     def place(self):
-        """Return where it stands, the innermost call first."""
+        """Return the calls in which the task stands, the innermost first."""
         frame = sys._getframe() if self is self.world.task else self.gr_frame
         if frame is None:
             return "before its first turn"
@@ -186,7 +186,7 @@ class World:
         return EPOCH + self.monotonic() - _BEGIN + self.process.skew
 
     def call_later(self, delay, call):
-        """Call something after a delay, in no task: it must not wait."""
+        """Call a function after a delay, outside of any task: it must not wait."""
         timer = Timer(self.clock + max(0.0, delay), call)
         heapq.heappush(self._timers, (timer.at, next(self._order), timer))
         return timer
@@ -226,7 +226,7 @@ class World:
             timer.cancel()
 
     def give_way(self):
-        """Let others go first, perhaps."""
+        """Let other tasks go first, perhaps."""
         if self.is_over:
             raise GreenletExit
         task = self.task
@@ -249,7 +249,7 @@ class World:
         Args:
             condition: it is asked every 50 virtual ms.
             seconds: virtual seconds until the wait has failed.
-            what: what is waited for, in words.
+            what: the condition in words, for the error.
 
         Raises:
             NotYetError: it did not become true in time.
@@ -305,7 +305,7 @@ class World:
                 self._crash = error
 
     def _step(self):
-        """Call what is due; then give a task its turn, or let the time go by."""
+        """Call the timers that are due; then give a task its turn, or let the time go by."""
         __tracebackhide__ = True
         self._call_what_is_due()
         able = [

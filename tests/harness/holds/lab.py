@@ -18,7 +18,7 @@ class Clock:
 
     Attributes:
         now: its time, in seconds.
-        on_look: called whenever somebody reads it.
+        on_look: called whenever the clock is read.
     """
 
     def __init__(self):

@@ -1,8 +1,8 @@
 """
 Single requests that the kit's broker and Apache Kafka must answer alike.
 
-Each function sends some and returns the answers; ``QUESTIONS`` has the right ones, which
-are those of Kafka 4.1.0.
+Each function sends some requests and returns the answers; ``QUESTIONS`` has the expected
+ones, those of Kafka 4.1.0.
 """
 
 from collections.abc import Callable
@@ -63,7 +63,7 @@ class Place:
         return int(self.ask.produce(topic, batch(b""), partition).error_code)
 
     def until(self, ask):
-        """Ask until the answer is no transient error; return its error code."""
+        """Repeat a request until its answer is no transient error; return the code."""
         while (error := ask()) in _NOT_YET:
             self.settle()
         return error
@@ -306,7 +306,7 @@ def a_producer_numbers_its_batches(place):
 
 
 def a_producers_epoch_is_asked_for_again(place):
-    """By a producer that did not get the answer, and by a fenced one."""
+    """Ask as a producer that missed the answer, and as a fenced one."""
     writer, answers = writer_in(place), []
     for former in (0, 0, 1, 0):
         answer = writer.asks_for_an_epoch(writer.producer[0], former)

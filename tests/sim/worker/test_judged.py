@@ -51,7 +51,7 @@ TEXT = {"key_deserializer": Text()}
 
 
 def first_time_only(error):
-    """Return what raises for the first attempt at a record."""
+    """Return a handler that raises at the first attempt at a record."""
     seen = set()
 
     def once(record, _):
@@ -304,7 +304,7 @@ def test_planted_breach_is_found_by_the_audit(lab, tmp_path, executor, plant):
 
 @contextmanager
 def full(event):
-    """Have the disk full from the first entry of this event on."""
+    """Make the disk full from the first entry of this event on."""
     appending = writing._append
 
     def append(file, path, line):
