@@ -13,7 +13,7 @@ TP = TopicPartition("orders", 0)
 
 
 class Consumer(ObservedPauses, KafkaConsumer):
-    """What the docstring of the example says."""
+    """The consumer of the example's docstring."""
 
 
 class Lines(logging.Handler):
@@ -24,7 +24,7 @@ class Lines(logging.Handler):
 
 
 def main(bootstrap):
-    """Play it, and print what came and what was counted."""
+    """Run the program, and print its records and counters."""
     lines = Lines()
     logging.getLogger("observe").addHandler(lines)
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)

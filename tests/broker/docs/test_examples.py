@@ -1,4 +1,4 @@
-"""The files of ``docs/examples`` are what their programs take, and what pages show."""
+"""Programs accept the files of ``docs/examples``, and pages show the same."""
 
 import re
 import shlex
@@ -28,7 +28,7 @@ def _commands():
 
 
 @pytest.mark.parametrize("command", _commands())
-def test_a_command_in_an_example_file_is_one(command):
+def test_command_in_an_example_file_exists(command):
     name, *arguments = shlex.split(command.partition(" # ")[0])
     assert name == "safeconsumer"
     known = safeconsumer
@@ -40,18 +40,18 @@ def test_a_command_in_an_example_file_is_one(command):
     known.make_context(name, arguments)
 
 
-def test_the_manifest_is_the_page_s():
-    """A reader of the page and somebody who copies the file get the same."""
+def test_manifest_is_the_block_of_its_page():
+    """The page and the file have the same text."""
     page = (ROOT / "docs" / "how-to" / "kubernetes.md").read_text("utf-8")
     assert _text("kubernetes.yml").partition("\n")[2] in page
 
 
-def test_the_kafka_is_the_one_that_is_tested():
+def test_example_uses_the_tested_version_of_kafka():
     assert f"image: apache/kafka:{USUAL_VERSION}\n" in _text("compose.yml")
 
 
 @needs_promtool
-def test_prometheus_takes_its_file(tmp_path):
+def test_prometheus_accepts_its_example_file(tmp_path):
     (tmp_path / "safeconsumer").mkdir()
     shutil.copy(EXAMPLES / "prometheus.yml", tmp_path)
     rules = ROOT / "safeconsumer" / "metrics" / "files" / "alerts.yml"

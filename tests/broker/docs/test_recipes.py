@@ -18,14 +18,14 @@ SLACK, GRAFANA = (
     for one in blocks(PAGE)
     if one.run_by == "tests/broker/docs/test_recipes.py"
 )
-# It writes down its arguments, one per line, and "--" behind the last one.
+# The fake curl writes its arguments, one per line, and "--" behind the last one.
 CURL = """#!/bin/sh
 printf '%s\\n' "$@" -- >> "$CALLS"
 """
 
 
 def lines():
-    """Return what ``history --follow -o json`` prints of a hold that is lifted."""
+    """Return the lines that ``history --follow -o json`` prints for a hold and its lift."""
     key, hold = ControlKey("billing", "alice", "orders"), ControlHold("1", 'a "b"\n$x')
     records = [
         HoldRecord(key=key, hold=one, at=number + 0.5, offset=number)

@@ -1,4 +1,4 @@
-"""The program of the page about transactions: it fails, and loses nothing."""
+"""The program of the page about transactions loses no record when it fails."""
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
@@ -52,10 +52,10 @@ class Program:
         names["producer"].close(timeout=5)
 
 
-def test_a_batch_that_failed_is_not_lost(
+def test_failed_batch_is_not_lost(
     kafka_broker, kafka_topic, make_producer, monkeypatch
 ):
-    """It was the first one, so that nothing was committed before."""
+    """The first batch fails, so no offset was committed before."""
     orders, invoices = kafka_topic(partitions=1), kafka_topic(partitions=1)
     program = Program(kafka_broker, orders, invoices)
     writer = make_producer()

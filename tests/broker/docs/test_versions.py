@@ -1,5 +1,5 @@
 """
-What pages say of other versions of kafka-python, by these versions themselves.
+Claims of pages about other versions of kafka-python, tested with these versions.
 
 The table of ``docs/how-to/from-2x.md``; and ``docs/examples/observe.py``, which sees what
 kafka-python leaks, and changes nothing.
@@ -45,7 +45,7 @@ NEW = {
 
 
 def _said(python, program, topic=None):
-    """Return what a program prints, which makes a ``KafkaConsumer``, of a new broker."""
+    """Return the output of a program that runs a ``KafkaConsumer`` on a new broker."""
     with EmbeddedBroker() as broker:
         if topic is not None:
             broker.create_topic(topic, 1)
@@ -56,13 +56,13 @@ def _said(python, program, topic=None):
     return json.loads(ended.stdout)
 
 
-def test_the_installed_version_is_as_the_table_says_of_3():
+def test_installed_version_behaves_as_the_table_says():
     assert _said(sys.executable, "versions.py", "t") == NEW
 
 
 @pytest.mark.nightly
-def test_2_3_is_as_the_table_says_of_it():
-    """It is installed into an environment of its own."""
+def test_version_2_3_behaves_as_the_table_says():
+    """Version 2.3 is installed into an environment of its own."""
     assert _said(python_of("kafka-python==2.3.3"), "versions.py", "t") == OLD
 
 
@@ -80,6 +80,6 @@ def test_a_leak_of_the_installed_version_is_counted_by_poll_and_by_iteration():
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("version", ["2.3.3", "2.3.0"])
-def test_a_leak_of_a_version_of_before_is_counted(version):
-    """Programs that are not on 3.0 yet are those that need it."""
+def test_leak_of_an_older_version_is_counted(version):
+    """Programs that are not on 3.0 yet need the count most."""
     _judge(_said(python_of(f"kafka-python=={version}"), "observed.py"))

@@ -1,10 +1,10 @@
 """
-Says how the installed kafka-python behaves: JSON on stdout, for any from 2.3 on.
+Prints as JSON how the installed kafka-python behaves, for any version from 2.3 on.
 
 ``python versions.py HOST:PORT TOPIC``; the topic has one partition and one record.
 """
 
-# ruff: noqa: BLE001 - run by Pythons of before, too
+# ruff: noqa: BLE001 - older Pythons run it, too
 
 import inspect
 import json
@@ -34,7 +34,7 @@ def _reach_nobody():
 
 
 class _Listener(ConsumerRebalanceListener):
-    """Commits, says on which thread, and raises."""
+    """A listener that commits, notes its thread, and raises."""
 
     def __init__(self, said):
         self.said = said

@@ -33,7 +33,7 @@ class Reading:
     """
     A member that has two partitions, and the records that came of each.
 
-    Records of one partition that were written later prove that nothing came of the other.
+    Later records of one partition prove that no record came of the other.
     """
 
     def __init__(self, topic, producer, consumer):
@@ -238,7 +238,7 @@ def test_a_resume_on_another_thread_ends_the_wait_of_a_poll(reading):
 
 @pytest.mark.contract("P12")
 def test_a_pause_in_a_signal_handler_holds(reading):
-    """P12: it comes while a poll waits; records written later do not come."""
+    """P12: the signal comes while a poll waits; later records do not come."""
     reported = EventLog()
     one = reading(hooks=(reported,))
     one.until(lambda: all(len(got) == 5 for got in one.got.values()))
@@ -261,7 +261,7 @@ def test_a_pause_in_a_signal_handler_holds(reading):
 
 @pytest.mark.contract("P19")
 def test_a_wakeup_ends_the_poll_or_the_next_one(reading):
-    """P19: on another thread and in a signal handler."""
+    """P19: another thread calls ``wakeup()``, then a signal handler."""
     one = reading()
     one.until(lambda: all(len(got) == 5 for got in one.got.values()))
     waking = threading.Timer(0.05, one.consumer.wakeup)
@@ -370,6 +370,6 @@ def test_a_consumer_closes_while_its_join_waits_for_another_member(
     assert leaving.assignment() == set()
     began = time.monotonic()
     leaving.close()
-    assert time.monotonic() - began < 10  # beside other load; 60 s without a mend
+    assert time.monotonic() - began < 10  # beside other load; 60 s without the fix
     poll_until(slow, lambda: slow._coordinator._generation.generation_id > 1)
     assert len(slow.assignment()) == 2

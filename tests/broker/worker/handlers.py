@@ -30,7 +30,7 @@ class Trace:
 @frozen
 class Recording:
     """
-    A handler that obeys its record's value and writes a line per call.
+    A handler that obeys its record's value and writes a line for each call.
 
     A value is a list of orders, by ``;``: ``touch=name`` (make a file of this name in
     the folder), ``until=name`` (wait until it is there), ``fail``, ``fail=2`` (so many

@@ -68,7 +68,7 @@ def test_stalled_handler_is_named_with_its_stack(lab, run, executor, recording):
     at = {
         "thread": "time.sleep(seconds)",
         "asyncio": "await asyncio.sleep(seconds)",
-        "process": place,  # its stack cannot be read from here
+        "process": place,  # the stack of another process cannot be read
     }[executor]
 
     def is_named():
@@ -86,11 +86,11 @@ def test_stalled_handler_is_named_with_its_stack(lab, run, executor, recording):
     (recording.folder / "go").touch()
 
 
-# One real proof of the other promises; the simulated world has the details.
+# One real proof for each of the other promises; the simulated world has the details.
 
 
 class Gate:
-    """A handler that stands until it is let go."""
+    """A handler that waits until the test releases it."""
 
     def __init__(self):
         self.opened = threading.Event()

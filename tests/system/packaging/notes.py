@@ -1,4 +1,4 @@
-"""Prints what CHANGELOG.md says of a release: ``... v1.2.3``; fails if it is not one."""
+"""Prints the section of a release in CHANGELOG.md: ``... v1.2.3``; fails if it has none."""
 
 import re
 import sys
@@ -10,7 +10,7 @@ CHANGELOG = Path(__file__).parents[3] / "CHANGELOG.md"
 
 
 class NotReadyError(Exception):
-    """Tag, version and changelog do not agree; the message says in what."""
+    """Tag, version and changelog do not agree; the message names the difference."""
 
 
 def notes(tag, version, changelog):
@@ -18,8 +18,7 @@ def notes(tag, version, changelog):
     Return the changelog's section of the version that the tag names.
 
     Raises:
-        NotReadyError: it is another version, or has no section with a date, or the
-            section says nothing.
+        NotReadyError: the package has another version, or its section has no date or no text.
     """
     if tag != f"v{version}":
         message = f"the tag is {tag}, safeconsumer.__version__ is {version}"

@@ -1,4 +1,4 @@
-"""What a build makes: which files, and what an index shows of it."""
+"""The files of a build, and the page that an index shows."""
 
 import os
 import re
@@ -16,7 +16,7 @@ DECODER = "safeconsumer/_kafka/decoding/_batches.abi3.so"
 
 
 def build(folder, kind, **environment):
-    """Return what was built and what was said."""
+    """Return the built files and the output of the build."""
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("GITHUB_")}
     command = ["-m", "hatchling", "build", "-t", kind, "-d", folder]
     env = inherited | environment
@@ -26,7 +26,7 @@ def build(folder, kind, **environment):
     return built, done.stdout + done.stderr
 
 
-# What Python, a build of the site, and an editable installation put beside the sources.
+# Files that Python, a build of the site and an editable installation put beside the sources.
 MADE = {"__pycache__", "generated"}
 COMPILED = ".so"
 
@@ -53,7 +53,7 @@ def package_in(wheel):
 
 @pytest.mark.parametrize("why", ["it is wanted", "there is no compiler"])
 def test_a_wheel_for_any_platform(tmp_path, why):
-    """It has no compiled decoder, and the build says so where nobody asked for that."""
+    """The wheel has no compiled decoder; the build reports that unless it was requested."""
     pure = {"SAFECONSUMER_PURE_PYTHON": "1" if why == "it is wanted" else "0"}
     wheel, said = build(tmp_path, "wheel", PATH="", **pure)
     assert package_in(wheel) == files_below("safeconsumer")
@@ -61,7 +61,7 @@ def test_a_wheel_for_any_platform(tmp_path, why):
     assert ("without the compiled decoder: " in said) == (why != "it is wanted")
 
 
-def test_an_sdist_has_what_building_and_testing_need(tmp_path):
+def test_sdist_has_the_files_for_building_and_testing(tmp_path):
     sdist, _ = build(tmp_path, "sdist")
     with tarfile.open(sdist) as opened:
         names = {one.name.partition("/")[2] for one in opened.getmembers()}
@@ -71,8 +71,8 @@ def test_an_sdist_has_what_building_and_testing_need(tmp_path):
     assert names - {".gitignore"} == needed.union(*map(files_below, folders))
 
 
-def test_an_index_page_has_addresses_and_links_that_work(tmp_path):
-    """Where the repository's address is known: a build in GitHub Actions."""
+def test_index_page_has_addresses_and_working_links(tmp_path):
+    """A build in GitHub Actions knows the repository's address."""
     environment = {"GITHUB_REPOSITORY": "someone/safeconsumer", "GITHUB_SHA": "c0ffee"}
     wheel, _ = build(tmp_path, "wheel", PATH="", **environment)
     metadata = metadata_of(wheel)
@@ -89,8 +89,8 @@ def test_an_index_page_has_addresses_and_links_that_work(tmp_path):
 README_PICTURES = len(re.findall(r"!\[", (ROOT / "README.md").read_text("utf-8")))
 
 
-def test_nobody_makes_an_address_up(tmp_path):
-    """Elsewhere there are none, and the README is the file's text."""
+def test_build_elsewhere_has_no_addresses(tmp_path):
+    """Elsewhere the page has no addresses, and the README is the file's text."""
     wheel, _ = build(tmp_path, "wheel", PATH="")
     metadata = metadata_of(wheel)
     assert metadata.get_all("Project-URL") is None

@@ -1,4 +1,4 @@
-"""A release is what its tag, its version and the changelog say it is."""
+"""The tag, the version and the changelog of a release agree."""
 
 import re
 from collections import Counter
@@ -13,7 +13,7 @@ TEXT = (
 )
 
 
-def test_the_notes_are_one_versions():
+def test_notes_are_the_section_of_one_version():
     assert notes("v1.2.0", "1.2.0", TEXT) == "- a\n- c"
 
 
@@ -27,13 +27,13 @@ def test_the_notes_are_one_versions():
         ("v1.2.0", "1.2.0", "## 1.2.0, 2027-01-09\n\n## 1.1.0, x\n- a", "says nothing"),
     ],
 )
-def test_what_is_no_release_is_refused(tag, version, text, said):
+def test_tag_without_a_release_is_refused(tag, version, text, said):
     with pytest.raises(NotReadyError, match=said):
         notes(tag, version, text)
 
 
 def test_the_changelog_begins_with_this_version():
-    """With its date, or as what is not released yet."""
+    """The section has a date, or is marked as unreleased."""
     found = re.search(r"^## .*", CHANGELOG.read_text("utf-8"), re.MULTILINE)
     assert found is not None
     version = re.escape(safeconsumer.__version__)
@@ -41,8 +41,8 @@ def test_the_changelog_begins_with_this_version():
     assert re.fullmatch(form, found[0])
 
 
-def test_no_version_says_the_same_twice():
-    """Two branches that both add an entry, and are merged, leave it there twice."""
+def test_no_version_has_an_entry_twice():
+    """A merge of two branches that add the same entry leaves it there twice."""
     for section in re.split(r"^## ", CHANGELOG.read_text("utf-8"), flags=re.MULTILINE):
         version, *lines = section.splitlines()
         entries = [one.split(". ")[0] for one in lines if one.startswith("- ")]

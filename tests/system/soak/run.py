@@ -65,7 +65,7 @@ def soak(settings):
 
 
 def _churn(settings, cluster, fleet, producer):
-    """Let faults come, and heal them at the end; return how many minutes that took."""
+    """Carry out faults, heal them at the end, and return the minutes that took."""
     journal = JournalWriter(settings.journals, member="nemesis")
     is_ours, bootstrap = settings.is_ours, cluster.bootstrap
     nemesis = Nemesis(cluster, fleet, journal, settings.seed)

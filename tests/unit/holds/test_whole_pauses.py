@@ -423,7 +423,7 @@ def test_whole_pause_without_a_paused_name_left_is_a_warning_once(steps):
 def test_partitions_under_a_plain_pause_that_a_rebalance_keeps_are_information(
     steps, partitions
 ):
-    """Each eager rebalance does that: no warning, and no alarm."""
+    """Each eager rebalance causes that, so the event is neither a warning nor an alarm."""
     lab = LedgerLab()
     (event,) = assigned_while_held(lab, steps)
     assert (event.partitions, event.severity) == (partitions, "info")

@@ -1,4 +1,4 @@
-"""What a consumer that keeps a journal writes unasked."""
+"""Entries that a consumer with a journal writes by itself."""
 
 import stat
 import time

@@ -1,4 +1,4 @@
-"""Whole lines, one after the other, whoever forks, waits, interrupts or has no room."""
+"""The writer keeps lines whole despite forks, waits, interrupts and full disks."""
 
 import itertools
 import os

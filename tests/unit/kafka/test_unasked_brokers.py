@@ -1,4 +1,4 @@
-"""A broker that could not be asked for records is asked again, or each poll raises."""
+"""A broker that missed a Fetch gets it again, or each poll raises."""
 
 import gc
 import logging
@@ -32,7 +32,7 @@ def consumer(safe):
 
 
 def learn(consumer):
-    """Have metadata know broker 2."""
+    """Add broker 2 to the metadata."""
     broker = Broker(node_id=2, host="localhost", port=1)
     consumer._cluster._brokers[2] = broker
 
@@ -74,7 +74,7 @@ def test_a_leader_is_asked_once_metadata_knows_it(consumer, monkeypatch):
 
 
 def _crashed(call):
-    """Have the loop of a consumer's network end in a call; return what the call raised."""
+    """End the loop of a consumer's network in a call; return the error of the call."""
     raised = []
     with EmbeddedBroker() as broker:
         broker.create_topic("t")
@@ -92,7 +92,7 @@ def _crashed(call):
         thread.start()
         wait_for(lambda: consumer._net._pending_waiters, "a poll that waits")
 
-        def fails(*_):  # as when somebody has closed its descriptor
+        def fails(*_):  # as if its descriptor had been closed
             raise OSError(9, "Bad file descriptor")
 
         loop = consumer._net._io_thread
@@ -103,7 +103,7 @@ def _crashed(call):
     return raised
 
 
-# What the loop has left undone is this test's, not the next one's.
+# Finish here what the loop left undone, not in the next test.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
     "call",

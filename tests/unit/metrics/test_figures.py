@@ -1,4 +1,4 @@
-"""Reading a consumer's figures: their values, and that it disturbs nothing."""
+"""A consumer's figures have the right values, and reading them disturbs nothing."""
 
 import os
 import sys
@@ -40,7 +40,7 @@ def test_partitions_and_holds(safe):
 
 
 def test_a_waiting_poll_renews_the_time_of_the_last_poll(safe, monkeypatch):
-    """A poll renews it each time that it looks after its group."""
+    """A poll renews the time whenever it handles its group."""
     consumer, clock = safe(), Clock()
     assert "consumer_last_poll_timestamp_seconds" not in values(consumer)
     monkeypatch.setattr(consumer._safe_ledger, "_clock", clock)
@@ -225,7 +225,7 @@ def place(consumer, count):
 
 
 def test_a_consumer_keeps_its_label_until_it_is_removed(safe):
-    """The second of one name gets a number; a free name is given again and counts from 0."""
+    """A second consumer of one name gets a number; a free name is reused, from 0 on."""
     one, other = place(safe(client_id="a"), 1), place(safe(client_id="a"), 2)
     third = place(safe(client_id="a#2"), 3)
     shown = Shown(one)
@@ -243,7 +243,7 @@ def test_a_consumer_keeps_its_label_until_it_is_removed(safe):
     assert shown.placed() == {"a": 5, "a#2": 2}
 
 
-def test_a_worker_may_be_given_after_its_consumer(safe):
+def test_worker_may_be_added_after_its_consumer(safe):
     consumer = safe(client_id="a", group_id="g", enable_auto_commit=False)
     shown = Shown(consumer)
     shown.collector.add(Worker(consumer, print))
@@ -300,7 +300,7 @@ def test_delivering_records_calls_no_metrics_code(safe):
     consumer = safe(max_poll_records=1000)
     tp = TopicPartition("orders", 0)
     assigned(consumer, tp)
-    values(consumer)  # somebody has asked before
+    values(consumer)  # an earlier call has read it
     answer(consumer, tp, 0, batch(0, 1000))
     called = set()
 

@@ -181,7 +181,7 @@ def test_a_coroutine_handler_is_run():
 
 
 def test_context_variables_and_cancellation_end_with_a_coroutine():
-    """As in a worker, other records are not affected."""
+    """Like in a worker, other records are not affected."""
     bound = contextvars.ContextVar("bound", default="")
     found = []
 
@@ -263,7 +263,7 @@ def test_interrupts_and_pytest_failures_are_raised():
         run_worker(lambda _record, _context: pytest.fail("no"), some("a"))
 
 
-def test_a_pause_delays_its_topic_and_is_no_attempt():
+def test_pause_delays_its_topic_and_uses_no_attempt():
     """Other topics go on; the record comes again first."""
     records = [make_record("a"), make_record("b"), make_record("c", topic="other")]
     run = run_worker(Failing(a=[Pause(300)]), records)

@@ -24,7 +24,7 @@ from tests.harness.worker.executing import executing
 
 
 class Big:
-    """A large object of the handler's."""
+    """A large object of the handler."""
 
 
 LOCALS = []
@@ -388,7 +388,7 @@ def test_deep_traceback_keeps_its_first_and_its_last_calls():
     )
 
 
-def test_generator_that_goes_on_is_not_ended_by_an_error_that_it_gave_away():
+def test_running_generator_is_not_ended_by_an_error_that_it_yielded():
     def giving():
         try:
             _fails()
@@ -402,7 +402,7 @@ def test_generator_that_goes_on_is_not_ended_by_an_error_that_it_gave_away():
     assert next(parts) == "goes on"
 
 
-def test_coroutine_that_goes_on_is_not_ended_by_an_error_that_it_gave_away():
+def test_running_coroutine_is_not_ended_by_an_error_that_it_passed_on():
     async def gives_away(error, asked):
         try:
             await asyncio.sleep(0)
