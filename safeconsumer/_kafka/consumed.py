@@ -10,6 +10,7 @@ from kafka.structs import TopicPartition
 
 from safeconsumer._interrupts import is_from_handler
 from safeconsumer.errors.kafka_python import NotConsumedError
+from safeconsumer.holds.explain import counted
 from safeconsumer.holds.hold import HoldKey
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import Partition, Scope, Topic
@@ -112,8 +113,9 @@ class Consumed:
         partitions = self._cluster.partitions_for_topic(scope.topic)
         if partitions and scope.partition not in partitions:
             message = (
-                f"{scope} is unknown: the topic has {len(partitions)} partitions; to "
-                f"hold future ones too, pause the topic {scope.topic!r}"
+                f"{scope} is unknown: the topic has "
+                f"{counted(len(partitions), 'partition')}; to hold future ones too, "
+                f"pause the topic {scope.topic!r}"
             )
             raise NotConsumedError(message)
 

@@ -109,6 +109,7 @@ class Control:
         until: the time up to which they were read, seconds since the epoch: nothing is
             known of later; ``inf`` if they were read just now, None if it is not known.
         group: the only group of which this was read; None for all groups.
+        groups: the groups of the records that were read.
         trouble: why the times prove nothing; "" if they can be used.
         cluster: the id of the cluster; None if it is not known.
         targets: where operators moved groups, and from when to when the hold said so,
@@ -120,6 +121,7 @@ class Control:
     since: float = -math.inf
     until: float | None = None
     group: str | None = None
+    groups: frozenset[str] = frozenset()
     trouble: str = ""
     cluster: str | None = None
 
@@ -226,6 +228,7 @@ def control_of(
         since=max(known, default=-math.inf),
         until=until,
         group=group,
+        groups=frozenset(one.group for one in records),
         trouble=next(filter(None, (one.trouble for one in topics)), ""),
         cluster=cluster,
     )

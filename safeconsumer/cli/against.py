@@ -77,11 +77,11 @@ def topic_journal(
         KafkaError: the topics cannot be read.
     """
     with records.reader(base, isolation_level="read_committed") as consumer:
-        tps, troubles = _looked_up(consumer, partitions)
+        tps, troubles = _existing(consumer, partitions)
         return _read(consumer, tps), troubles
 
 
-def _looked_up(
+def _existing(
     consumer: Any,  # noqa: ANN401 - kafka-python is untyped
     partitions: Iterable[Named],
 ) -> tuple[list[TopicPartition], list[str]]:

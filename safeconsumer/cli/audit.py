@@ -264,7 +264,7 @@ def _opened(journals: Sequence[str], master: str | None) -> Iterator["Given"]:
         yield load(map(Path, journals))
         return
     # Only with --master: they take a while, and need an extra.
-    from safeconsumer.cli.sparking import session  # noqa: PLC0415
+    from safeconsumer.cli.spark_session import session  # noqa: PLC0415
     from safeconsumer.spark.auditing import SparkJournals  # noqa: PLC0415
 
     with (

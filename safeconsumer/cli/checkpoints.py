@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from itertools import chain
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -15,11 +16,12 @@ from safeconsumer.audit.report import Row
 from safeconsumer.audit.results import Settings
 from safeconsumer.cli.errors import CommandError
 from safeconsumer.cli.options import options
-from safeconsumer.cli.sparking import session
+from safeconsumer.cli.spark_session import session
 from safeconsumer.errors.base import CheckpointError
 from safeconsumer.holds.explain import counted, printable
 from safeconsumer.spark.platforms import is_of_spark, reason
 
+_MOST_NAMED = 10  # groups in a message
 _SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):/", re.IGNORECASE)  # C:/ is none
 
 
@@ -44,7 +46,8 @@ class Streams:
 
         Raises:
             CheckpointError: a checkpoint cannot be read.
-            CommandError: an option is missing.
+            CommandError: an option is missing, a folder is not there, or the holds topic
+                names no such group.
         """
         if self.group is None or not self.folders:
             if self.group is None and not self.folders:
@@ -60,6 +63,7 @@ class Streams:
                 f"{self.group} was held"
             )
             raise CommandError(message)
+        _check_named(self.group, settings.control.groups)
         rows: list[Row] = []
         lines: list[str] = []
         for folder in self.folders:
@@ -96,6 +100,20 @@ stream_options = options(
 """Gives a command the streams that it judges; it is called with ``streams``."""
 
 
+def _check_named(group: str, known: AbstractSet[str]) -> None:
+    # A stream of a misspelt group would be clean: nothing of that group was ever held.
+    if group not in known:
+        several = sorted(known)
+        more = f" and {len(several) - _MOST_NAMED:,} more"
+        names = ", ".join(several[:_MOST_NAMED]) or "no group"
+        message = (
+            f"the holds topic has no record of the group {group!r}; it has records of "
+            f"{names}{more * (len(several) > _MOST_NAMED)}: give as --group the stream's "
+            "option holds.group"
+        )
+        raise CommandError(message)
+
+
 def _files(folder: str, master: str | None) -> Iterator[tuple[str, str]]:
     # Yields the path and the text of each file that may be one of a checkpoint's.
     scheme = _SCHEME.match(folder)
@@ -113,6 +131,14 @@ def _files(folder: str, master: str | None) -> Iterator[tuple[str, str]]:
 
 
 def _here(folder: Path) -> Iterator[tuple[str, str]]:
+    if not folder.is_dir():
+        message = f"no such folder: {folder}"
+        raise CommandError(message)
+    if not (folder / "offsets").is_dir():
+        message = (
+            f"{folder} is no checkpoint of a Spark stream: it has no folder offsets"
+        )
+        raise CommandError(message)
     patterns = ("offsets/[0-9]*", "sources/*/0", "sources/*/skips/[0-9]*")
     for path in chain.from_iterable(map(folder.glob, patterns)):
         try:

@@ -10,7 +10,7 @@ from safeconsumer.cli.errors import CommandError
 from safeconsumer.cli.statuses import Status
 from safeconsumer.group import clients
 from safeconsumer.group.described_topics import settings_of
-from safeconsumer.group.scopes import near
+from safeconsumer.group.scopes import suggestion
 from safeconsumer.holds.explain import printable
 
 # A name that no topic can have: asking for it returns no topic.
@@ -90,7 +90,7 @@ def existing(
         known = () if mend else admin.list_topics()
     names = printable(", ".join(missing))
     verb = "topic does not exist" if len(missing) == 1 else "topics do not exist"
-    meant = "".join(dict.fromkeys(near(name, known) for name in missing))
+    meant = "".join(dict.fromkeys(suggestion(name, known) for name in missing))
     mend = meant or f"; {mend or 'create it, or look for a typing error'}"
     message = f"{verb}: {names}{mend}"
     raise CommandError(message, status)

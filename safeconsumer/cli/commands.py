@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from safeconsumer.cli.saying import Listing
+from safeconsumer.cli.listing import Listing
 from safeconsumer.cli.statuses import Status
 
 # By use, each command's module below this package and its name there.

@@ -15,12 +15,12 @@ from safeconsumer.cli.options import Command, options
 from safeconsumer.group.properties import client_configs, read_properties
 from safeconsumer.group.settings import PREFIX, Control
 from safeconsumer.group.timed_call import TimedCall
-from safeconsumer.group.troubles import cannot_log_in, said
+from safeconsumer.group.troubles import cannot_log_in, error_text
 
 _LOGIN_SECONDS = 2.0
 _CLOSE_SECONDS = 5.0
 
-# Settings for which kafka-python has an assert, or raises a KeyError.
+# For unknown values of these kafka-python has an assert, or raises a KeyError.
 _KNOWN = {
     "security_protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
     "sasl_mechanism": (
@@ -125,7 +125,7 @@ def _base(
             message = f"{config_file} cannot be read: {error}"
             raise CommandError(message) from error
         configs = client_configs(read_properties(text))
-    # A file that was typed names the cluster; an address that was not is another's.
+    # A --config that was typed overrides an address from the environment.
     if bootstrap is not None and not (is_other and configs.get("bootstrap_servers")):
         configs["bootstrap_servers"] = bootstrap
     servers = servers_of(str(configs.get("bootstrap_servers") or ""))
@@ -167,9 +167,9 @@ def _check_login(configs: Mapping[str, Any]) -> None:
     if cannot_log_in(first) and first is not None:
         user = configs.get("sasl_plain_username")
         whose = f"; the user is {user}" if user else ""
-        raise CommandError(said(first) + whose, status_of(first)) from first
+        raise CommandError(error_text(first) + whose, status_of(first)) from first
     context = click.get_current_context(silent=True)
-    if context is not None:  # the broker may answer later, as kafka-python tries again
+    if context is not None:  # kafka-python tries again, and the broker may answer
         context.meta[FIRST_TROUBLE] = first
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import click
 
-from safeconsumer.cli.addresses import METAVAR, listening
 from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.errors import CommandError, explained
+from safeconsumer.cli.options import ADDRESS, listening
 from safeconsumer.cli.owners import host, owner_of, owner_option, principal
 from safeconsumer.cli.statuses import EPILOG
 from safeconsumer.holds.explain import printable
@@ -44,7 +44,7 @@ _SHORTEST_TOKEN = 16
 @click.option(
     "--metrics",
     "metrics_at",
-    metavar=METAVAR,
+    metavar=ADDRESS,
     callback=listening,
     help="Answer Prometheus, without a token: it shows names of groups and "
     "topics, and can change nothing. 9100 is for this machine, 0.0.0.0:9100 for "
@@ -76,7 +76,7 @@ def console(
             settings=settings,
             host=host(),
             principal=principal(base),
-            token=None if token_file is None else _token(token_file),
+            token=None if token_file is None else _read_token(token_file),
         )
 
         def show(figures: Any) -> None:  # noqa: ANN401 - of an extra
@@ -84,7 +84,7 @@ def console(
                 _export(figures, metrics_at, closing)
 
         try:
-            serving.serve(setup, lambda link: _tell(link, token_file), show)
+            serving.serve(setup, lambda link: _print_link(link, token_file), show)
         except KeyboardInterrupt:
             click.echo("The console is closed.")
         except OSError as error:
@@ -100,8 +100,7 @@ def _export(
     address: tuple[str, int],
     closing: ExitStack,
 ) -> None:
-    # Not on the pages' port: that needs the token that may place holds, and is for this
-    # machine only.
+    # The pages' port needs the token that can place holds, and is for this machine only.
     prometheus, (name, port) = import_module("prometheus_client"), address
     registry = prometheus.CollectorRegistry()
     registry.register(figures)
@@ -117,7 +116,7 @@ def _export(
     click.echo(f"Metrics are at {where}, without a token.")
 
 
-def _tell(link: str, token_file: Path | None) -> None:
+def _print_link(link: str, token_file: Path | None) -> None:
     click.echo(f"The console is at {link}")
     click.echo("The link works once. Ctrl+C ends the console; holds stay as they are.")
     if token_file is not None:
@@ -128,13 +127,14 @@ def _tell(link: str, token_file: Path | None) -> None:
         )
 
 
-def _token(file: Path) -> str:
+def _read_token(file: Path) -> str:
     try:
         token, found = file.read_text(encoding="utf-8").strip(), file.stat()
     except (OSError, UnicodeDecodeError) as error:
         message = f"{file} cannot be read: {error}"
         raise CommandError(message) from error
-    # As ssh has it; what is another's, such as a mounted secret, may be the group's.
+    # As ssh checks keys; a file of another owner, such as a mounted secret, may be
+    # readable by its group.
     others = 0o077 if os.name == "posix" and found.st_uid == os.getuid() else 0o007
     if os.name == "posix" and found.st_mode & others:
         lack = "may be read by others, who could then hold and lift: chmod 600"

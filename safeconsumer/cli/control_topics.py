@@ -22,7 +22,7 @@ from safeconsumer.cli.cluster import existing
 from safeconsumer.cli.statuses import Status
 from safeconsumer.group import clients
 from safeconsumer.group.described_topics import settings_of
-from safeconsumer.group.fold import Written
+from safeconsumer.group.fold import RawRecord
 
 
 def read_control(base: Mapping[str, Any], name: str) -> Control:
@@ -60,7 +60,7 @@ def cluster_id(admin: Any) -> str | None:  # noqa: ANN401 - kafka-python is unty
     return found
 
 
-def history_since(several: Iterable[Written], end: int | None) -> float:
+def history_since(several: Iterable[RawRecord], end: int | None) -> float:
     """
     Return since when what an operator read of the holds topic is complete.
 

@@ -15,10 +15,10 @@ from safeconsumer.cli import cluster, group_text, letters
 from safeconsumer.cli.connection import cluster_options
 from safeconsumer.cli.errors import CommandError, complain, explained, give_up
 from safeconsumer.cli.letters import Wanted
-from safeconsumer.cli.options import options
+from safeconsumer.cli.listing import Listing
+from safeconsumer.cli.options import options, since_of
 from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.replaying import Replay, producer_of
-from safeconsumer.cli.saying import Listing, since_of
 from safeconsumer.cli.statuses import EPILOG, Status
 from safeconsumer.group.rights import REPLAYING
 from safeconsumer.holds.explain import counted, printable
@@ -35,7 +35,7 @@ def dead_letters() -> None:
     """Look at dead letters, and send them back to their topics."""
 
 
-def _named(
+def _parse_place(
     _context: click.Context, parameter: click.Parameter, text: str
 ) -> tuple[str, tuple[int, int] | None]:
     # A topic, or one letter of it.
@@ -119,7 +119,7 @@ def _table(pieces: Iterable[list[Letter]], limit: int | None) -> None:
 
 
 @dead_letters.command(epilog=EPILOG)
-@click.argument("letter", metavar="TOPIC:PARTITION@OFFSET", callback=_named)
+@click.argument("letter", metavar="TOPIC:PARTITION@OFFSET", callback=_parse_place)
 @cluster_options
 @click.pass_context
 def show(
@@ -148,7 +148,7 @@ def _nothing_at(topic: str, at: tuple[int, int]) -> CommandError:
 
 
 @dead_letters.command(epilog=EPILOG)
-@click.argument("which", metavar="TOPIC[:PARTITION@OFFSET]", callback=_named)
+@click.argument("which", metavar="TOPIC[:PARTITION@OFFSET]", callback=_parse_place)
 @_filters
 @click.option("--dry-run", "is_dry", is_flag=True, help="Only show what would be sent.")
 @cluster_options
@@ -193,9 +193,9 @@ def replay(
         there = stack.enter_context(letters.opened(where, topic, group=group, at=at))
         replaying = Replay(_partitions(where), complain)
         pieces = there.read(wanted, replaying.stopping.is_set)
-        _say_where(there.passed, group, commits=commits or is_dry)
+        _report_start(there.passed, group, commits=commits or is_dry)
         if is_dry:
-            _rehearse(replaying, pieces)
+            _dry_run(replaying, pieces)
         else:
             producer = producer_of(where)
             stack.callback(producers.end, producer, 5.0)
@@ -216,7 +216,7 @@ def _partitions(
     return functools.cache(lambda name: cluster.partitions_of(base, [name])[name])
 
 
-def _say_where(passed: int, group: str | None, *, commits: bool) -> None:
+def _report_start(passed: int, group: str | None, *, commits: bool) -> None:
     if passed:
         complain(
             f"goes on after {counted(passed, 'record')}, where the group {group} "
@@ -228,7 +228,7 @@ def _say_where(passed: int, group: str | None, *, commits: bool) -> None:
         )
 
 
-def _rehearse(replaying: Replay, pieces: Iterable[list[Letter]]) -> None:
+def _dry_run(replaying: Replay, pieces: Iterable[list[Letter]]) -> None:
     for letter in replaying.chosen(pieces):
         target = replaying.target(letter)
         where = "by its key" if target is None else target

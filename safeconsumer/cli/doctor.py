@@ -44,12 +44,12 @@ def doctor(
                 for one in findings(operator, group):
                     found.append(one)  # noqa: PERF402 - findings before an error are kept
             finally:
-                _tell(output, found)
+                _print(output, found)
         if any(one.rank == BAD for one in found):
             context.exit(Status.FAILED)
 
 
-def _tell(output: Output, found: Sequence[Finding]) -> None:
+def _print(output: Output, found: Sequence[Finding]) -> None:
     if output.is_json:
         output.document([asdict(one) for one in found])
         return

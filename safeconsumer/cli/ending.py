@@ -1,4 +1,4 @@
-"""Ends commands that go on until a signal, though nobody may read their output."""
+"""Ends commands at a signal, also if their output has no reader any more."""
 
 import contextlib
 import math
@@ -15,17 +15,19 @@ from safeconsumer.cli.statuses import Status
 from safeconsumer.worker import Report, Worker
 from safeconsumer.worker.signals import LAST, taking
 
-# Seconds for a worker to end in after a second signal: its own end takes 2.
+# Seconds that a worker gets to end after a second signal: it needs 2.
 _SECONDS = 5.0
-# Seconds for which nobody reads an output before it is given up.
+# Seconds without a reader after which an output is given up.
 _UNREAD_SECONDS = 1.0
-_LOOK_SECONDS = 0.1
-# Its handler does nothing; nobody else sends it, and by default it is ignored.
+_CHECK_SECONDS = 0.1
+# A signal that nothing else sends, and that is ignored by default.
 _INTERRUPT = signal.SIGURG
 
 
 @contextlib.contextmanager
-def ended_by_signals(worker: Worker, say: Callable[[Report], Status]) -> Iterator[None]:
+def ended_by_signals(
+    worker: Worker, report: Callable[[Report], Status]
+) -> Iterator[None]:
     """
     Stop a worker at the first signal, give its handlers up at the second.
 
@@ -36,24 +38,24 @@ def ended_by_signals(worker: Worker, say: Callable[[Report], Status]) -> Iterato
 
     Args:
         worker: what runs in the block.
-        say: writes how it ended and returns the status of the process, where the main
+        report: writes how it ended and returns the status of the process, where the main
             thread cannot.
     """
     hanging: Report | None = None
     is_over, end = False, math.inf
 
-    def look(count: int) -> None:
+    def check(count: int) -> None:
         nonlocal hanging, end
         # If only a handler's thread stands in the hook, run() has returned by now.
         if hanging is not None and not is_over:
-            os._exit(say(hanging))
-        hanging = None if is_over else hung(worker)
+            os._exit(report(hanging))
+        hanging = None if is_over else hanging_report(worker)
         if count == LAST:
             end = min(end, time.monotonic() + _SECONDS)
         if time.monotonic() >= end:
             os._exit(Status.FAILED)
 
-    with stopped_by_signals(worker.stop, look):
+    with stopped_by_signals(worker.stop, check):
         try:
             yield
         finally:
@@ -62,19 +64,19 @@ def ended_by_signals(worker: Worker, say: Callable[[Report], Status]) -> Iterato
 
 @contextlib.contextmanager
 def stopped_by_signals(
-    stop: Callable[[], object], look: Callable[[int], None] | None = None
+    stop: Callable[[], object], check: Callable[[int], None] | None = None
 ) -> Iterator[None]:
     """
     Call ``stop`` at SIGINT or SIGTERM. In the main thread.
 
-    From the first signal on an output that takes nothing for a second is given up, as
-    :class:`Unread` does: a write that nobody reads succeeds, whichever thread or library
-    writes, the block goes on after it, and Python's exit has nothing to flush. A reader
-    that still reads gets whole lines.
+    From the first signal on an output that takes nothing for a second is given up, by
+    :class:`UnreadOutputs`: a write that nobody reads succeeds, whichever thread or
+    library writes, the block goes on after it, and Python's exit has nothing to flush. A
+    reader that still reads gets whole lines.
 
     Args:
         stop: asks the block to end.
-        look: is called ten times a second from then on, with the number of signals, and
+        check: is called ten times a second from then on, with the number of signals, and
             after the block, too, until the process ends; None: outputs are given up in
             the block alone.
     """
@@ -82,12 +84,12 @@ def stopped_by_signals(
 
     def watch() -> None:
         asked.wait()
-        unread = Unread()
-        while count and not (is_over and look is None):
-            unread.look()
-            if look is not None:
-                look(count)
-            time.sleep(_LOOK_SECONDS)
+        unread = UnreadOutputs()
+        while count and not (is_over and check is None):
+            unread.check()
+            if check is not None:
+                check(count)
+            time.sleep(_CHECK_SECONDS)
 
     def take(number: int) -> None:
         nonlocal count
@@ -118,7 +120,7 @@ def interrupted_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def hung(worker: Worker) -> Report | None:
+def hanging_report(worker: Worker) -> Report | None:
     """Return how a worker ended whose hook does not return; None: it has not."""
     if worker.stats().state != "closed":
         return None
@@ -126,9 +128,9 @@ def hung(worker: Worker) -> Report | None:
     return report if report is not None and report.hanging is not None else None
 
 
-class Unread:
+class UnreadOutputs:
     """
-    Gives up the outputs of this process that nobody reads.
+    Gives up outputs of this process that have no reader.
 
     1. The output becomes ``/dev/null``, under the same number. 2. Every thread is
     interrupted: a write that stands fails with EINTR, and Python repeats it under that
@@ -138,18 +140,18 @@ class Unread:
     def __init__(self) -> None:
         self._since: dict[int, float] = {}
 
-    def look(self) -> None:
+    def check(self) -> None:
         """Give up the outputs that have taken nothing for a second."""
         now = time.monotonic()
         for output in (1, 2):
-            if _takes_more(output):
+            if _can_be_written(output):
                 self._since.pop(output, None)
             elif now - self._since.setdefault(output, now) >= _UNREAD_SECONDS:
                 del self._since[output]
                 _give_up(output)
 
 
-def _takes_more(output: int) -> bool:
+def _can_be_written(output: int) -> bool:
     try:
         return bool(select.select([], [output], [], 0)[1])
     except (OSError, ValueError):  # it is closed

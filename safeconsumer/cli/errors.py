@@ -13,7 +13,7 @@ from safeconsumer.errors.base import (
     ControlWriteError,
     SafeConsumerError,
 )
-from safeconsumer.group.troubles import Kind, kind_of, said
+from safeconsumer.group.troubles import Kind, error_text, kind_of
 from safeconsumer.holds.explain import printable
 
 # The key in a command's context for the error of the first connection: later errors are
@@ -37,7 +37,7 @@ def explained(context: click.Context) -> Iterator[None]:
     except click.exceptions.Exit:  # a RuntimeError, maybe of a block that handles one
         raise
     except (Exception, KeyboardInterrupt) as raised:
-        error = _meant(raised, context.meta.get(FIRST_TROUBLE))
+        error = _cause_of(raised, context.meta.get(FIRST_TROUBLE))
         found = (of(error) for kind, of in _TABLE if isinstance(error, kind))
         status = next(found, None)
         if status is None:
@@ -45,7 +45,7 @@ def explained(context: click.Context) -> Iterator[None]:
         give_up(context, _line(error), status)
 
 
-def _meant(error: BaseException, first: BaseException | None) -> BaseException:
+def _cause_of(error: BaseException, first: BaseException | None) -> BaseException:
     if first is not None and isinstance(error, kafka_errors.KafkaTimeoutError):
         return first
     # If kafka-python's event loop is interrupted between two steps of a task, it finds
@@ -57,28 +57,28 @@ def _meant(error: BaseException, first: BaseException | None) -> BaseException:
 
 
 def _line(error: BaseException) -> str:
-    if isinstance(error, KeyboardInterrupt):  # its text says what was written, if it is
+    if isinstance(error, KeyboardInterrupt):  # its text may name the written holds
         return str(error) or "interrupted"
     is_ours = isinstance(error, CommandError | SafeConsumerError)
-    return (str(error) or type(error).__name__) if is_ours else said(error)
+    return (str(error) or type(error).__name__) if is_ours else error_text(error)
 
 
-def _of_cluster(error: BaseException) -> Status | None:
-    # None: the output's reader has gone, for which kafka-python has another class; or
-    # the system refuses, and the command ends with BROKEN, as one that catches nothing.
+def _cluster_status(error: BaseException) -> Status | None:
+    # None: the output's reader has gone (kafka-python has a class of that name, too), or
+    # the system refuses: then the command ends with BROKEN, as without this block.
     if isinstance(error, BrokenPipeError) or kind_of(error) is Kind.SYSTEM:
         return None
     return status_of(error)
 
 
-# The first kind that fits; what fits none was not foreseen.
+# The first class that matches counts; other errors are not foreseen.
 _TABLE: Sequence[tuple[type[BaseException], Callable[[Any], Status | None]]] = (
     (CommandError, lambda error: error.status),
     (ControlTopicError, lambda _: Status.REFUSED),
     (ControlWriteError, lambda error: status_of(error.__cause__)),
     (SafeConsumerError, lambda _: Status.USAGE),
-    (kafka_errors.KafkaError, _of_cluster),
-    (OSError, _of_cluster),
+    (kafka_errors.KafkaError, _cluster_status),
+    (OSError, _cluster_status),
     (KeyboardInterrupt, lambda _: Status.INTERRUPTED),
 )
 

@@ -10,7 +10,7 @@ from safeconsumer.group.verdicts import (
     MAY_HAVE_ENDED,
     Level,
     Verdict,
-    gone_text,
+    lost_stream_text,
 )
 from safeconsumer.group.view import UNCOMMITTED, Member, Row, View
 from safeconsumer.holds.explain import counted, printable
@@ -54,14 +54,14 @@ def status_lines(view: View) -> list[str]:
     """Return the whole status of a group for people."""
     lines = [f"group {view.group}: {view.facts.state}, {_members_text(view)}"]
     lines += [f"not read: {one}" for one in view.unread]
-    lines.append(said(view.verdict))
+    lines.append(verdict_text(view.verdict))
     if view.holds:
         lines.append("holds")
     lines += _hold_lines(view)
     if view.members:
         lines.append("members")
     lines += columns(map(_member_row, view.members))
-    lines += [f"  {gone_text(one)}" for one in view.gone]
+    lines += [f"  {lost_stream_text(one)}" for one in view.lost_streams]
     if held := view.held:
         lines.append("held partitions")
         lines += columns(_held_row(one, view) for one in held[:_MANY])
@@ -109,15 +109,15 @@ def _hold_lines(view: View) -> Iterator[str]:
         yield f"  and {len(rows) - _MANY} more: -o json shows all"
     for holds in over.values():
         if (verdict := view.ended(holds)) is not None:
-            yield f"  {said(verdict)}"
+            yield f"  {verdict_text(verdict)}"
 
 
-def short(verdict: Verdict) -> str:
+def short_verdict(verdict: Verdict) -> str:
     """Return a verdict as text of one cell, beside a hold's end."""
-    return verdict.words if verdict.words in _ENDED else said(verdict)
+    return verdict.words if verdict.words in _ENDED else verdict_text(verdict)
 
 
-def said(verdict: Verdict) -> str:
+def verdict_text(verdict: Verdict) -> str:
     """Return a verdict as text: its words, and its sentence if there is one."""
     return ": ".join(filter(None, (verdict.words, verdict.reason)))
 

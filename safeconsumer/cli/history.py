@@ -1,4 +1,4 @@
-"""Implements ``safeconsumer history``."""
+"""Implements ``safeconsumer history``: lists what was held, and follows what happens."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -6,28 +6,28 @@ import click
 from kafka.errors import KafkaError
 
 from safeconsumer._waits import InterruptibleEvent
-from safeconsumer.cli import group_text, refusing
+from safeconsumer.cli import checks, group_text
 from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.control_topics import cluster_id, history_since
 from safeconsumer.cli.ending import stopped_by_signals
 from safeconsumer.cli.errors import explained, status_of
-from safeconsumer.cli.output import Output, output_options, refuse_unread
-from safeconsumer.cli.saying import since_of
+from safeconsumer.cli.options import since_of
+from safeconsumer.cli.output import Output, check_has_reader, output_options
 from safeconsumer.cli.statuses import EPILOG, Status
 from safeconsumer.cli.watching import operator_for
 from safeconsumer.group.history import (
     Entry,
-    News,
+    EntryStream,
     entries,
     history_document,
     history_of,
 )
 from safeconsumer.group.operator import Operator
-from safeconsumer.group.troubles import said
+from safeconsumer.group.troubles import error_text
 from safeconsumer.holds.explain import printable, utc
 
-# Seconds between two looks of a command that follows.
-_EVERY = 1.0
+# Seconds between two readings of a command that follows.
+_INTERVAL = 1.0
 
 
 @click.command(epilog=EPILOG)
@@ -71,9 +71,9 @@ def history(  # noqa: PLR0913 - one parameter per option
     with explained(context), operator_for(connect, group) as operator:
         operator.read(is_strict=True)
         if group is not None and not history_of(operator.board.records, group):
-            refusing.refuse_unknown(operator, operator.look(group, has_lags=False))
+            checks.check_known(operator, operator.look(group, has_lags=False))
         if is_followed:
-            _follow(operator, group, since, _printing(output))
+            _follow(operator, group, since, _printer(output))
             return
         found = [
             one
@@ -124,7 +124,7 @@ def _row(one: Entry) -> tuple[str, ...]:
 # ---------------------------------------------------------------- followed
 
 
-def _printing(output: Output) -> Callable[[Entry], None]:
+def _printer(output: Output) -> Callable[[Entry], None]:
     widths: list[int] = [0] * 7
 
     def show(one: Entry) -> None:
@@ -143,9 +143,9 @@ def _follow(
     show: Callable[[Entry], None],
 ) -> None:
     board, stopping = operator.board, InterruptibleEvent()
-    news = News(operator.settings.clock_skew, since)
+    news = EntryStream(operator.settings.clock_skew, since)
     with stopped_by_signals(stopping.set):
-        for _ in _looks(operator, stopping):
+        for _ in _readings(operator, stopping):
             records, times = history_of(board.records, group), board.times
             board.records.clear()
             for one in news.of(records, times.proven, times.here):
@@ -154,19 +154,21 @@ def _follow(
                     return
 
 
-def _looks(operator: Operator, stopping: InterruptibleEvent) -> Iterator[None]:
-    # Yields after each look at the topics; the first one is over.
+def _readings(operator: Operator, stopping: InterruptibleEvent) -> Iterator[None]:
+    # Yields after each reading of the topics; the first one is over.
     yield
     is_away = False
-    while not stopping.wait(_EVERY):
-        refuse_unread()
+    while not stopping.wait(_INTERVAL):
+        check_has_reader()
         try:
             operator.read(is_strict=True)
         except (KafkaError, OSError) as error:
             if status_of(error) != Status.UNREACHABLE:
                 raise
             if not is_away:
-                line = f"safeconsumer: {printable(said(error))}; it is tried again"
+                line = (
+                    f"safeconsumer: {printable(error_text(error))}; it is tried again"
+                )
                 click.echo(line, err=True)
             is_away = True
         else:

@@ -9,7 +9,7 @@ import click
 from attrs import asdict, evolve, frozen
 from kafka.errors import KafkaError
 
-from safeconsumer.cli import refusing, waiting
+from safeconsumer.cli import checks, waiting
 from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.errors import CommandError, explained, give_up, status_of
 from safeconsumer.cli.group_text import columns
@@ -20,7 +20,7 @@ from safeconsumer.cli.statuses import EPILOG, Status
 from safeconsumer.errors.base import ControlTopicError
 from safeconsumer.group import patterns
 from safeconsumer.group.carry_out import Done, PlanChangedError, carry_out, read_again
-from safeconsumer.group.durations import seconds_of
+from safeconsumer.group.durations import parse_duration
 from safeconsumer.group.facts import NOT_READ, HoldRecord
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.partitions import (
@@ -34,25 +34,29 @@ from safeconsumer.group.plan import (
     Consent,
     Extend,
     Lift,
-    Named,
+    NamedHold,
     Place,
     Plan,
-    Timed,
+    TimedHolds,
     duration_of,
-    of_later_version,
+    later_version_scopes,
+    place_action,
     plan_of,
-    wish_of,
 )
-from safeconsumer.group.report_wire import kept_text
-from safeconsumer.group.reset_to import move_what_nobody_owns, read_to, wish_to_reset
+from safeconsumer.group.report_wire import kept_holds_text
+from safeconsumer.group.reset_to import (
+    commit_for_empty_group,
+    parse_target,
+    reset_action,
+)
 from safeconsumer.group.scopes import scopes_of
-from safeconsumer.group.troubles import said
+from safeconsumer.group.troubles import error_text
 from safeconsumer.group.view import View
 from safeconsumer.holds.explain import counted
 from safeconsumer.holds.scope import Scope
 
-_TROUBLES = (KafkaError, OSError, ControlTopicError)
-# What a refusal says, and its exit status; whoever types @all means it.
+_CLUSTER_ERRORS = (KafkaError, OSError, ControlTopicError)
+# The message of a refusal, and its exit status; @all is typed on purpose.
 _REFUSALS = {
     Consent.FUTURE: ("{why} (use --future to hold it for later)", Status.USAGE),
     Consent.REPLACE: (
@@ -67,18 +71,18 @@ _REFUSALS = {
 }
 
 
-# ---------------------------------------------------------------- what they share
+# ---------------------------------------------------------------- shared
 
 
 @frozen
-class Asked:
+class ChangeOptions:
     """
-    What every command that changes holds is given.
+    The options of every command that changes holds.
 
     Attributes:
         group: the consumer group.
-        owner: the owner of the holds, as it was typed, if it was.
-        dry_run: whether nothing is written.
+        owner: the owner of the holds, if it was typed.
+        dry_run: whether the plan is only shown.
         output: where results go.
         connect: gives the connection.
     """
@@ -90,7 +94,7 @@ class Asked:
     connect: Connect
 
     @property
-    def whose(self) -> str:
+    def owner_name(self) -> str:
         """The owner of the holds; a CommandError if there is no name for one."""
         return owner_of(self.owner)
 
@@ -118,7 +122,7 @@ class Asked:
             return carry_out(
                 operator,
                 plan.view,
-                plan.wish,
+                plan.action,
                 operator,
                 # The flags agree to what this plan needs, and to nothing else.
                 lambda now: now.digest == plan.digest,
@@ -127,16 +131,16 @@ class Asked:
             raise CommandError(str(error), Status.FAILED) from error
 
     def _show(self, operator: Operator, plan: Plan) -> None:
-        if isinstance(plan.wish, Timed):
+        if isinstance(plan.action, TimedHolds):
             topics = sorted({tp.topic for tp in plan.covers})
             plan = evolve(plan, limits=operator.retention(topics))
         if self.output.is_json:
             self.output.document({"dry_run": True, **plan.document()})
             return
-        says = (text for _, text in plan.says)
+        says = (text for _, text in plan.points)
         others = (
-            f"held besides by {whose}: {scope}"
-            for scope, whose, *_ in folded_cells(plan.others)
+            f"held besides by {owner_name}: {scope}"
+            for scope, owner_name, *_ in folded_cells(plan.others)
         )
         self.output.lines([*says, *others, "nothing was changed"])
 
@@ -179,16 +183,16 @@ def _refuse(plan: Plan, flags: Mapping[str, bool]) -> None:
 
 GROUP_OPTION = click.option("--group", required=True, help="The consumer group.")
 SCOPES = click.argument("scopes", nargs=-1, required=True, metavar="SCOPE...")
-asked_options = options(
-    "asked",
-    Asked,
+change_options = options(
+    "change",
+    ChangeOptions,
     GROUP_OPTION,
     owner_option,
     click.option("--dry-run", is_flag=True, help="Only show what it would do."),
     output_options,
     connection_options,
 )
-"""Gives a command what all that change holds have; it is called with ``asked``."""
+"""Gives a command these options; it is called with ``change``."""
 
 
 def wait_option(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -209,7 +213,7 @@ def timeout_of(text: str, option: str = "--timeout") -> float:
         CommandError: it is not a duration.
     """
     try:
-        return 0.0 if text == "0s" else seconds_of(text)
+        return 0.0 if text == "0s" else parse_duration(text)
     except ValueError as error:
         message = f"{option}: {error}"
         raise CommandError(message) from error
@@ -228,7 +232,7 @@ def _for_option(
 
 
 @contextmanager
-def written(what: str, done: Sequence[HoldRecord]) -> Iterator[None]:
+def reporting(what: str, done: Sequence[HoldRecord]) -> Iterator[None]:
     """
     Report what was acknowledged if something fails after that.
 
@@ -236,13 +240,16 @@ def written(what: str, done: Sequence[HoldRecord]) -> Iterator[None]:
     """
     try:
         yield
-    except (*_TROUBLES, KeyboardInterrupt) as error:
+    except (*_CLUSTER_ERRORS, KeyboardInterrupt) as error:
         if not done or isinstance(error, BrokenPipeError):
             raise
         scopes, status = scopes_text([one.scope for one in done]), Status.INTERRUPTED
         rest = "interrupted after that"
         if not isinstance(error, KeyboardInterrupt):
-            rest, status = f"but the rest is not shown: {said(error)}", status_of(error)
+            rest, status = (
+                f"but the rest is not shown: {error_text(error)}",
+                status_of(error),
+            )
         message = f"{what} and acknowledged: {scopes}; {rest}"
         raise CommandError(message, status) from error
 
@@ -263,7 +270,7 @@ def _covers_text(plan: Plan) -> str:
 
 @click.command(epilog=EPILOG)
 @SCOPES
-@asked_options
+@change_options
 @click.option("--reason", required=True, help="Why; every member can show it.")
 @_for_option()
 @click.option(
@@ -281,7 +288,7 @@ def pause(  # noqa: PLR0913 - one parameter per option
     /,
     *,
     scopes: tuple[str, ...],
-    asked: Asked,
+    change: ChangeOptions,
     reason: str,
     for_: str | None,
     patience: str | None,
@@ -298,34 +305,37 @@ def pause(  # noqa: PLR0913 - one parameter per option
     and have no record of it in hand: no handler runs, and a loop has polled again.
     """
     with explained(context):
-        wish = wish_of(
-            group=asked.group,
-            owner=asked.whose,
+        action = place_action(
+            group=change.group,
+            owner=change.owner_name,
             texts=scopes,
             reason=reason,
             for_=for_,
         )
         limit = None if patience is None else timeout_of(patience, "--wait")
-        with Operator(*asked.connect()) as operator:
-            wish = wish.written_by(host(), principal(operator.base))
-            view = operator.look(asked.group, is_strict=True)
-            done = asked.carried_out(operator, plan_of(view, wish, operator), flags)
+        with Operator(*change.connect()) as operator:
+            action = action.written_by(host(), principal(operator.base))
+            view = operator.look(change.group, is_strict=True)
+            done = change.carried_out(operator, plan_of(view, action, operator), flags)
             if done is None:
                 return
-            with written("held", done.acknowledged):
-                if not asked.output.is_json:
-                    asked.output.lines(_placed_lines(done))
+            with reporting("held", done.acknowledged):
+                if not change.output.is_json:
+                    change.output.lines(_placed_lines(done))
                 reached = None
                 if limit is not None:
                     reached = waiting.wait_until(
-                        operator, asked.group, lambda now: _is_quiet(now, wish), limit
+                        operator,
+                        change.group,
+                        lambda now: _is_quiet(now, action),
+                        limit,
                     )
-                asked.end(context, done.document(), reached, "held, but not quiet")
+                change.end(context, done.document(), reached, "held, but not quiet")
 
 
 def _placed_lines(done: Done) -> Iterator[str]:
     plan = done.plan
-    lacked = [one for one in plan.renewed if plan.view.is_outlived(one)]
+    lacked = [one for one in plan.renewed if plan.view.is_from_earlier_topic(one)]
     over = [one for one in plan.renewed if one not in lacked]
     yield from _rows("held", done.acknowledged)
     yield from _rows("held already, unchanged", plan.unchanged)
@@ -336,13 +346,13 @@ def _placed_lines(done: Done) -> Iterator[str]:
     yield from _rows("also held", plan.others)
 
 
-def _is_quiet(view: View, wish: Place) -> tuple[bool, str]:
+def _is_quiet(view: View, action: Place) -> tuple[bool, str]:
     there = {one.key for one in view.holds}
-    gone = [one.key.scope for one in wish.changes if one.key not in there]
+    gone = [one.key.scope for one in action.changes if one.key not in there]
     if gone and view.ends is not None:
         message = f"lifted or expired meanwhile: {', '.join(gone[:5])}"
-        raise waiting.InVainError(message)
-    return waiting.is_quiet(view, wish.scopes)
+        raise waiting.NeverReachedError(message)
+    return waiting.is_quiet(view, action.scopes)
 
 
 # ---------------------------------------------------------------- extend
@@ -350,11 +360,16 @@ def _is_quiet(view: View, wish: Place) -> tuple[bool, str]:
 
 @click.command(epilog=EPILOG)
 @SCOPES
-@asked_options
+@change_options
 @_for_option(is_required=True)
 @click.pass_context
 def extend(
-    context: click.Context, /, *, scopes: tuple[str, ...], asked: Asked, for_: str
+    context: click.Context,
+    /,
+    *,
+    scopes: tuple[str, ...],
+    change: ChangeOptions,
+    for_: str,
 ) -> None:
     """
     Let your holds of exactly these scopes last longer, counted from now.
@@ -363,23 +378,23 @@ def extend(
     this clock: place those again with pause.
     """
     with explained(context):
-        wish = Extend(
-            group=asked.group,
-            owner=asked.whose,
+        action = Extend(
+            group=change.group,
+            owner=change.owner_name,
             seconds=duration_of(for_),
-            scopes=scopes_of(scopes, asked.group),
+            scopes=scopes_of(scopes, change.group),
         )
-        with Operator(*asked.connect()) as operator:
-            view = operator.look(asked.group, is_strict=True, has_lags=asked.dry_run)
-            refusing.refuse_unknown(operator, view)
-            done = asked.carried_out(operator, plan_of(view, wish, operator), {})
+        with Operator(*change.connect()) as operator:
+            view = operator.look(change.group, is_strict=True, has_lags=change.dry_run)
+            checks.check_known(operator, view)
+            done = change.carried_out(operator, plan_of(view, action, operator), {})
             if done is None:
                 return
-            with written("extended", done.acknowledged):
-                if asked.output.is_json:
-                    asked.output.document(done.document())
+            with reporting("extended", done.acknowledged):
+                if change.output.is_json:
+                    change.output.document(done.document())
                 else:
-                    asked.output.lines(_rows("extended", done.acknowledged))
+                    change.output.lines(_rows("extended", done.acknowledged))
 
 
 # ---------------------------------------------------------------- resume
@@ -387,7 +402,7 @@ def extend(
 
 @click.command(epilog=EPILOG)
 @click.argument("scopes", nargs=-1, metavar="[SCOPE...]")
-@asked_options
+@change_options
 @click.option("--all", "is_all", is_flag=True, help="Every hold of --owner.")
 @click.option(
     "--force",
@@ -402,7 +417,7 @@ def resume(
     /,
     *,
     scopes: tuple[str, ...],
-    asked: Asked,
+    change: ChangeOptions,
     is_all: bool,
     patience: str | None,
     **flags: bool,
@@ -422,29 +437,29 @@ def resume(
             said = "too much: give only one of" if is_all else "nothing to lift: give"
             message = f"{said} SCOPE... or --all"
             raise CommandError(message)
-        owner, group = asked.whose, asked.group
+        owner, group = change.owner_name, change.group
         found = scopes_of(scopes, group)
         limit = None if patience is None else timeout_of(patience, "--wait")
-        with Operator(*asked.connect()) as operator:
-            view, trouble = _looked(operator, asked)
+        with Operator(*change.connect()) as operator:
+            view, trouble = _read_view(operator, change)
             if view is not None and trouble is None:
                 _refuse_unheld(operator, view, found)
-            wish = Lift(group=group, holds=_named(group, view, owner, found))
-            plan = plan_of(view or View(group=group, facts=NOT_READ), wish, operator)
-            if asked.dry_run:
+            action = Lift(group=group, holds=_named(group, view, owner, found))
+            plan = plan_of(view or View(group=group, facts=NOT_READ), action, operator)
+            if change.dry_run:
                 if trouble is not None:
                     raise trouble
-                asked.carried_out(operator, plan, flags)
+                change.carried_out(operator, plan, flags)
                 return
             done = _lifted(operator, view, plan, flags, trouble)
-            with written("lifted", done.acknowledged):
+            with reporting("lifted", done.acknowledged):
                 if trouble is not None:
                     raise trouble
-                if not asked.output.is_json:
-                    asked.output.lines(_lifted_lines(done))
+                if not change.output.is_json:
+                    change.output.lines(_lifted_lines(done))
                 reached = _flowing(operator, done, limit)
                 state = "lifted" if done.was_held else "not held"
-                asked.end(
+                change.end(
                     context, done.document(), reached, f"{state}, but not flowing"
                 )
             if not done.was_held and (advice := _advice(plan)):
@@ -457,13 +472,13 @@ def _flowing(
     operator: Operator, done: Done, limit: float | None
 ) -> waiting.Outcome | None:
     """Wait until the scopes flow; None without a limit, or if only others hold them."""
-    wish = done.plan.wish
+    action = done.plan.action
     if limit is None or (not done.was_held and done.plan.others):
         return None
     return waiting.wait_until(
         operator,
-        wish.group,
-        lambda now: waiting.flows(operator, now, wish.scopes),
+        action.group,
+        lambda now: waiting.flows(operator, now, action.scopes),
         limit,
     )
 
@@ -478,7 +493,7 @@ def _lifted(
     """Carry out a plan; if what is held cannot be read, it has to be forced."""
     if view is None and trouble is not None and not flags["force"]:
         message = (
-            f"what is held cannot be read now: {said(trouble)}. Nothing was changed: "
+            f"what is held cannot be read now: {error_text(trouble)}. Nothing was changed: "
             "resume --force lifts it, and leaves what a reset has not moved where it is"
         )
         raise CommandError(message, status_of(trouble))
@@ -490,10 +505,12 @@ def _lifted(
         _refuse(now, flags)  # whatever stands there by now, it was named
         return True
 
-    return carry_out(operator, view, plan.wish, operator, agrees)
+    return carry_out(operator, view, plan.action, operator, agrees)
 
 
-def _looked(operator: Operator, asked: Asked) -> tuple[View | None, Exception | None]:
+def _read_view(
+    operator: Operator, change: ChangeOptions
+) -> tuple[View | None, Exception | None]:
     """
     Return what is known of a group, and why more is not known.
 
@@ -502,40 +519,40 @@ def _looked(operator: Operator, asked: Asked) -> tuple[View | None, Exception | 
     """
     operator.check()
     try:
-        view = operator.look(asked.group, is_strict=True, has_lags=asked.dry_run)
-    except _TROUBLES as error:
+        view = operator.look(change.group, is_strict=True, has_lags=change.dry_run)
+    except _CLUSTER_ERRORS as error:
         trouble = error
     else:
         return view, None
     try:
-        return read_again(operator, View(group=asked.group, facts=NOT_READ)), trouble
-    except _TROUBLES:
+        return read_again(operator, View(group=change.group, facts=NOT_READ)), trouble
+    except _CLUSTER_ERRORS:
         return None, trouble
 
 
 def _refuse_unheld(operator: Operator, view: View, found: Sequence[Scope]) -> None:
     """Refuse an unknown group, and scopes that cover nothing and are not held."""
-    refusing.refuse_unknown(operator, view)
+    checks.check_known(operator, view)
     held = {one.key.scope for one in view.holds}
     held |= {one.scope for one in view.kept}
     unheld = [one for one in found if str(one) not in held]
-    refusing.refuse_nothing(operator, view, unheld)
+    checks.check_scopes(operator, view, unheld)
 
 
 def _named(
     group: str, view: View | None, owner: str, found: Sequence[Scope]
-) -> tuple[Named, ...]:
+) -> tuple[NamedHold, ...]:
     """Return what to lift: these scopes of an owner or, without any, all of them."""
     if found:
-        return tuple(Named(scope=str(one), owner=owner) for one in found)
+        return tuple(NamedHold(scope=str(one), owner=owner) for one in found)
     if view is None:
         message = "what is held cannot be read now: name the scopes"
         raise CommandError(message, Status.UNREACHABLE)
     scopes = [one.key.scope for one in view.holds if one.key.owner == owner]
     if scopes:
-        return tuple(Named(scope=one, owner=owner) for one in scopes)
+        return tuple(NamedHold(scope=one, owner=owner) for one in scopes)
     if not view.holds and view.kept:
-        kept = kept_text(view.kept)
+        kept = kept_holds_text(view.kept)
         message = f"nothing is on the topics; name the scopes that members keep: {kept}"
         raise CommandError(message, Status.FAILED)
     owners = sorted({one.cells()[1] for one in view.holds})
@@ -546,7 +563,7 @@ def _named(
 
 def _advice(plan: Plan) -> str:
     """Tell how to lift holds of the same scopes; "" if nobody has any."""
-    if later := of_later_version(plan):
+    if later := later_version_scopes(plan):
         return f"nothing was lifted: a later version holds {later}; upgrade first"
     scopes = {one.key.scope for one in plan.changes}
     owners = [one.key.owner for one in plan.others if one.key.scope in scopes]
@@ -574,7 +591,7 @@ def _lifted_lines(done: Done) -> Iterator[str]:
 
 @click.command("reset-offsets", epilog=EPILOG)
 @SCOPES
-@asked_options
+@change_options
 @click.option(
     "--to",
     "to",
@@ -595,7 +612,7 @@ def reset_offsets(
     /,
     *,
     scopes: tuple[str, ...],
-    asked: Asked,
+    change: ChangeOptions,
     to: str,
     patience: str | None,
     **flags: bool,
@@ -610,25 +627,25 @@ def reset_offsets(
     records are delivered again; what was done with them is not undone.
     """
     with explained(context):
-        owner, group, where = asked.whose, asked.group, read_to(to)
+        owner, group, where = change.owner_name, change.group, parse_target(to)
         found = scopes_of(scopes, group)
         limit = None if patience is None else timeout_of(patience, "--wait")
-        with Operator(*asked.connect()) as operator:
+        with Operator(*change.connect()) as operator:
             view = operator.look(group, is_strict=True, has_lags=False)
-            refusing.refuse_unknown(operator, view)
-            refusing.refuse_nothing(operator, view, found)
-            wish = wish_to_reset(
+            checks.check_known(operator, view)
+            checks.check_scopes(operator, view, found)
+            action = reset_action(
                 operator.admin, view, owner=owner, scopes=found, to=where
             )
-            done = asked.carried_out(operator, plan_of(view, wish, operator), flags)
+            done = change.carried_out(operator, plan_of(view, action, operator), flags)
             if done is None:
                 return
-            with written("asked for", done.acknowledged):
+            with reporting("asked for", done.acknowledged):
                 view = operator.look(group, is_strict=True, has_lags=False)
-                move_what_nobody_owns(operator.admin, view, found)
-                if not asked.output.is_json:
-                    notes = (text for kind, text in done.plan.says if kind == "note")
-                    asked.output.lines(notes)
+                commit_for_empty_group(operator.admin, view, found)
+                if not change.output.is_json:
+                    notes = (text for kind, text in done.plan.points if kind == "note")
+                    change.output.lines(notes)
                 reached = None
                 if limit is not None:
                     reached = waiting.wait_until(
@@ -637,6 +654,8 @@ def reset_offsets(
                         lambda now: waiting.is_moved(now, found),
                         limit,
                     )
-                elif not asked.output.is_json:
-                    asked.output.lines(["asked for: wait moved tells when it is done"])
-                asked.end(context, done.document(), reached, "asked for, but not moved")
+                elif not change.output.is_json:
+                    change.output.lines(["asked for: wait moved tells when it is done"])
+                change.end(
+                    context, done.document(), reached, "asked for, but not moved"
+                )

@@ -13,7 +13,7 @@ from safeconsumer.audit.results import Settings
 from safeconsumer.cli.errors import CommandError
 from safeconsumer.cli.options import options
 from safeconsumer.errors.base import JournalError
-from safeconsumer.group.durations import seconds_of
+from safeconsumer.group.durations import parse_duration
 
 
 def check_there(journals: Iterable[str]) -> None:
@@ -63,7 +63,7 @@ def _allowance(
     _context: click.Context, _parameter: click.Parameter, value: str
 ) -> float:
     try:
-        return seconds_of(value)
+        return parse_duration(value)
     except ValueError:
         with suppress(ValueError):
             if 0 <= (seconds := float(value)) < math.inf:

@@ -157,7 +157,10 @@ class Letters:
         try:
             self.consumer.commit(marks, timeout_ms=_ANSWER_MS)
         except kafka_errors.CommitFailedError as error:
-            message = "the group that replays has members, which commit, too: end them"
+            group = self.consumer.config["group_id"]
+            message = (
+                f"the group {group} has members, which commit, too: stop them first"
+            )
             raise CommandError(message) from error
 
 
@@ -315,7 +318,7 @@ def _field(name: str, text: str) -> Iterator[str]:
 
 
 def _text(data: bytes) -> str | None:
-    # It is text only if encoding it gives the same bytes.
+    # Data counts as text only if the text encodes to the same bytes.
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:

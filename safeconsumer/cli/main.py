@@ -14,8 +14,8 @@ TRACEBACK = "SAFECONSUMER_TRACEBACK"
 The environment variable with which an error that no command foresees is shown whole.
 """
 
-# What an extra brings, by the package that a command cannot do without.
-_NEEDED = {
+# By package that a command needs: the extra that installs it.
+_EXTRAS = {
     "click": "group",
     "msgspec": "audit",
     **dict.fromkeys(("jinja2", "starlette", "uvicorn"), "console"),
@@ -50,28 +50,28 @@ def main() -> None:
         sys.stderr.write("safeconsumer: interrupted\n")
         raise SystemExit(Status.INTERRUPTED) from None
     except Exception as error:  # noqa: BLE001 - it ends here, and is said
-        explained = _explained(error)
+        explained = _install_advice(error)
         if explained is not None:
             sys.stderr.write(f"safeconsumer: {explained}\n")
             raise SystemExit(Status.USAGE) from None
-        _say(error)
+        _report(error)
         raise SystemExit(Status.BROKEN) from None
 
 
-def _say(error: Exception) -> None:
+def _report(error: Exception) -> None:
     if os.environ.get(TRACEBACK):
         traceback.print_exception(error)
     if isinstance(error, OSError):  # its --help, on a full disk
-        sys.stderr.write(f"safeconsumer: this system refuses: {_line(error)}\n")
+        sys.stderr.write(f"safeconsumer: this system refuses: {_one_line(error)}\n")
         return
-    what = f"{type(error).__name__}: {_line(error)}".removesuffix(": ")
+    what = f"{type(error).__name__}: {_one_line(error)}".removesuffix(": ")
     sys.stderr.write(
         f"safeconsumer: {what}: that was not foreseen, and is a defect; please report "
         f"it{_address()}, with what {TRACEBACK}=1 in the environment shows\n"
     )
 
 
-def _line(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
     text = " ".join(str(error).split())
     return "".join(one if one.isprintable() else "?" for one in text)[:300]
 
@@ -86,12 +86,12 @@ def _address() -> str:
     return f" at {found['Issues']}" if "Issues" in found else ""
 
 
-def _explained(error: Exception) -> str | None:
+def _install_advice(error: Exception) -> str | None:
     if not isinstance(error, ImportError | AttributeError):
         return None
     package = (getattr(error, "name", None) or "").partition(".")[0]
-    if isinstance(error, ModuleNotFoundError) and package in _NEEDED:
-        extra = _NEEDED[package]
+    if isinstance(error, ModuleNotFoundError) and package in _EXTRAS:
+        extra = _EXTRAS[package]
         return f"the command needs {package}: pip install 'safeconsumer[{extra}]'"
     unsupported = explain_failed_import(error)
     return None if unsupported is None else str(unsupported)

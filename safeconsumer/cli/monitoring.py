@@ -75,7 +75,7 @@ def _changed(folder: Path, files: dict[str, str]) -> Iterator[str]:
 
 
 def _write(folder: Path, files: dict[str, str]) -> None:
-    # All of the files or none, and none partly: a disk may be full.
+    # The disk may be full: either all files are written as a whole, or none.
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=folder, prefix=".safeconsumer-") as room:
         for name, text in files.items():

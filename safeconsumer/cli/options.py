@@ -1,9 +1,19 @@
-"""Makes decorators that give a command several options as one value."""
+"""Gives commands several options as one value, and parses values of options."""
 
 import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
+
+import click
+
+from safeconsumer.group.durations import parse_moment
+
+ADDRESS = "[HOST:]PORT"
+"""The metavar of an option that :func:`listening` parses."""
+
+_LOOPBACK = "127.0.0.1"
+_MAX_PORT = 65_535
 
 Command = Callable[..., Any]
 """The function of a command."""
@@ -34,3 +44,32 @@ def options(
         return found
 
     return decorate
+
+
+def listening(
+    context: click.Context, parameter: click.Parameter, text: str | None
+) -> tuple[str, int] | None:
+    """
+    Return host and port of an option; a port alone is for this machine only.
+
+    Raises:
+        click.BadParameter: it is neither a port nor an address with one.
+    """
+    if text is None:
+        return None
+    host, _, port = text.rpartition(":")
+    is_number = port.isascii() and port.isdigit() and len(port) <= len(str(_MAX_PORT))
+    if not is_number or int(port) > _MAX_PORT:
+        message = f"{text!r} is not a port, or HOST:PORT"
+        raise click.BadParameter(message, context, parameter)
+    return host.removeprefix("[").removesuffix("]") or _LOOPBACK, int(port)
+
+
+def since_of(
+    _context: click.Context, _parameter: click.Parameter, text: str | None
+) -> float | None:
+    """Return the moment of an option, in seconds since the epoch; None if it is missing."""
+    try:
+        return None if text is None else parse_moment(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from error

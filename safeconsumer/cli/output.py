@@ -45,7 +45,7 @@ class Output:
         _print(json.dumps(document))
 
     def documents(self, several: Iterable[object]) -> None:
-        """Print documents as one array, each of them as it comes."""
+        """Print documents as one array, each as soon as it is there."""
         before = "["
         for one in several:
             text = textwrap.indent(json.dumps(one, indent=2), "  ")
@@ -55,16 +55,16 @@ class Output:
 
 
 def _print(text: str, end: str = "\n") -> None:
-    # In pieces: of one long write to an unbuffered pipe Python forgets what its reader,
-    # who has gone, did not take, and nobody hears of it.
+    # In pieces: if the reader of an unbuffered pipe goes in the middle of one long write,
+    # Python drops the rest of it without an error.
     for start in range(0, len(text), _PIECE):
         click.echo(text[start : start + _PIECE], nl=False)
     click.echo(end, nl=False)
 
 
-def refuse_unread() -> None:
+def check_has_reader() -> None:
     """
-    Check that somebody may still read what is printed.
+    Check that the output still has a reader.
 
     Raises:
         BrokenPipeError: the reader of this pipe has gone.

@@ -42,12 +42,12 @@ def owner_of(given: str | None) -> str:
 
 
 def host() -> str | None:
-    """Return this machine's own name; None if it is not printable."""
+    """Return the name of this machine; None if it is not printable."""
     return _short(socket.gethostname())
 
 
 def principal(base: Mapping[str, Any]) -> str | None:
-    """Return the connection's login as the broker names it; None if only that knows it."""
+    """Return the login as the broker names it; None if only the broker knows it."""
     user = base.get("sasl_plain_username")
     return _short(f"User:{user}") if user else None
 

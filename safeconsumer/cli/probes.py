@@ -46,7 +46,7 @@ def serving(address: tuple[str, int] | None, worker: Worker) -> Iterator[int | N
 
 
 class _Server(ThreadingHTTPServer):
-    """Listens at addresses of IPv4 and IPv6, and ignores clients that hung up."""
+    """Listens at addresses of IPv4 and IPv6, and ignores clients that hang up."""
 
     request_queue_size = 64  # with the default of 5 a probe might have to wait
 
@@ -57,7 +57,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__((str(address[0]), port), handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - socketserver's
-        """Print what is no trouble of a client's."""
+        """Print an error, unless a client caused it."""
         if not isinstance(sys.exception(), OSError):
             super().handle_error(request, client_address)
 

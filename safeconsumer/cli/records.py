@@ -28,7 +28,7 @@ def reader(base: Mapping[str, Any], **more: object) -> Iterator[Any]:
         **{"bootstrap_timeout_ms": BOOTSTRAP_MS, **base},
         group_id=None,
         enable_auto_commit=False,
-        auto_offset_reset="none",  # to go on elsewhere would pass over records
+        auto_offset_reset="none",  # another offset would pass over records
         allow_auto_create_topics=False,
         **more,
     )
@@ -39,7 +39,7 @@ def reader(base: Mapping[str, Any], **more: object) -> Iterator[Any]:
 
 
 class StoppedError(Exception):
-    """Reading was to end before its end."""
+    """Reading was stopped before its end."""
 
 
 def read(
@@ -84,12 +84,12 @@ def read(
             raise CommandError(message, Status.UNREACHABLE)
         positions |= now
         left = {tp for tp in left if now[tp] < ends[tp]}
-        # One that is read to its end and still written to must not delay the others.
+        # A partition that is read to its end, and still written to, must not delay others.
         if done := consumer.assignment() - consumer.paused() - left:
             consumer.pause(*done)
 
 
 def _position(consumer: Any, tp: TopicPartition) -> int:  # noqa: ANN401 - kafka-python is untyped
-    # None where no broker has said yet where the topic begins; polls wait for that.
+    # None until a broker has answered where the topic begins; polls wait for that.
     at = consumer.position(tp, timeout_ms=0)
     return -1 if at is None else int(at)

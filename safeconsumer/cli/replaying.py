@@ -17,12 +17,12 @@ from safeconsumer.cli.letters import Marks
 from safeconsumer.cli.records import StoppedError
 from safeconsumer.worker.letters_format import REPLAYED_FROM, Letter
 
-# Letters that are sent together, and then committed together.
+# The number of letters after which offsets are committed.
 _WINDOW = 100
 _FLUSH_SECONDS = 60.0
 _MOST_BYTES = 64 << 20
-_TELL_EVERY = 2.0
-# A letter must not make us write offsets or operators' holds.
+_REPORT_INTERVAL = 2.0
+# Topics of Kafka and ours: a letter must not make a replay write offsets or holds.
 _INTERNAL = "__"
 # Errors that concern one letter, at any time.
 _FINAL = (
@@ -41,7 +41,7 @@ class Replay:
 
     Args:
         partitions: returns a topic's partitions; None if it does not exist.
-        say: takes a line about a letter that is left, or about the progress.
+        report: takes a line about a letter that is left, or about the progress.
 
     Attributes:
         selected: letters that were to be sent so far.
@@ -54,14 +54,14 @@ class Replay:
     def __init__(
         self,
         partitions: Callable[[str], frozenset[int] | None],
-        say: Callable[[str], None],
+        report: Callable[[str], None],
     ) -> None:
         self._partitions = partitions
-        self._say = say
-        self._posted: list[tuple[Letter, Any]] = []
-        # What the group's offsets will be once all that was posted is acknowledged.
+        self._report = report
+        self._pending: list[tuple[Letter, Any]] = []
+        # The group's offsets once every pending letter is acknowledged.
         self._passed: Marks = {}
-        self._told_at = time.monotonic()
+        self._reported_at = time.monotonic()
         self.selected = self.sent = self.left = 0
         self.stopping = InterruptibleEvent()
         self.is_cut = False
@@ -73,7 +73,7 @@ class Replay:
                 if self.stopping.is_set():
                     break
                 self.selected += 1
-                if why := self._hindrance(letter):
+                if why := self._obstacle(letter):
                     self._leave(letter, why)
                     self._pass(letter)
                 else:
@@ -101,14 +101,14 @@ class Replay:
             KafkaError: the broker refuses, or does not answer; the next run sends again
                 what was not committed.
         """
-        commit(None)  # where that is refused nothing is sent
+        commit(None)  # if it is refused, no letter is sent
         try:
             for letter in self.chosen(pieces):
-                self._post(letter, producer)
-                if len(self._posted) >= _WINDOW:
+                self._send(letter, producer)
+                if len(self._pending) >= _WINDOW:
                     self._settle(commit)
         except (kafka_errors.KafkaError, CommandError):
-            if self._posted:  # not those of a window that has failed
+            if self._pending:  # not those of a window that has failed
                 self._settle(commit)
             raise
         self._settle(commit)
@@ -118,8 +118,8 @@ class Replay:
         there = self._partitions(letter.topic) or ()
         return letter.partition if letter.partition in there else None
 
-    def _hindrance(self, letter: Letter) -> str:
-        # Why it cannot go back; "" if it can.
+    def _obstacle(self, letter: Letter) -> str:
+        # Returns the reason why it cannot go back; "" if it can.
         if letter.why:
             return f"not a letter: {letter.why}"
         if letter.topic == letter.record.topic:
@@ -132,12 +132,12 @@ class Replay:
 
     def _leave(self, letter: Letter, why: str) -> None:
         self.left += 1
-        self._say(f"left {letter.name}: {why}")
+        self._report(f"left {letter.name}: {why}")
 
     def _pass(self, letter: Letter) -> None:
         self._passed[_tp(letter)] = _mark(letter, letter.record.offset + 1)
 
-    def _post(self, letter: Letter, producer: Any) -> None:  # noqa: ANN401 - upstream has no types
+    def _send(self, letter: Letter, producer: Any) -> None:  # noqa: ANN401 - upstream has no types
         headers = [one for one in letter.headers if one[0] != REPLAYED_FROM]
         headers.append((REPLAYED_FROM, letter.name.encode()))
         try:
@@ -151,14 +151,14 @@ class Replay:
         except (*_FINAL, TypeError, ValueError) as error:
             self._leave(letter, str(error))
         else:
-            self._posted.append((letter, future))
+            self._pending.append((letter, future))
         self._pass(letter)
 
     def _settle(self, commit: Callable[[Marks | None], None]) -> None:
-        # Waits for the answers about all that was posted, and commits what they allow.
+        # Waits for the answers about pending letters, and commits as far as they allow.
         failed: kafka_errors.KafkaError | None = None
         first: Marks = {}
-        for letter, future in self._posted:
+        for letter, future in self._pending:
             try:
                 future.get(timeout=_FLUSH_SECONDS)
                 self.sent += 1
@@ -167,8 +167,8 @@ class Replay:
             except kafka_errors.KafkaError as error:
                 failed = failed or error
                 first.setdefault(_tp(letter), _mark(letter, letter.record.offset))
-        self._tell()
-        self._posted.clear()
+        self._report_progress()
+        self._pending.clear()
         if failed is None:
             commit(dict(self._passed))
             return
@@ -176,12 +176,12 @@ class Replay:
             commit(self._passed | first)
         raise failed
 
-    def _tell(self) -> None:
+    def _report_progress(self) -> None:
         now = time.monotonic()
-        if self._posted and now - self._told_at >= _TELL_EVERY:
-            self._told_at = now
-            last = self._posted[-1][0].name
-            self._say(f"{self.sent} sent back, the last one {last}")
+        if self._pending and now - self._reported_at >= _REPORT_INTERVAL:
+            self._reported_at = now
+            last = self._pending[-1][0].name
+            self._report(f"{self.sent} sent back, the last one {last}")
 
 
 def _null_in(letter: Letter) -> str:

@@ -13,11 +13,11 @@ import click
 from kafka.errors import KafkaError
 
 from safeconsumer.cli import probes
-from safeconsumer.cli.addresses import METAVAR, listening
 from safeconsumer.cli.cluster import existing
 from safeconsumer.cli.ending import ended_by_signals
 from safeconsumer.cli.errors import CommandError, complain, explained, give_up
 from safeconsumer.cli.main import Abandoned
+from safeconsumer.cli.options import ADDRESS, listening
 from safeconsumer.cli.statuses import EPILOG, Status
 from safeconsumer.cli.target import load, worker_of
 from safeconsumer.errors.base import SafeConsumerError, WorkerSettingError
@@ -31,7 +31,7 @@ from safeconsumer.worker.tracebacks import shown
 
 _MINUTE = 60.0
 # Seconds until a broker that did not answer is asked again for missing topics.
-_AGAIN = 5.0
+_RETRY_SECONDS = 5.0
 # Different lines that are remembered, so that a process of weeks does not grow.
 _MOST_LINES = 100
 
@@ -41,7 +41,7 @@ _MOST_LINES = 100
 @click.option(
     "--probes",
     "probes_at",
-    metavar=METAVAR,
+    metavar=ADDRESS,
     callback=listening,
     help="Answer /live, /healthy and /metrics by HTTP: 8080 on this machine, "
     "0.0.0.0:8080 for others; 0 takes a free port.",
@@ -70,26 +70,26 @@ def run(
     are missing everything is held, and the log says so.
     """
     with explained(context), contextlib.ExitStack() as stack:
-        with _endable(context):
+        with _ended_by_sigterm(context):
             worker = worker_of(target, load(target))
-            _log()
-            _probe(stack, worker, probes_at)
+            _set_up_logging()
+            _serve_probes(stack, worker, probes_at)
         threading.Thread(
             target=_name_missing,
             args=(worker.consumer,),
             name="safeconsumer-run-topics",
             daemon=True,
         ).start()
-        report = _ran(worker)
-    status = _say(report)
+        report = _run_worker(worker)
+    status = _print_report(report)
     if report.given_up:
         raise Abandoned(status)
     context.exit(status)
 
 
 @contextlib.contextmanager
-def _endable(context: click.Context) -> Iterator[None]:
-    # Only a worker that runs takes signals itself.
+def _ended_by_sigterm(context: click.Context) -> Iterator[None]:
+    # A worker takes signals itself as soon as it runs.
     is_asked = False
 
     def end(_: int) -> None:
@@ -106,13 +106,13 @@ def _endable(context: click.Context) -> Iterator[None]:
         give_up(context, "stopped before the worker ran", Status.DONE)
 
 
-def _say(report: Report) -> Status:
+def _print_report(report: Report) -> Status:
     click.echo(_sentence(report), err=True)
     is_well = report.committed and not report.given_up
     return Status.DONE if is_well else Status.FAILED
 
 
-def _log() -> None:
+def _set_up_logging() -> None:
     if not logging.getLogger("safeconsumer").hasHandlers():  # the program has none
         logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
         logging.getLogger("safeconsumer").setLevel(logging.INFO)
@@ -143,7 +143,7 @@ class _OnceAMinute(logging.Filter):
         return True
 
 
-def _probe(
+def _serve_probes(
     stack: contextlib.ExitStack, worker: Worker, address: tuple[str, int] | None
 ) -> None:
     try:
@@ -156,29 +156,29 @@ def _probe(
 
 
 def _name_missing(consumer: Any) -> None:  # noqa: ANN401 - as the worker has it
-    # On a thread of its own: a worker begins without a broker that answers this.
+    # On a thread: the worker starts although no broker has answered this question.
     base = clients.connection(consumer.config, {}, "run")
     while True:
         try:
             existing(base, consumer.subscription() or ())
         except CommandError as error:
             complain(f"{error} (the worker waits)")
-        except (KafkaError, OSError):  # the worker's own log says what is wrong
-            time.sleep(_AGAIN)
+        except (KafkaError, OSError):  # the worker logs this, too
+            time.sleep(_RETRY_SECONDS)
             continue
         return
 
 
-def _ran(worker: Worker) -> Report:
+def _run_worker(worker: Worker) -> Report:
     try:
-        with ended_by_signals(worker, _say):
+        with ended_by_signals(worker, _print_report):
             return worker.run()
     except (SafeConsumerError, KafkaError, OSError) as error:
         status = Status.REFUSED if is_refused(error) else Status.FAILED
         if isinstance(error, WorkerSettingError):  # of the topics that there are
             status = Status.USAGE
         raise CommandError(str(error) or type(error).__name__, status) from error
-    except SystemExit as error:  # its status could be mistaken for one of ours
+    except SystemExit as error:  # its status may have another meaning here
         message = f"a handler ended the worker: {shown(error)}"
         raise CommandError(message, Status.FAILED) from error
 

@@ -19,7 +19,7 @@ from safeconsumer.worker.tracebacks import message, shown
 
 
 class TargetError(CommandError):
-    """There is no worker at ``module:name``, or making it failed."""
+    """``module:name`` is no worker, or the program failed to make it."""
 
 
 def load(name: str) -> Any:  # noqa: ANN401 - whatever stands there
@@ -40,7 +40,7 @@ def load(name: str) -> Any:  # noqa: ANN401 - whatever stands there
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
-    found = _tried(name, lambda: _imported(module))
+    found = _call_program(name, lambda: _import_module(module))
     for part in path.split("."):
         if not hasattr(found, part):
             problem = f"{module} has no {path}"
@@ -63,7 +63,7 @@ def worker_of(name: str, found: object) -> Worker:
     """
     if isinstance(found, Worker):
         return found
-    made = _tried(name, _function(name, found))
+    made = _call_program(name, _function(name, found))
     if not isinstance(made, Worker):
         problem = f"{name} returned {shown(made)}, which is not a Worker"
         raise TargetError(problem)
@@ -92,31 +92,31 @@ def _function(name: str, found: object) -> Callable[[], object]:
     return found
 
 
-def _imported(module: str) -> Any:  # noqa: ANN401 - a module
+def _import_module(module: str) -> Any:  # noqa: ANN401 - a module
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise  # one that the module imports
+            raise  # the module imports it
         problem = (
             f"there is no module {error.name}, neither installed nor in {Path.cwd()}"
         )
         raise TargetError(problem) from error
 
 
-def _tried(name: str, ask: Callable[[], Any]) -> Any:  # noqa: ANN401 - the program's
+def _call_program(name: str, ask: Callable[[], Any]) -> Any:  # noqa: ANN401 - the program's
     try:
         return ask()
     except TargetError:
         raise
     except (Exception, SystemExit) as error:  # the program may raise anything
-        traceback.print_exception(error)  # its own, and its author must find the line
+        traceback.print_exception(error)  # its author must find the line
         problem = f"{name} raised {type(error).__name__}: {message(error)}"
         raise TargetError(problem, _status(error)) from error
 
 
 def _status(error: BaseException) -> Status:
-    # A broker that is away is worth another try; a wrong setting is not.
+    # Trying again helps if a broker is away, and not if a setting is wrong.
     is_of_use = isinstance(error, IllegalStateError | SafeConsumerError)
     if isinstance(error, KafkaError) and not is_of_use:
         return status_of(error)

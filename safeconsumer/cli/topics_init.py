@@ -9,21 +9,21 @@ from kafka.errors import TopicAlreadyExistsError
 
 from safeconsumer.cli.connection import Connect, connection_options, prefix_option
 from safeconsumer.cli.errors import CommandError, explained
+from safeconsumer.cli.listing import Listing
 from safeconsumer.cli.output import Output, output_options
-from safeconsumer.cli.saying import Listing
 from safeconsumer.cli.statuses import EPILOG, Status
 from safeconsumer.group import described_topics, topics
 from safeconsumer.group.members_topic import former_findings
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.rights import grants
 from safeconsumer.group.settings import Control
-from safeconsumer.holds.explain import printable
+from safeconsumer.holds.explain import counted, printable
 
 
 def _checked_principals(
     _context: click.Context, _option: click.Parameter, given: tuple[str, ...]
 ) -> tuple[str, ...]:
-    # Kafka takes the words as they are: an ACL for User:bill* lets nobody in.
+    # Kafka takes a principal literally: an ACL for User:bill* lets no user in.
     for one in given:
         kind, _, name = one.partition(":")
         if not kind or not name or (name.endswith("*") and name != "*"):
@@ -35,7 +35,7 @@ def _checked_principals(
     return given
 
 
-def _who(command: Callable[..., Any]) -> Callable[..., Any]:
+def _acl_options(command: Callable[..., Any]) -> Callable[..., Any]:
     # The principals, topics and groups for which ACLs are printed.
     for name, many, metavar, what in (
         ("--topic", "topics_", "TOPIC", "A topic that these groups consume."),
@@ -84,11 +84,12 @@ def init(
         brokers = len(operator.admin.describe_cluster()["brokers"])
         replicas = replication or (3 if brokers >= 3 else 1)  # noqa: PLR2004 - a majority
         if replicas > brokers:
-            message = f"--replication {replicas}, but there are {brokers} brokers"
+            there = counted(brokers, "broker")
+            message = f"--replication {replicas}, but the cluster has {there}"
             raise CommandError(message)
         _refuse_partitioned(operator)
-        for name, settings in _wanted(operator.settings, replicas).items():
-            what = _make(operator, name, settings, replicas)
+        for name, settings in _settings_by_topic(operator.settings, replicas).items():
+            what = _create(operator, name, settings, replicas)
             click.echo(f"{what} {name}")
         click.echo("safeconsumer control acls prints the rights to set")
         for one in former_findings(operator):
@@ -96,15 +97,17 @@ def init(
 
 
 def _refuse_partitioned(operator: Operator) -> None:
-    # Before anything is changed: Kafka takes partitions away from no topic.
-    for facts in described_topics.ask(operator.admin, operator.settings.topics):
+    # Before any change: Kafka cannot reduce the partitions of a topic.
+    for facts in described_topics.describe(operator.admin, operator.settings.topics):
         if facts.partitions and facts.partitions != 1:
             (fault,) = topics.faults(facts)
             message = f"{fault}; nothing was changed"
             raise CommandError(message, Status.REFUSED)
 
 
-def _wanted(settings: Control, replicas: int) -> dict[str, Mapping[str, str]]:
+def _settings_by_topic(
+    settings: Control, replicas: int
+) -> dict[str, Mapping[str, str]]:
     safe = {"min.insync.replicas": str(max(1, replicas - 1))}
     wanted: dict[str, Mapping[str, str]] = {
         settings.holds_topic: {**topics.HOLDS_SETTINGS, **safe}
@@ -114,7 +117,7 @@ def _wanted(settings: Control, replicas: int) -> dict[str, Mapping[str, str]]:
     return wanted
 
 
-def _make(
+def _create(
     operator: Operator, name: str, settings: Mapping[str, str], replicas: int
 ) -> str:
     wish = {
@@ -125,12 +128,12 @@ def _make(
     try:
         operator.admin.create_topics({name: wish})
     except TopicAlreadyExistsError:
-        return _mend(operator, name, settings)
+        return _add_settings(operator, name, settings)
     return "created"
 
 
-def _mend(operator: Operator, name: str, settings: Mapping[str, str]) -> str:
-    (facts,) = described_topics.ask(operator.admin, (name,))
+def _add_settings(operator: Operator, name: str, settings: Mapping[str, str]) -> str:
+    (facts,) = described_topics.describe(operator.admin, (name,))
     known = facts.settings or {}
     lacking = {key: value for key, value in settings.items() if known.get(key) != value}
     if not lacking:
@@ -141,7 +144,7 @@ def _mend(operator: Operator, name: str, settings: Mapping[str, str]) -> str:
 
 
 @control.command(epilog=EPILOG)
-@_who
+@_acl_options
 @output_options
 @prefix_option
 def acls(  # noqa: PLR0913 - one parameter per option

@@ -10,17 +10,17 @@ from kafka.errors import KafkaError, KafkaTimeoutError
 
 from safeconsumer.cli.errors import status_of
 from safeconsumer.cli.statuses import Status
-from safeconsumer.group.durations import words_of
+from safeconsumer.group.durations import duration_text
 from safeconsumer.group.movements import movements
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.partitions import Covering, covered, meeting, partitions_text
-from safeconsumer.group.troubles import said
+from safeconsumer.group.troubles import error_text
 from safeconsumer.group.view import View
 from safeconsumer.holds.scope import Scope
 
-_LOOK_EVERY = 0.25
+_INTERVAL = 0.25
 # Seconds that a look may take, however little time is left.
-_LEAST_LOOK = 1.5
+_MIN_LOOK = 1.5
 
 
 @frozen(kw_only=True)
@@ -30,7 +30,7 @@ class Outcome:
 
     Attributes:
         is_reached: whether the group is in the wanted state.
-        sentence: what was seen last.
+        sentence: the last state, in words.
         waited: for how many seconds.
     """
 
@@ -39,7 +39,7 @@ class Outcome:
     waited: float
 
 
-class InVainError(Exception):
+class NeverReachedError(Exception):
     """Raised by a condition that cannot be met any more; its text says why."""
 
 
@@ -48,7 +48,7 @@ NOT_FLOWING = "not flowing: "
 Condition = Callable[[View], tuple[bool, str]]
 
 
-# Refuses, with the first look, what is not worth waiting for; may ask the cluster.
+# Raises if the wait makes no sense, at the first look; it may ask the cluster.
 Check = Callable[[Operator, View], None]
 
 
@@ -73,7 +73,7 @@ def wait_until(  # noqa: PLR0913 - three things to wait for, and two limits
         group: the group.
         condition: judges a view of it.
         timeout: seconds.
-        check: refuses what is not worth waiting for.
+        check: raises if the wait makes no sense; called once.
         began: since when they count, on the monotonic clock; None for now.
 
     Raises:
@@ -83,26 +83,26 @@ def wait_until(  # noqa: PLR0913 - three things to wait for, and two limits
     ends, trouble, last = None, None, (False, "")
     while True:
         was_well = trouble is None
-        view, trouble = _looked(operator, group, began + timeout, check)
+        view, trouble = _try_to_look(operator, group, began + timeout, check)
         if view is not None:
             check = None
             ends = view.ends if ends is None else ends
             known = None if view.ends is None else ends
             try:
                 last = condition(evolve(view, ends=known))
-            except InVainError as error:
+            except NeverReachedError as error:
                 last, timeout = (False, str(error)), 0.0
         waited = time.monotonic() - began
-        if trouble is not None and waited + _LOOK_EVERY > timeout:
-            raise _unanswered(trouble, timeout)
+        if trouble is not None and waited + _INTERVAL > timeout:
+            raise _timeout_error(trouble, timeout)
         if last[0] or waited > timeout:
             return Outcome(is_reached=last[0], sentence=last[1], waited=waited)
         if trouble is not None and was_well:
-            click.echo(f"{said(trouble)}; trying again", err=True)
-        time.sleep(min(_LOOK_EVERY, max(0.0, timeout - waited)))
+            click.echo(f"{error_text(trouble)}; trying again", err=True)
+        time.sleep(min(_INTERVAL, max(0.0, timeout - waited)))
 
 
-def _looked(
+def _try_to_look(
     operator: Operator, group: str, until: float, check: Check | None
 ) -> tuple[View | None, KafkaError | OSError | None]:
     try:
@@ -112,20 +112,22 @@ def _looked(
     except (KafkaError, OSError) as error:
         if status_of(error) is not Status.UNREACHABLE:
             raise
-        return None, error  # an outage may still end in time
+        return None, error  # the outage may end in time
     return view, None
 
 
-def _unanswered(trouble: KafkaError | OSError, timeout: float) -> KafkaError | OSError:
-    # A question's own time is not the one that the user gave.
+def _timeout_error(
+    trouble: KafkaError | OSError, timeout: float
+) -> KafkaError | OSError:
+    # The message has the user's timeout, not that of one question.
     if not isinstance(trouble, KafkaTimeoutError):
         return trouble
-    limit = words_of(timeout) if timeout >= 1 else f"{timeout:g}s"
+    limit = duration_text(timeout) if timeout >= 1 else f"{timeout:g}s"
     return KafkaTimeoutError(f"no answer within {limit}")
 
 
 def _left(until: float) -> float:
-    return max(until - time.monotonic(), _LEAST_LOOK)
+    return max(until - time.monotonic(), _MIN_LOOK)
 
 
 def is_quiet(view: View, scopes: Sequence[Covering]) -> tuple[bool, str]:
@@ -141,7 +143,7 @@ def is_moved(view: View, scopes: Sequence[Scope]) -> tuple[bool, str]:
     Judge whether all that resets move of scopes was moved.
 
     Raises:
-        InVainError: no reset stands, as its hold was lifted, or there was none.
+        NeverReachedError: no reset stands, as its hold was lifted, or there was none.
     """
     if view.ends is None:
         return False, f"it is unknown what is moved: {'; '.join(view.unread)}"
@@ -149,7 +151,7 @@ def is_moved(view: View, scopes: Sequence[Scope]) -> tuple[bool, str]:
     left = [one for one in found if not one.is_moved]
     if not found:
         message = "nothing of it is being moved: no reset stands"
-        raise InVainError(message)
+        raise NeverReachedError(message)
     if not left:
         return True, f"moved: {partitions_text(one.tp for one in found)}"
     return False, "; ".join(f"{one.name} {one.sentence()}" for one in left[:5])
@@ -160,7 +162,7 @@ def flows(operator: Operator, view: View, scopes: Sequence[Scope]) -> tuple[bool
     reached, sentence = is_flowing(view, scopes)
     if reached:
         names = {tp.topic for tp in _wanted(view, scopes)}
-        if gone := operator.within(_LEAST_LOOK, lambda one: one.missing(names)):
+        if gone := operator.within(_MIN_LOOK, lambda one: one.missing(names)):
             return False, f"{NOT_FLOWING}there is no topic {', '.join(gone)} any more"
     return reached, sentence
 

@@ -1,4 +1,4 @@
-"""Implements ``safeconsumer status``, ``wait`` and ``history``."""
+"""Implements ``safeconsumer status`` and ``safeconsumer wait``."""
 
 import time
 from collections.abc import Sequence
@@ -6,7 +6,7 @@ from contextlib import suppress
 
 import click
 
-from safeconsumer.cli import group_text, refusing, waiting
+from safeconsumer.cli import checks, group_text, waiting
 from safeconsumer.cli.connection import Connect, connection_options
 from safeconsumer.cli.errors import CommandError, explained, give_up
 from safeconsumer.cli.holding import GROUP_OPTION, timeout_of
@@ -16,7 +16,7 @@ from safeconsumer.errors.base import ControlTopicError
 from safeconsumer.group import documents
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.partitions import Coverage, covered, partitions_text
-from safeconsumer.group.report_wire import kept_text
+from safeconsumer.group.report_wire import kept_holds_text
 from safeconsumer.group.scopes import checked_group, scopes_of
 from safeconsumer.group.verdicts import NOTHING_HELD
 from safeconsumer.group.view import View, urgency
@@ -67,8 +67,8 @@ def status(
 def _show_group(operator: Operator, group: str, output: Output) -> None:
     view = operator.look(group)
     if view.ends is None:
-        refusing.refuse_before_init(operator)
-    refusing.refuse_unknown(operator, view)
+        checks.check_set_up(operator)
+    checks.check_known(operator, view)
     if output.is_json:
         output.document(documents.status_document(view))
         return
@@ -85,9 +85,9 @@ def operator_for(connect: Connect, group: str | None) -> Operator:
 def _show_groups(operator: Operator, output: Output, *, is_all: bool) -> None:
     every, readable = operator.survey(has_lags=is_all)
     if not readable.ends:
-        refusing.refuse_before_init(operator)
+        checks.check_set_up(operator)
     if not every:
-        with suppress(ControlTopicError):  # who may read no holds is told that
+        with suppress(ControlTopicError):  # a missing right to read holds is an error
             operator.holds()
     unread = dict.fromkeys(readable.unread)
     unread.update(dict.fromkeys(why for one in every for why in one.unread))
@@ -120,7 +120,7 @@ def _group_row(one: View) -> tuple[str, ...]:
     facts, holds = one.facts, one.holds
     count, reporting = facts.member_count, one.reporting
     members = "unknown" if count is None else str(count)
-    # Also before the first hold: whoever is about to place it sees who will obey.
+    # Also before the first hold: the operator sees beforehand which members will obey.
     if count and (holds or reporting):
         members += ", reports unknown" if reporting is None else f", {reporting} report"
     return (
@@ -130,7 +130,7 @@ def _group_row(one: View) -> tuple[str, ...]:
         "unknown" if one.ends is None else str(len(holds) or "-"),
         utc(one.next_expiry) if one.next_expiry else "-",
         one.lag_words(),
-        group_text.short(one.verdict),
+        group_text.short_verdict(one.verdict),
     )
 
 
@@ -186,10 +186,10 @@ def wait(
 
             def check(one: Operator, view: View) -> None:
                 if view.ends is None:
-                    refusing.refuse_before_init(one)
-                refusing.refuse_unknown(one, view)
+                    checks.check_set_up(one)
+                checks.check_known(one, view)
                 if not view.unsettled:  # else they may cover something
-                    refusing.refuse_nothing(one, view, found)
+                    checks.check_scopes(one, view, found)
 
             reached = waiting.wait_until(
                 operator, group, judge, limit, check, began=began
@@ -211,11 +211,11 @@ def _is_quiet(view: View, found: Sequence[Scope]) -> tuple[bool, str]:
     if not found and not held and view.ends is not None:
         message = f"nothing of {view.group!r} is held: pause it first, or name a SCOPE"
         if view.kept:
-            message += f". Kept by members: {kept_text(view.kept)}"
+            message += f". Kept by members: {kept_holds_text(view.kept)}"
         raise CommandError(message, Status.FAILED)
     reached, sentence = waiting.is_quiet(view, found or held)
     holding = Coverage(held)
-    loose = [tp for tp in covered(found, view.consumed) if not holding.of(tp)]
+    loose = [tp for tp in covered(found, view.consumed) if not holding.covering(tp)]
     if reached and loose and not view.present:
         shown = partitions_text(loose)
         sentence += f"; no hold covers {shown}: whoever starts delivers it"

@@ -103,7 +103,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         super().__init__(*(topics if group_id is None else ()), **configs)
         if group_id is not None and topics:
             self.subscribe(topics)
-        # Weakly: what is never stopped can be collected, and aiokafka warns of it then.
+        # Weakly: a consumer that is never stopped can be collected; aiokafka warns then.
         refresh = weakref.WeakMethod(self._refresh)
         self._refresh_soon = partial(_call_soon, refresh, asyncio.get_running_loop())
         self._member.ledger.observers.append(self._refresh_soon)
@@ -122,7 +122,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         self._apply_if_in_loop()
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Resume partitions; as aiokafka's. What else is held stays quiet."""
+        """Resume partitions; as aiokafka's. Other holds stay in force."""
         self._require_assigned(partitions)
         self.lift(*partitions)
         self._apply_if_in_loop()
@@ -191,14 +191,14 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
     def _may_give(
         self, found: Mapping[TopicPartition, list[ConsumerRecord]]
     ) -> frozenset[tuple[str, int]]:
-        """Put back what is quiet by now; return the partitions of the rest."""
+        """Put back records of quiet partitions; return the partitions of the rest."""
         self._notice_assignment()
         free = self._member.may_give(found.keys())
         for tp, records in found.items():
             if tp not in free:
-                # Nothing was committed of it: no task has run since it was taken.
+                # No offset of it was committed: no task has run since it was taken.
                 self.seek(tp, records[0].offset)
-        self._member.gave(free)
+        self._member.note_given(free)
         return free
 
     # ------------------------------------------------------------ the assignment
@@ -224,37 +224,37 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
     def unsubscribe(self) -> None:
         """End the subscription; as aiokafka's. Pauses end, holds stay."""
         super().unsubscribe()
-        self._own(Cause.UNSUBSCRIBED)
+        self._begin_ownerships(Cause.UNSUBSCRIBED)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Assign partitions instead of others; as aiokafka's."""
         super().assign(partitions)
-        self._own(Cause.ASSIGNED)
+        self._begin_ownerships(Cause.ASSIGNED)
 
     def _notice_assignment(self) -> None:
-        # aiokafka has an object for each assignment. The next one is decided if there is
-        # none now: by a changed subscription.
+        # aiokafka has an object for each assignment. If there is none now, a changed
+        # subscription decides about the next one.
         now = super().assignment() or _NONE
         if now is not self._known:
-            self._own(Cause.JOINED if now else Cause.PASSING)
+            self._begin_ownerships(Cause.JOINED if now else Cause.PASSING)
 
-    def _own(self, cause: Cause) -> None:
+    def _begin_ownerships(self, cause: Cause) -> None:
         self._known = super().assignment() or _NONE
         self._is_revoked, self._applied = cause is Cause.PASSING, None
         self._identify()
         owned = [(tp.topic, tp.partition) for tp in self._known]
-        self._member.own(owned, cause, all_=True)
+        self._member.begin_ownerships(owned, cause, all_=True)
         self._apply()
 
     def _on_revoked(self) -> None:
         _, generation = self._identify()
         self._is_revoked = True
         cause = Cause.LOST if generation < 0 else Cause.PASSING
-        self._member.own((), cause, all_=True)
+        self._member.begin_ownerships((), cause, all_=True)
 
     def _on_assigned(self) -> None:
         if self._is_revoked or super().assignment() is not self._known:
-            self._own(Cause.JOINED)
+            self._begin_ownerships(Cause.JOINED)
         self._identify()
 
     def _identify(self) -> tuple[str, int]:
@@ -265,7 +265,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         return member_id, generation
 
     def _apply(self) -> None:
-        """Pause and resume in aiokafka what has become quiet, or flows."""
+        """Pause in aiokafka the partitions that became quiet, and resume the others."""
         self._notice_assignment()
         quiet = self._member.quiet()
         if quiet is self._applied:
@@ -356,7 +356,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
 
 
 class _Listener(ConsumerRebalanceListener):
-    # The program's own is called last in what begins, and first in what ends.
+    # The program's listener is called last when ownerships begin, and first when they end.
 
     def __init__(
         self,

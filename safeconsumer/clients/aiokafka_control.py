@@ -13,8 +13,8 @@ from safeconsumer.clients.control_topics import WRITE_SECONDS, Progress, StatusT
 from safeconsumer.errors.base import MissingExtraError, UnsupportedAiokafkaError
 from safeconsumer.group import topics
 from safeconsumer.group.barrier import Offsets
-from safeconsumer.group.control_clients import Remade
-from safeconsumer.group.fold import NO_TIME_MS, Written
+from safeconsumer.group.control_clients import RecreatedTopic
+from safeconsumer.group.fold import NO_TIME_MS, RawRecord
 from safeconsumer.group.topics import Facts
 
 try:
@@ -143,7 +143,7 @@ class LoopCalls:
         Raises:
             RuntimeError: the loop is closed, or the member.
         """
-        work = self._noted(call)
+        work = self._tracked(call)
         try:
             if not self._is_over:
                 return asyncio.run_coroutine_threadsafe(work, self._loop)
@@ -154,7 +154,7 @@ class LoopCalls:
         message = "the member or its event loop is closed"
         raise RuntimeError(message)
 
-    async def _noted(self, call: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401 - what it returns
+    async def _tracked(self, call: Coroutine[Any, Any, Any]) -> Any:  # noqa: ANN401 - what it returns
         task: asyncio.Task[Any] = asyncio.ensure_future(call)
         self._running.add(task)
         try:
@@ -289,12 +289,14 @@ class HoldsTopic:
 
     # ------------------------------------------------------------ reading
 
-    def begin(self) -> tuple[Remade, ...]:
+    def begin(self) -> tuple[RecreatedTopic, ...]:
         """Connect; return the topic if it was made again."""
-        remade: tuple[Remade, ...] = self._calls.run(self._begin(), 4 * _ASK_SECONDS)
+        remade: tuple[RecreatedTopic, ...] = self._calls.run(
+            self._begin(), 4 * _ASK_SECONDS
+        )
         return remade
 
-    async def _begin(self) -> tuple[Remade, ...]:
+    async def _begin(self) -> tuple[RecreatedTopic, ...]:
         tp = self._partition
         # Its idle fetches end soon: a question waits behind them.
         asker = UpstreamConsumer(**self._base, fetch_max_wait_ms=_ASKER_FETCH_MS)
@@ -323,12 +325,12 @@ class HoldsTopic:
         found = await reader.getmany(self._partition, **waiting)
         return any(_differs(one, last) for one in found.get(self._partition, ()))
 
-    def turn(self, wait_ms: float) -> Sequence[Written]:
+    def turn(self, wait_ms: float) -> Sequence[RawRecord]:
         """Return the next records."""
         began = time.monotonic()
         self._turning = self._calls.start(self._turn(min(wait_ms, _FETCH_MS)))
         try:
-            found: list[Written] = self._turning.result(_ASK_SECONDS)
+            found: list[RawRecord] = self._turning.result(_ASK_SECONDS)
         except CancelledError:  # by wake()
             found = []
         except TimeoutError:
@@ -339,7 +341,7 @@ class HoldsTopic:
         self._progress.note_turn(began, _FETCH_MS / 1000)
         return found
 
-    async def _turn(self, wait_ms: float) -> list[Written]:
+    async def _turn(self, wait_ms: float) -> list[RawRecord]:
         tp, reader = self._partition, self._reader
         if reader is None:
             raise errors.ConsumerStoppedError
@@ -358,7 +360,7 @@ class HoldsTopic:
         self._progress.at = max(self._progress.at, await reader.position(tp))
         return written
 
-    def _written(self, record: ConsumerRecord) -> Written | None:
+    def _written(self, record: ConsumerRecord) -> RawRecord | None:
         if record.offset < self._progress.at:
             if self._last is not None and _differs(record, self._last):
                 message = f"{self._name} was made again"
@@ -366,7 +368,7 @@ class HoldsTopic:
             return None
         self._last, self._progress.at = record, record.offset + 1
         at_ms = NO_TIME_MS if record.timestamp is None else record.timestamp
-        return Written(record.key, record.value, record.offset, at_ms)
+        return RawRecord(record.key, record.value, record.offset, at_ms)
 
     async def _check_end(self, position: int) -> None:
         if (asker := self._asker) is not None:

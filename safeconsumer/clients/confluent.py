@@ -25,11 +25,11 @@ from safeconsumer.holds.scope import TopicPartition as Pair
 __all__ = ["Consumer"]
 
 # Seconds; a poll waits in steps of this length, so a partition flows no later than this
-# after its last hold was lifted. librdkafka has no call that ends a wait. Calls that need
-# not wait only check the holds, but for one in each step.
+# after its last hold was lifted. librdkafka has no call that ends a wait. One call in each
+# step does all its work; the others are fast calls, which only check the holds.
 _STEP = 0.1
-# Records that calls which need not wait give at most before their offsets are stored, in
-# whatever time: they come again if the program then stalls, and loses its partitions.
+# The most records that fast calls give before their offsets are stored, in whatever
+# time: they come again if the program then stalls, and loses its partitions.
 _MOST_UNSTORED = 500
 # Seconds between two questions for the generation, which the protocol of KIP-848 may
 # change without a rebalance.
@@ -85,7 +85,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
     ``quiet`` on any thread, in callbacks, too; everything else on the polling thread.
     """
 
-    # As they are, so that a call costs no more than it must.
+    # Attributes of the class, so that a call costs no look-up of the parent.
     _upstream_poll = UpstreamConsumer.poll
     _upstream_consume = UpstreamConsumer.consume
 
@@ -105,24 +105,24 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
             self, client_id=client_id, group_id=group_id, hooks=hooks, log=log
         )
         self._ledger = self._member.ledger
-        # librdkafka would commit what it has handed over, also what is kept back here.
+        # librdkafka would commit each message that it has handed over, also kept ones.
         stores = str(settings.get(_AUTO_STORE, True)).lower()
         self._stores = stores in _TRUE
         self._is_cooperative = _is_cooperative(settings)
-        # Records that were taken from librdkafka and not given to the program yet, and
-        # its messages that are no records. The partition that was longest without its
-        # turn is first.
+        # Records that were taken from librdkafka and not given to the program yet, the
+        # partition first that was longest without its turn; and messages that are no
+        # records.
         self._kept: OrderedDict[Pair, deque[Message]] = OrderedDict()
         self._notices: deque[Message] = deque()
-        # The partitions that are paused in librdkafka; those that it may have paused in
-        # an earlier ownership, which it remembers; the quiet set when both were right.
+        # The partitions that are paused in librdkafka; those that it may remember as
+        # paused from an earlier ownership; the quiet set that both were made of.
         self._paused = self._maybe_paused = frozenset[Pair]()
         self._applied: frozenset[Pair] | None = None
-        # While the ledger's quiet set is this one, and until that time, a call only
-        # fetches and checks the set once more.
-        self._clear, self._due = _NO_SET, 0.0
-        # What the last call gave; how many messages were given since offsets were stored.
-        # Of the partitions in doubt librdkafka may still have the position of an earlier
+        # While the ledger's quiet set is this one, and until that time, calls are fast:
+        # they only fetch, and check the set once more.
+        self._fast_quiet, self._fast_until = _NO_SET, 0.0
+        # The messages of the last call; how many were given since offsets were stored;
+        # the partitions of which librdkafka may still have the position of an earlier
         # ownership.
         self._in_hand: Message | Sequence[Message] | None = None
         self._unstored = 0
@@ -155,12 +155,12 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         self._pause(_checked(partitions))
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Resume partitions; as confluent-kafka's. What else is held stays quiet."""
+        """Resume partitions; as confluent-kafka's. Other holds stay in force."""
         self.lift(*_checked(partitions))
 
     def quiet(self) -> list[TopicPartition]:
         """Return the assigned partitions that a hold or a closed gate covers now."""
-        return _theirs(sorted(self._member.quiet()))
+        return _upstream_partitions(sorted(self._member.quiet()))
 
     # ------------------------------------------------------------ records
 
@@ -172,13 +172,13 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
             timeout: seconds to wait; negative or None for no limit.
         """
         ledger = self._ledger
-        if ledger.settled is self._clear and monotonic() < self._due:
+        if ledger.settled is self._fast_quiet and monotonic() < self._fast_until:
             message: Message | None = self._upstream_poll(0)
             if message is not None:
                 self._unstored += 1
                 self._in_hand = message  # before the check, as in Member.may_give
                 quiet = ledger.settled
-                if quiet is self._clear and (
+                if quiet is self._fast_quiet and (
                     not quiet or _pair_of(message) not in quiet
                 ):
                     if self._unstored >= _MOST_UNSTORED:
@@ -203,7 +203,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
             timeout: seconds to wait for so many; negative or None for no limit.
         """
         ledger = self._ledger
-        if ledger.settled is self._clear and monotonic() < self._due:
+        if ledger.settled is self._fast_quiet and monotonic() < self._fast_until:
             found: list[Message] = self._upstream_consume(num_messages, 0)
             if found:
                 self._in_hand = tuple(found)  # the list is the program's
@@ -211,7 +211,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
                 quiet = ledger.settled
                 if (
                     (len(found) == num_messages or timeout == 0)
-                    and quiet is self._clear
+                    and quiet is self._fast_quiet
                     and (not quiet or quiet.isdisjoint(map(_pair_of, found)))
                 ):
                     if self._unstored >= _MOST_UNSTORED:
@@ -228,12 +228,12 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
     ) -> list[Message]:
         if most < 1:
             return list(fetch(most, 0))  # none, or upstream's refusal
-        self._end_clear_calls()
+        self._end_fast_calls()
         has_end = timeout is not None and timeout >= 0
         until = monotonic() + timeout if has_end else math.inf  # type: ignore[operator]  # it is a number then
         while True:
             now = monotonic()
-            self._due = now + _STEP
+            self._fast_until = now + _STEP
             self._member.begin_call()
             self._store_given()
             if now >= self._identify_at:
@@ -250,18 +250,18 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
             if is_over or self._count() >= most:
                 found = self._take(most)
                 if found or is_over:
-                    self._begin_clear_calls()
+                    self._begin_fast_calls()
                     return found
 
-    def _begin_clear_calls(self) -> None:
+    def _begin_fast_calls(self) -> None:
         self._in_doubt = self._in_doubt and self._with_position(self._in_doubt)
         if self._applied is not None and not self._in_doubt and not self._count():
-            self._clear = self._applied
+            self._fast_quiet = self._applied
 
-    def _end_clear_calls(self) -> None:
-        self._clear = _NO_SET
+    def _end_fast_calls(self) -> None:
+        self._fast_quiet = _NO_SET
         if self._in_hand is not None:
-            self._member.gave(_pairs_of(self._in_hand))
+            self._member.note_given(_pairs_of(self._in_hand))
             self._in_hand = None
 
     def _last_given(self) -> Iterable[Pair]:
@@ -302,28 +302,28 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
             else:
                 del self._kept[tp]
         self._in_hand = tuple(found)
-        self._member.gave(())
+        self._member.note_given(())
         return found
 
     # ------------------------------------------------------------ positions
 
     def _store(self, last: Message) -> None:
-        # Of what was taken away meanwhile nothing is to be committed.
+        # It fails for a partition that was taken away meanwhile, as it should.
         if self._stores:
             with suppress(KafkaException):
                 UpstreamConsumer.store_offsets(self, message=last)
 
     def _store_given(self) -> None:
-        """Store the offsets after the messages of clear calls, which stored nothing."""
+        """Store the offsets after the messages of fast calls, which stored nothing."""
         unstored, self._unstored = self._unstored, 0
         if self._stores and unstored:
-            owned = _theirs(self._ledger.owned().keys() - self._in_doubt)
+            owned = _upstream_partitions(self._ledger.owned().keys() - self._in_doubt)
             with suppress(KafkaException):
                 found = [one for one in self.position(owned) if one.offset >= 0]
                 UpstreamConsumer.store_offsets(self, offsets=found)
 
     def _with_position(self, partitions: Iterable[Pair]) -> frozenset[Pair]:
-        found = super().position(_theirs(partitions))
+        found = super().position(_upstream_partitions(partitions))
         return frozenset(_pair(one) for one in found if one.offset >= 0)
 
     def store_offsets(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - upstream's
@@ -411,10 +411,10 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         *,
         departed: Iterable[Pair] | None,
     ) -> None:
-        """Take over an assignment that librdkafka has; None: everything departed."""
+        """Take over librdkafka's new assignment; with None everything departed."""
         gained = frozenset(map(_pair, partitions))
         gone = frozenset(self._ledger.owned() if departed is None else departed)
-        self._clear = _NO_SET
+        self._fast_quiet = _NO_SET
         for tp in gone:
             self._kept.pop(tp, None)
         self._paused -= gone
@@ -425,11 +425,11 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         if is_open:
             self._in_doubt |= self._with_position(gained)
             self._identify()
-        self._member.own(gained, cause, departed=gone)
+        self._member.begin_ownerships(gained, cause, departed=gone)
         self._has_assigned, self._applied = True, None
         if is_open:
             self._apply()
-        self._applied = None  # the call under way ends with a check of what it fetched
+        self._applied = None  # the call under way checks its messages at its end
 
     def _on_assign(self, call: Callback | None, _: object, parts: list[Any]) -> None:
         self._cause, self._has_assigned = Cause.JOINED, False
@@ -470,14 +470,14 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
     # ------------------------------------------------------------ librdkafka
 
     def _apply(self) -> None:
-        """Pause and resume in librdkafka what has become quiet, or flows."""
+        """Pause in librdkafka the partitions that became quiet, and resume the others."""
         quiet = self._member.quiet()
         if quiet is self._applied:
             return
         if start := quiet - self._paused:
-            super().pause(_theirs(start))
+            super().pause(_upstream_partitions(start))
         if end := (self._paused | self._maybe_paused) - quiet:
-            super().resume(_theirs(end))
+            super().resume(_upstream_partitions(end))
         self._paused = self._applied = quiet
         self._maybe_paused = frozenset()
 
@@ -499,7 +499,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
     def close(self) -> None:
         """Leave the group and close; as confluent-kafka's. Control threads end, too."""
         if not self._is_closing:
-            self._end_clear_calls()
+            self._end_fast_calls()
             self._store_given()
             self._is_closing = True
             self._member.end_control()
@@ -547,5 +547,5 @@ def _pairs_of(given: Message | Iterable[Message] | None) -> list[Pair]:
     return [_pair_of(one) for one in several if one.error() is None]
 
 
-def _theirs(partitions: Iterable[Pair]) -> list[TopicPartition]:
+def _upstream_partitions(partitions: Iterable[Pair]) -> list[TopicPartition]:
     return [TopicPartition(*tp) for tp in partitions]

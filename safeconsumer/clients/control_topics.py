@@ -1,11 +1,11 @@
-"""Judges how far the holds topic is read, and writes reports, with clients of any library."""
+"""Tracks how far the holds topic is read, and writes reports, with clients of any library."""
 
 import time
 from collections.abc import Callable
 from typing import Protocol
 
 from safeconsumer.group.barrier import Offsets
-from safeconsumer.group.control_clients import Remade
+from safeconsumer.group.control_clients import RecreatedTopic
 
 # Seconds without knowing that everything was read, after which the topic counts as
 # unreachable; between two questions where it ends, and whether it was created again.
@@ -21,10 +21,10 @@ class TopicLostError(Exception):
 
 class Progress:
     """
-    How far the holds topic is read, and whether that is still the topic.
+    Tracks how far the holds topic is read, and whether it is still the same topic.
 
-    Thread rules: any thread may note an end, or that it is another topic; all else is
-    the reader's.
+    Thread rules: any thread may call :meth:`note_end` and :meth:`lose`; all else is the
+    reader's.
 
     Args:
         name: the topic.
@@ -54,7 +54,9 @@ class Progress:
         """Whether it is known to be another topic, or to lack records."""
         return self._lost is not None
 
-    def begin(self, first: int, end: int, *, is_other: bool) -> tuple[Remade, ...]:
+    def begin(
+        self, first: int, end: int, *, is_other: bool
+    ) -> tuple[RecreatedTopic, ...]:
         """
         Begin where it was, or at the first record; return the topic if it was made again.
 
@@ -63,9 +65,9 @@ class Progress:
             end: where it ends.
             is_other: whether it is known to be another one than the one that was read.
         """
-        remade: tuple[Remade, ...] = ()
+        remade: tuple[RecreatedTopic, ...] = ()
         if is_other or end < self.at:
-            remade = (Remade(self._name, self.at, end),)
+            remade = (RecreatedTopic(self._name, self.at, end),)
             self.at = 0
         self.at, self._end = max(self.at, first), end
         self._waited, self._lost = 0.0, None
@@ -79,7 +81,7 @@ class Progress:
         Raises:
             TopicLostError: the topic was made again, or nothing is known of it.
         """
-        # While its caller was busy, or this process stood still, nothing was awaited.
+        # Time in which its caller was busy, or this process stood still, does not count.
         self._waited += min(time.monotonic() - began, most)
         if self._lost is not None:
             raise self._lost
@@ -106,7 +108,7 @@ class Progress:
         if end < asked_at:
             self.lose("lost its end, or was made again")
         elif self.at >= end:
-            # Everything was read that was written before the question.
+            # Every record was read that was written before the question.
             self._waited = 0.0
 
     def lose(self, why: str) -> None:
@@ -154,7 +156,7 @@ class StatusTopic:
         failed: Callable[[BaseException], object],
     ) -> None:
         """Send a report, and wait until it is acknowledged, refused or given up."""
-        del failed  # it is raised
+        del failed  # a failure is raised instead
         if self._producer is None and not self._is_closed:
             self._producer = self._connect()
         if self._is_closed:  # a report that comes late must leave no client behind

@@ -14,8 +14,8 @@ from safeconsumer.clients.control_topics import (
 from safeconsumer.errors.base import MissingExtraError
 from safeconsumer.group import topics
 from safeconsumer.group.barrier import Offsets
-from safeconsumer.group.control_clients import Remade
-from safeconsumer.group.fold import NO_TIME_MS, Written
+from safeconsumer.group.control_clients import RecreatedTopic
+from safeconsumer.group.fold import NO_TIME_MS, RawRecord
 from safeconsumer.group.topics import Facts
 
 try:
@@ -51,8 +51,8 @@ __all__ = [
     "UpstreamConsumer",
 ]
 
-# What a member's settings say of its group, its records, and its callbacks; the rest is
-# where the cluster is and how to log in, and whatever librdkafka will add to that.
+# The settings of a member's group, records and callbacks; the others are those of the
+# connection and login, also the ones that librdkafka will add.
 _NOT_COPIED = (
     *("allow.auto.create.topics", "auto.", "check.crcs", "client.id", "client.rack"),
     *("consume.callback.", "coordinator.query.", "default.topic.config"),
@@ -158,7 +158,7 @@ class HoldsTopic:
                 raise
         return Facts(self._name, len(described.partitions), settings)
 
-    def begin(self) -> tuple[Remade, ...]:
+    def begin(self) -> tuple[RecreatedTopic, ...]:
         """Connect; return the topic if it was made again."""
         self._admin = admin = AdminClient(dict(self._base))
         # First, so that the next question finds the topic's leader known: librdkafka
@@ -183,7 +183,7 @@ class HoldsTopic:
         self._consumer.assign([TopicPartition(self._name, 0, self._progress.at)])
         return remade
 
-    def turn(self, wait_ms: float) -> Sequence[Written]:
+    def turn(self, wait_ms: float) -> Sequence[RawRecord]:
         """Return the next records."""
         consumer = self._consumer
         if consumer is None:
@@ -200,13 +200,13 @@ class HoldsTopic:
         self._progress.note_turn(began, _TURN_SECONDS)
         return found
 
-    def _written(self, message: Message) -> Written | None:
+    def _written(self, message: Message) -> RawRecord | None:
         error, offset = message.error(), int(message.offset() or 0)
         if error is None:
             self._progress.at = offset + 1
             kind, at_ms = message.timestamp()
             at_ms = NO_TIME_MS if kind == TIMESTAMP_NOT_AVAILABLE else at_ms
-            return Written(message.key(), message.value(), offset, at_ms)
+            return RawRecord(message.key(), message.value(), offset, at_ms)
         if error.code() != _EOF:
             raise KafkaException(error)
         # Past compacted records.

@@ -52,8 +52,8 @@ class Member:
     """
     One consumer of a group, for ``safeconsumer.group``: its holds, and what it obeys.
 
-    Its consumer tells it each change of the assignment, asks what is quiet, and asks
-    before it gives records to the program.
+    Its consumer reports each change of the assignment to it, asks it which partitions
+    are quiet, and asks it before the program is given records.
 
     Args:
         consumer: its consumer, which it does not keep.
@@ -68,8 +68,8 @@ class Member:
         group_id: likewise.
         is_closed: whether it has ended.
 
-    Thread rules: any thread, but for :meth:`own`, :meth:`leave`, :meth:`identify`,
-    :meth:`begin_call`, :meth:`may_give` and :meth:`gave`, which are the polling
+    Thread rules: any thread, but for :meth:`begin_ownerships`, :meth:`identify`,
+    :meth:`begin_call`, :meth:`may_give` and :meth:`note_given`, which are the polling
     thread's.
     """
 
@@ -101,15 +101,15 @@ class Member:
         self._control: GroupControl | None = None
         self._dropping: weakref.finalize[Any, Any] | None = None
 
-    # ------------------------------------------------------------ group control asks
+    # ------------------------------------------------------------ for group control
 
     def membership(self) -> tuple[str, int]:
         """Return Kafka's member id and the generation, as of the last :meth:`identify`."""
         return self._identity
 
     def busy(self) -> Collection[TopicPartition]:
-        """Return the partitions of the records that the last call gave to the program."""
-        # In this order: the consumer keeps what it gave before it ends may_give's claim.
+        """Return the partitions of the records that the last call returned."""
+        # In this order: the consumer keeps its last records before may_give's claim ends.
         in_hand, consumer = self._in_hand, self._consumer()
         if consumer is None:
             return in_hand
@@ -137,7 +137,7 @@ class Member:
         """Return False: only kafka-python's members move to the offsets of a reset."""
         return False
 
-    # ------------------------------------------------------------ metrics ask
+    # ------------------------------------------------------------ for metrics
 
     def polled_at(self) -> float | None:
         """Return when its consumer last asked for records, since the epoch, or nearly so."""
@@ -150,7 +150,7 @@ class Member:
         """Whether the holds topic is read to its end; None: it obeys none."""
         return None if self._control is None else self._control.is_caught_up
 
-    # ------------------------------------------------------------ its consumer tells
+    # ------------------------------------------------------------ changes of the consumer
 
     def control_of(self, control: Control, clients: ControlClients) -> GroupControl:
         """
@@ -193,7 +193,7 @@ class Member:
         """Whether it obeys holds of the group, and reports."""
         return self._control is not None
 
-    def own(
+    def begin_ownerships(
         self,
         gained: Iterable[TopicPartition],
         cause: Cause,
@@ -236,14 +236,14 @@ class Member:
             for call in self._after_joins:
                 call()
 
-    # ------------------------------------------------------------ its consumer asks
+    # ------------------------------------------------------------ questions of the consumer
 
     def quiet(self) -> frozenset[TopicPartition]:
-        """Return the assigned partitions of which nothing may be given now."""
+        """Return the assigned partitions whose records may not be given now."""
         return self.ledger.quiet()
 
     def begin_call(self) -> None:
-        """Note that the program asks for records, or waits on: it needs no earlier ones."""
+        """Note that the program asks for records: it has done with earlier ones."""
         self._polled_at, _ = self.ledger.now()
         done, self._in_hand = self._in_hand, _NONE
         if done and not done.isdisjoint(self.quiet()) and self._control is not None:
@@ -253,14 +253,14 @@ class Member:
     def may_give(
         self, partitions: Collection[TopicPartition]
     ) -> frozenset[TopicPartition]:
-        """Return those of some partitions of which records may be given now."""
-        # They are in hand before the check: a report between the two says busy, and one
-        # before them does not say quiet.
+        """Return those of the partitions whose records may be given now."""
+        # They are in hand before the check: a report between the two shows them as busy,
+        # and an earlier one does not show them as quiet.
         self._in_hand = frozenset(partitions)
         return self._in_hand - self.quiet()
 
-    def gave(self, partitions: Iterable[TopicPartition]) -> None:
-        """Note of which partitions the program was given records."""
+    def note_given(self, partitions: Iterable[TopicPartition]) -> None:
+        """Note the partitions whose records the program was given."""
         self._in_hand = frozenset(partitions)
 
     # ------------------------------------------------------------ the end
@@ -303,11 +303,11 @@ class HoldingConsumer:
 
     busy: Callable[[], Iterable[OtherPartition]] | None = None
     """
-    Returns the partitions of whose records threads or tasks of the program have some.
+    Returns the partitions of records that threads or tasks of the program work on.
 
     With ``control=`` a held partition is not reported quiet while it is among them, nor
-    before the call for records after the one that returned some of it. It is asked on
-    another thread, with each report; if it raises, all assigned ones count.
+    before the call for records after the one that returned some of it. Another thread
+    calls this for each report; if it raises, all assigned partitions count as busy.
     """
 
     _member: Member
@@ -409,7 +409,7 @@ class HoldingConsumer:
         self._place(partitions, lifetime=Lifetime.PLAIN)
 
     def _last_given(self) -> Iterable[TopicPartition]:
-        """Return the partitions of what was given without :meth:`Member.gave`."""
+        """Return the partitions of records given without :meth:`Member.note_given`."""
         return ()
 
 

@@ -40,7 +40,7 @@ def _ready(request: Request) -> Response:
 
 
 def _login(request: Request) -> Response:
-    answer = state_of(request).auth.let_in(request)
+    answer = state_of(request).auth.log_in(request)
     if answer is None:
         raise Problem(
             401,
@@ -63,7 +63,9 @@ def _not_found(request: Request, _: Exception) -> Response:
 
 
 def _not_allowed(request: Request, error: Exception) -> Response:
-    allowed = (getattr(error, "headers", None) or {}).get("Allow", "")
+    # Starlette joins a set, whose order depends on the process.
+    methods = (getattr(error, "headers", None) or {}).get("Allow", "")
+    allowed = ", ".join(sorted(methods.split(", ")))
     title = f"{request.url.path} takes no {request.method}"
     answer = Problem(405, title, f"it takes {allowed}").answer(request)
     answer.headers["Allow"] = allowed

@@ -1,4 +1,4 @@
-"""Has the console's figures of groups, for Prometheus."""
+"""Computes the console's figures of groups, for Prometheus."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,9 +18,9 @@ from safeconsumer.metrics.prometheus import Base, Sample, family
 _METRICS = {one.name: one for one in table.of("console")}
 
 # Seconds that a scrape waits for a first answer; Prometheus gives a scrape ten.
-_MOMENT = 1.0
+_FIRST_ANSWER_SECONDS = 1.0
 
-# Seconds before the end of a hold from which on somebody should know of it.
+# A hold that ends within so many seconds, and was not placed just now, is counted.
 _SOON = 900.0
 
 # Seconds after which topics delete records, by name; None if age deletes none.
@@ -85,7 +85,7 @@ def _limits(state: State, topics: AbstractSet[str]) -> _Limits:
     if not names:
         return {}
     found = state.questions.asked(
-        ("retention", *names), lambda one: one.retention(names), _MOMENT
+        ("retention", *names), lambda one: one.retention(names), _FIRST_ANSWER_SECONDS
     )
     state.limits.update(found or {})  # of what is not told again the last answer stays
     return state.limits

@@ -81,7 +81,7 @@ class Auth:
         """
         if self._owner_header is None:
             return self._owner
-        # Whoever sends the header besides the proxy must not choose the name.
+        # A client that sends the header through the proxy must not choose the name.
         given, peer = request.headers.getlist(self._owner_header), request.client
         with suppress(HoldSettingError, ValueError):
             (name,) = given
@@ -140,7 +140,7 @@ class Auth:
             )
         return Problem(401, "that token is not this console's", why)
 
-    def let_in(self, request: Request) -> Response | None:
+    def log_in(self, request: Request) -> Response | None:
         """
         Answer a login; None if its token is wrong or was already used.
 

@@ -16,9 +16,9 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
-from safeconsumer.console import asking, changing, rest
-from safeconsumer.console.asking import IsWanted
-from safeconsumer.console.changing import Given, Refused
+from safeconsumer.console import background, changes, rest
+from safeconsumer.console.background import IsWanted
+from safeconsumer.console.changes import Given, Refused
 from safeconsumer.console.problems import Problem, is_program
 from safeconsumer.console.rendering import Page, now_text, templates
 from safeconsumer.console.state import State, state_of
@@ -27,7 +27,7 @@ from safeconsumer.group.documents import group_document, status_document
 from safeconsumer.group.follower import MOST_RECORDS, Snapshot
 from safeconsumer.group.history import entries, history_of
 from safeconsumer.group.movements import movements
-from safeconsumer.group.plan import Consent, Lift, Plan, Wish
+from safeconsumer.group.plan import Action, Consent, Lift, Plan
 from safeconsumer.group.verdicts import Level
 from safeconsumer.group.view import Row, View, headline, urgency
 
@@ -167,14 +167,14 @@ class _Form:
     Attributes:
         path: of its route; its template has the same name.
         fields: the names of what is typed, as a program gives them.
-        wish: reads them.
+        action: reads them.
         is_filled: tells whether enough is typed for a preview; None if nothing is typed,
             and a person can correct nothing.
     """
 
     path: str
     fields: tuple[str, ...]
-    wish: Callable[[State, str, Given], Wish]
+    action: Callable[[State, str, Given], Action]
     is_filled: Callable[[Given], object] | None = None
 
     def given(self, pairs: Mapping[str, str]) -> Given:
@@ -189,14 +189,14 @@ _FORMS = (
     _Form(
         path="/place",
         fields=rest.HOLD_FIELDS,
-        wish=changing.wish_to_hold,
+        action=changes.hold_action,
         is_filled=lambda one: one["scopes"] and (one["for"] or not one["extends"]),
     ),
-    _Form(path="/lift", fields=rest.LIFT_FIELDS, wish=changing.wish_to_lift),
+    _Form(path="/lift", fields=rest.LIFT_FIELDS, action=changes.lift_action),
     _Form(
         path="/reset",
         fields=rest.RESET_FIELDS,
-        wish=changing.wish_to_move,
+        action=changes.move_action,
         is_filled=lambda one: one["scopes"] and one["to"],
     ),
 )
@@ -213,14 +213,14 @@ def _preview(form: _Form, request: Request) -> Response:
         if form.is_filled is not None and not form.is_filled(given):
             return _form_page(form, request, given)
     try:
-        wish = form.wish(state, state.auth.owner_of(request), given)
-        plan = changing.plan(state, snapshot, wish)
+        action = form.action(state, state.auth.owner_of(request), given)
+        plan = changes.plan(state, snapshot, action)
     except Problem as error:
         if form.is_filled is None or is_program(request):
             raise
         problem = error
     if plan is not None and is_program(request):
-        return rest.answer(snapshot, **changing.document(plan))
+        return rest.answer(snapshot, **changes.document(plan))
     return _form_page(form, request, given, plan, problem)
 
 
@@ -228,24 +228,24 @@ def _carry_out(
     form: _Form, request: Request, sent: Mapping[str, str], is_wanted: IsWanted
 ) -> Response:
     """Do what was shown, and show the group."""
-    state, given, wish = state_of(request), form.given(sent), None
+    state, given, action = state_of(request), form.given(sent), None
     try:
-        wish = form.wish(state, state.auth.owner_of(request), given)
-        done = changing.change(state, wish, sent, is_wanted)
+        action = form.action(state, state.auth.owner_of(request), given)
+        done = changes.change(state, action, sent, is_wanted)
     except Problem as problem:
-        plan = None if is_program(request) else _plan_after(state, wish, problem)
+        plan = None if is_program(request) else _plan_after(state, action, problem)
         if is_program(request) or (plan is None and form.is_filled is None):
             raise
         return _form_page(form, request, given, plan, problem)
     return _done(request, done)
 
 
-def _plan_after(state: State, wish: Wish | None, problem: Problem) -> Plan | None:
+def _plan_after(state: State, action: Action | None, problem: Problem) -> Plan | None:
     """Return what to show beside a problem: the plan as it is now, if there is one."""
-    if isinstance(problem, Refused) or wish is None:
+    if isinstance(problem, Refused) or action is None:
         return getattr(problem, "plan", None)
     try:
-        return changing.plan(state, state.snapshot(), wish)
+        return changes.plan(state, state.snapshot(), action)
     except Problem:
         return None
 
@@ -255,7 +255,7 @@ def _done(request: Request, done: Done) -> Response:
     snapshot = state_of(request).snapshot()
     if is_program(request):
         return rest.answer(snapshot, **done.document())
-    group = done.plan.wish.group
+    group = done.plan.action.group
     left = snapshot.views.get(group)  # perhaps only what was lifted made it known
     is_known = left is not None and (left.is_known or left.unread)
     page = "/group?" + urlencode({"group": group}) if is_known else "/"
@@ -278,7 +278,7 @@ def _form_page(
         f"{form.path[1:]}.html",
         status=200 if is_asked or problem is None else problem.status,
         is_live=is_asked and form.path == "/place",
-        wish=given,
+        typed=given,
         groups=sorted(views)[:_MOST_LISTED],
         topics=sorted(topics)[:_MOST_LISTED],
         plan=plan,
@@ -292,7 +292,7 @@ def _error(plan: Plan | None, problem: Problem | None) -> str:
     """Return why nothing was done, or why holds cannot be lifted now; "" for neither."""
     if problem is not None:
         return _sentence(problem.title, problem.detail)
-    needs = plan.needs if plan is not None and isinstance(plan.wish, Lift) else ()
+    needs = plan.needs if plan is not None and isinstance(plan.action, Lift) else ()
     refused = (one for one in needs if one.consent is not Consent.TYPED)
     return " ".join(_sentence(one.why, one.ask) for one in refused)
 
@@ -356,18 +356,18 @@ async def _shown(form: _Form, request: Request) -> Response:
     """Answer with a form, which may ask the cluster."""
     snapshot = state_of(request).snapshot()
     if is_program(request):
-        return await asking.answer(request, lambda _: _preview(form, request))
+        return await background.answer(request, lambda _: _preview(form, request))
     tag = f'W/"{snapshot.version}-{int(snapshot.age / _TICK)}"'
     if request.headers.get("if-none-match") == tag:
         return _unless_known(request, tag, snapshot, Response)
-    answer = await asking.answer(request, lambda _: _preview(form, request))
+    answer = await background.answer(request, lambda _: _preview(form, request))
     return _unless_known(request, tag, snapshot, lambda: answer)
 
 
 async def _sent(form: _Form, request: Request) -> Response:
     """Carry out what a form or a program sends."""
     given = await rest.body_of(request)
-    return await asking.answer(
+    return await background.answer(
         request, lambda is_wanted: _carry_out(form, request, given, is_wanted)
     )
 

@@ -18,10 +18,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 from starlette.responses import HTMLResponse
 
-from safeconsumer.group.durations import words_of
+from safeconsumer.group.durations import duration_text
 from safeconsumer.group.follower import Snapshot
-from safeconsumer.group.report_wire import kept_text
-from safeconsumer.group.verdicts import gone_text
+from safeconsumer.group.report_wire import kept_holds_text
+from safeconsumer.group.verdicts import lost_stream_text
 from safeconsumer.holds.explain import printable, utc
 
 STATIC = Path(__file__).parent / "static"
@@ -106,14 +106,14 @@ def templates() -> Environment:
     found.filters.update(
         asset=_asset,
         clock=_clock,
-        gone_text=gone_text,
-        kept_text=kept_text,
+        lost_stream_text=lost_stream_text,
+        kept_holds_text=kept_holds_text,
         linked=_linked,
         mark=lambda text: Markup("\0{}\0").format(text),
         number="{:,}".format,
         token=_token,
         utc=utc,
-        words=words_of,
+        words=duration_text,
     )
     return found
 
@@ -151,7 +151,7 @@ def _linked(text: str) -> Markup:
 
 def ago(seconds: float) -> str:
     """Return an age as text."""
-    return "just now" if seconds < _JUST_NOW else f"{words_of(seconds)} ago"
+    return "just now" if seconds < _JUST_NOW else f"{duration_text(seconds)} ago"
 
 
 def _clock(at: float) -> str:
@@ -163,5 +163,5 @@ def _clock(at: float) -> str:
 def _distance(at: float, now: float) -> str:
     if abs(at - now) < 1:
         return "now"
-    said = words_of(abs(at - now))
+    said = duration_text(abs(at - now))
     return f"in {said}" if at > now else f"{said} ago"

@@ -1,4 +1,4 @@
-"""Lists the routes as programs use them: what they take, and how they answer in JSON."""
+"""Lists the routes with the parameters that programs may send, and answers in JSON."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -7,7 +7,7 @@ from urllib.parse import parse_qsl
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from safeconsumer.console import asking
+from safeconsumer.console import background
 from safeconsumer.console.problems import JSON, Problem, is_program, kind_of_body
 from safeconsumer.console.state import state_of
 from safeconsumer.group.follower import Snapshot
@@ -116,7 +116,7 @@ async def body_of(request: Request) -> dict[str, str]:
     """
     if is_program(request):
         return await _json_of(request)
-    body = await asking.body_of(request, _MOST_FORM_BYTES)
+    body = await background.body_of(request, _MOST_FORM_BYTES)
     given = joined(parse_qsl(body.decode("utf-8", "replace")))
     auth = state_of(request).auth
     if not auth.is_form_of(auth.owner_of(request), given.get("form", "")):
@@ -131,7 +131,7 @@ async def _json_of(request: Request) -> dict[str, str]:
         raise Problem(400, f"{request.url.path} takes no query", "send it in the body")
     if kind_of_body(request) != JSON:
         raise Problem(415, "the body must be JSON", f"content-type: {JSON}")
-    body = await asking.body_of(request, _MOST_BODY_BYTES)
+    body = await background.body_of(request, _MOST_BODY_BYTES)
     try:
         document = json.loads(body)
     except (ValueError, RecursionError) as error:
@@ -161,7 +161,7 @@ def answer(snapshot: Snapshot, **members: object) -> Response:
         "version": snapshot.version,
         "age": round(snapshot.age, 3),
         "is_complete": snapshot.is_complete,
-        "trouble": snapshot.trouble.said if snapshot.trouble else None,
+        "trouble": snapshot.trouble.sentence if snapshot.trouble else None,
         "unread": list(snapshot.unread),
         "now": snapshot.times.now,
         "remade": list(snapshot.remade),

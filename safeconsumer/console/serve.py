@@ -40,16 +40,16 @@ class Server(uvicorn.Server):
 
 def serve(
     setup: Setup,
-    tell: Callable[[str], object],
-    show: Callable[[Figures], object] | None = None,
+    print_link: Callable[[str], object],
+    export: Callable[[Figures], object] | None = None,
 ) -> None:
     """
     Serve until interrupted.
 
     Args:
         setup: the settings of the console.
-        tell: called with the link to open, once the console listens.
-        show: called before that with the console's figures, to export them too.
+        print_link: called with the link to open, once the console listens.
+        export: called before that with the console's figures, to export them too.
 
     Raises:
         OSError: the port is taken.
@@ -60,9 +60,9 @@ def serve(
     ):
         port = listener.getsockname()[1]
         state = make_state(setup, following, port)
-        if show is not None:
-            show(Figures(state))
-        tell(f"http://{HOST}:{port}{LOGIN}?token={state.auth.token}")
+        if export is not None:
+            export(Figures(state))
+        print_link(f"http://{HOST}:{port}{LOGIN}?token={state.auth.token}")
         try:
             Server(state).run(sockets=[listener])
         finally:

@@ -1,4 +1,4 @@
-"""Holds the state that the console's pages and calls share."""
+"""Defines the state that the console's pages and calls share."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -7,8 +7,8 @@ from typing import Any
 from attrs import define, field, frozen
 from starlette.requests import Request
 
+from safeconsumer.console.connection import SharedConnection
 from safeconsumer.console.guard import Auth
-from safeconsumer.console.lending import SharedConnection
 from safeconsumer.console.problems import Problem
 from safeconsumer.console.rendering import SharedPages
 from safeconsumer.group.facts import NO_GROUP
@@ -20,7 +20,7 @@ from safeconsumer.group.settings import Control
 from safeconsumer.group.view import View
 
 # The most requests or changes at a time.
-_ASKERS = 8
+_SLOTS = 8
 
 
 @frozen(kw_only=True)
@@ -68,10 +68,10 @@ class State:
         limits: seconds after which topics delete records, as far as known; None
             if age deletes none.
         pages: the pages that viewers share.
-        wishes: offsets that were looked up for the last previews, by the digest of the
+        previewed: offsets that were looked up for the last previews, by the digest of the
             plan, the oldest first.
         is_closing: whether the console is closing; waiting clients then get an answer.
-        askers: slots for requests to the cluster, and changes.
+        slots: slots for requests to the cluster, and changes.
 
     Thread rules: any.
     """
@@ -81,13 +81,13 @@ class State:
     auth: Auth
     connect: Callable[[], Operator]
     is_closing: bool = False
-    askers: threading.BoundedSemaphore = field(
-        factory=lambda: threading.BoundedSemaphore(_ASKERS), init=False
+    slots: threading.BoundedSemaphore = field(
+        factory=lambda: threading.BoundedSemaphore(_SLOTS), init=False
     )
     commands: SharedConnection = field(init=False)
     questions: SharedConnection = field(init=False)
     limits: dict[str, float | None] = field(factory=dict, init=False)
-    wishes: dict[str, ResetTo] = field(factory=dict, init=False)
+    previewed: dict[str, ResetTo] = field(factory=dict, init=False)
     pages: SharedPages = field(factory=SharedPages, init=False)
 
     def __attrs_post_init__(self) -> None:

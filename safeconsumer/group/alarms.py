@@ -1,10 +1,10 @@
-"""Emits events about the holds topic: it is lost, read again, unfit, or made again."""
+"""Emits events about the holds topic: it is lost, read again, unfit, or created again."""
 
 import math
 
 from safeconsumer.group import events as control_events
 from safeconsumer.group import topics
-from safeconsumer.group.control_clients import Remade
+from safeconsumer.group.control_clients import RecreatedTopic
 from safeconsumer.holds.ledger import PauseLedger
 
 # Seconds for which a topic that was lost is read without a failure before it counts as
@@ -20,8 +20,8 @@ class TopicAlarms:
     Emits the events about one holds topic, for members and Spark streams alike.
 
     An outage is reported at once, and its end once reading has gone well for a second.
-    Where a broker flaps, an outage of the next minute is reported only if it lasts ten
-    seconds, and its end only if the outage was.
+    If a broker flaps, an outage within the next minute is reported only if it lasts ten
+    seconds, and its end only if the outage was reported.
 
     Attributes:
         is_ready: whether everything on the topic was applied, and no failure followed.
@@ -54,8 +54,8 @@ class TopicAlarms:
         Note that the topic is read to its end; called again and again.
 
         Args:
-            holds: how many are in force.
-            seconds: how long reading took.
+            holds: the number of holds in force.
+            seconds: the time that reading took.
 
         Returns:
             Whether it was not ready before, and is now.
@@ -80,7 +80,7 @@ class TopicAlarms:
         self._is_reported, self._lost_at, self.is_ready = False, None, True
         return True
 
-    def made_again(self, one: Remade) -> None:
+    def recreated(self, one: RecreatedTopic) -> None:
         """Emit that the topic was created again, or lost records."""
         self._ledger.emit(
             control_events.ControlTopicReset,
@@ -91,10 +91,10 @@ class TopicAlarms:
 
     def judge(self, facts: topics.Facts) -> None:
         """
-        Check that the topic is fit to keep holds; emit once what should be changed.
+        Check that the topic is fit to keep holds; emit advice about it once.
 
         Raises:
-            ControlTopicError: it is not; the message says what to do.
+            ControlTopicError: the topic is unfit; the message has advice.
         """
         topics.require_fit(facts)
         advice = topics.advice(facts)

@@ -24,12 +24,12 @@ class _Waiting:
     Attributes:
         owned: the ownerships that have begun.
         since: when the gate closed, in seconds on the monotonic clock.
-        ends: the control topics' end offsets, asked after that; None: not known yet.
-        floor: the offsets applied when that was asked: no topic with records ends
-            below.
+        ends: the control topics' end offsets, asked after that; None if not known yet.
+        floor: the offsets that were applied when the ends were asked for: a topic that
+            still exists does not end below them.
         is_asked: whether an answer is on its way.
-        is_open: whether the gate was opened by time. It is asked for all the same:
-            until it is read nothing is done to the partitions but to let them flow.
+        is_open: whether the gate was opened by time. The ends are asked for nevertheless:
+            until they are read, partitions flow and are not moved.
     """
 
     owned: Owned
@@ -39,7 +39,7 @@ class _Waiting:
     is_asked: bool = False
     is_open: bool = False
 
-    def believes(self, ends: Offsets) -> bool:
+    def is_plausible(self, ends: Offsets) -> bool:
         """Tell whether these can be the ends of the topics that were read so far."""
         return all(end >= self.floor.get(tp, 0) for tp, end in ends.items())
 
@@ -48,8 +48,8 @@ class Barrier:
     """
     Opens the ledger's control gates, each once all holds from before it are obeyed.
 
-    This is enough: a hold acknowledged before an assignment has an offset below the end
-    that is asked for *after* the assignment, and is applied before the gate opens.
+    A hold acknowledged before an assignment has an offset below the end that is asked for
+    *after* the assignment, so it is applied before the gate opens.
 
     Args:
         ledger: the ledger that has the gates.
@@ -73,15 +73,15 @@ class Barrier:
         return not all(one.is_open for one in tuple(self._waiting.values()))
 
     def unread(self) -> frozenset[TopicPartition]:
-        """Return the partitions for which the topics are not read up to their gaining."""
+        """Return the partitions whose ends, asked after the assignment, are not read yet."""
         waiting = tuple(self._waiting.values())
         return frozenset(tp for one in waiting for tp in one.owned)
 
     def close(self, owned: Owned) -> None:
         """
-        Note gated partitions, and ask what must be read before they may flow.
+        Note gated partitions, and ask for the ends that must be read before they flow.
 
-        It is called with the assignment, under upstream's locks: it does not block.
+        The ledger calls it with the assignment, under upstream's locks: it does not block.
         """
         now, _ = self._ledger.now()
         with self._lock:
@@ -114,7 +114,7 @@ class Barrier:
             self._ask = None
 
     def ask_again(self) -> None:
-        """Ask again for all ends that are not known and not on their way."""
+        """Ask again for all unknown ends without an answer on its way."""
         for number in tuple(self._waiting):
             self._ask_for(number)
 
@@ -124,7 +124,7 @@ class Barrier:
             self._applied = dict(offsets)
         self._open_ready()
 
-    def run_out(self) -> None:
+    def open_overdue(self) -> None:
         """Open the gates that have waited for ``run_after`` seconds."""
         if self._run_after is None:
             return
@@ -157,8 +157,8 @@ class Barrier:
             one = self._waiting.get(number)
             if one is None or ask is not self._ask:
                 return  # the answer belongs to an earlier connection
-            if ends is not None and not one.believes(ends):
-                ends = None  # a topic was created again, which the reader finds out
+            if ends is not None and not one.is_plausible(ends):
+                ends = None  # a topic was created again, as the reader will notice
             self._waiting[number] = evolve(one, ends=ends, is_asked=False)
         self._open_ready()
 

@@ -1,13 +1,14 @@
 """
-Folds what the holds topic and the status topic say of all groups. It asks nobody.
+Folds the records of the holds topic and the status topic, of all groups.
 
-A command, ``wait`` and the console feed the same object, step by step, with what they
-read. What they show of a group is a :class:`~safeconsumer.group.view.View` of it:
+A command, ``wait`` and the console feed a board step by step with the records that they
+read, and show a :class:`~safeconsumer.group.view.View` of a group. The board makes no
+requests:
 
 1. :meth:`Board.feed` takes over records.
-2. :meth:`Board.update` finds the broker's time, and by it who reports, and who does not
-   any more. Until the next update views show what was known then.
-3. :meth:`Board.view` shows one group, with what the cluster says of it.
+2. :meth:`Board.update` computes the broker's time, and by it which members report. Views
+   show the state of the last update.
+3. :meth:`Board.view` shows one group, with the cluster's answers about it.
 """
 
 from collections import defaultdict, deque
@@ -19,25 +20,25 @@ from attrs import define, evolve, field, frozen
 from kafka import TopicPartition
 
 from safeconsumer.group.commits import Move
-from safeconsumer.group.control_clients import Remade
+from safeconsumer.group.control_clients import RecreatedTopic
 from safeconsumer.group.facts import NOT_READ, HoldRecord
-from safeconsumer.group.fold import Fold, Written
+from safeconsumer.group.fold import Fold, RawRecord
 from safeconsumer.group.log_clock import AGREE, LogClock
 from safeconsumer.group.report_wire import STREAM, Report, decode_report
 from safeconsumer.group.settings import Control
 from safeconsumer.group.survey import Survey
-from safeconsumer.group.topic_reader import time_of, written
+from safeconsumer.group.topic_reader import raw_record, time_of
 from safeconsumer.group.view import NO_TIMES, Times, View, skew_of
 
 # Seconds; a member without a report for as long is gone, or cannot reach the broker.
 SILENT_AFTER = 15.0
-# Seconds for which one that reports no more is named: Kafka lists a member that was
-# killed until its session ends, after 45 s by default. One that Kafka does not list, and
-# that did not say that it stops, may be frozen and go on: for as long those of its
-# partitions are unknown that it did not report as quiet, by a hold that still stands. A
-# process may be frozen for longer, and nothing shows that.
+# Seconds for which a member that reports no more is named: Kafka lists a member that was
+# killed until its session ends, after 45 s by default. A member that Kafka does not list,
+# and that did not report that it stops, may be frozen and go on. For this time its
+# partitions are unknown, but for those that it reported as quiet by a hold that is still
+# in force. A process may be frozen for longer, without a trace.
 NAMED_FOR = 4 * SILENT_AFTER
-# Seconds after which a report is forgotten though nobody has asked since.
+# Seconds after which a report is dropped, even if no update follows.
 _KEPT_FOR = 10 * NAMED_FOR
 # Kafka's TimestampType of a record whose time is the broker's.
 _LOG_APPEND_TIME = 1
@@ -64,38 +65,39 @@ class _LastReport:
 @frozen(kw_only=True)
 class Readable:
     """
-    How much of the topics can be read.
+    The part of the topics that can be read.
 
     Attributes:
         ends: the offset up to which the holds topic is read, by its name; None if it
-            is not.
-        is_heard: whether reports are read.
-        unread: what cannot be read, each with the reason, as text.
+            is not read.
+        reports_are_read: whether reports are read.
+        unread: the parts that cannot be read, each with the reason, as text.
     """
 
     ends: Mapping[str, int] | None
-    is_heard: bool
+    reports_are_read: bool
     unread: tuple[str, ...] = ()
 
 
 @define(eq=False)
 class _OfGroup:
     """
-    What the topics say of one group.
+    The records about one group.
 
     Attributes:
-        holds: those that are not lifted; expired ones are among them.
-        reports: the last report of every reporter that reported lately.
-        gone: the last reports of streams that report no more, or were stopped in a
-            batch.
-        late: the last reports of members that report no more, or have stopped.
-        lost: those of ``late`` that may still work on records, listed or not.
+        holds: the holds that are not lifted; expired ones are among them.
+        reports: the last report of every reporter that reported recently.
+        lost_streams: the last reports of streams that no longer report, or were stopped in
+            a batch.
+        former_reports: the last reports of members that no longer report, or have
+            stopped.
+        lost: those of ``former_reports`` that may still work on records, listed or not.
     """
 
     holds: list[HoldRecord] = field(factory=list)
     reports: list[Report] = field(factory=list)
-    gone: list[Report] = field(factory=list)
-    late: list[Report] = field(factory=list)
+    lost_streams: list[Report] = field(factory=list)
+    former_reports: list[Report] = field(factory=list)
     lost: list[Report] = field(factory=list)
 
 
@@ -111,14 +113,14 @@ class Board:
     Args:
         settings: the names of the topics, and the allowed clock skew.
         clock: computes the broker's time.
-        most: how many of the holds topic's records are kept; None for all.
+        most: the number of the holds topic's records that are kept; None for all.
 
     Attributes:
         records: the holds topic's records, tombstones too, in order.
         positions: the offsets below which everything was taken over.
         reported_at: the time of the newest report; 0.0 if there is none.
         times: the times of the last update.
-        is_heard: whether somebody reported, at the last update.
+        has_reporters: whether a member reported lately, at the last update.
     """
 
     def __init__(
@@ -128,11 +130,11 @@ class Board:
         most: int | None = None,
     ) -> None:
         self._holds_topic = settings.holds_topic
-        self.records: deque[Written] = deque(maxlen=most)
+        self.records: deque[RawRecord] = deque(maxlen=most)
         self.positions: Mapping[TopicPartition, int] = {}
         self.reported_at = 0.0
         self.times = NO_TIMES
-        self.is_heard = False
+        self.has_reporters = False
         self._skew = settings.clock_skew
         self._fold = Fold()
         self._clock = clock or LogClock()
@@ -144,10 +146,10 @@ class Board:
 
     # ------------------------------------------------------------ feeding
 
-    def begin_again(self, remade: Iterable[Remade]) -> None:
-        """Note that topics were created again: their offsets start over, holds stay."""
+    def topic_recreated(self, remade: Iterable[RecreatedTopic]) -> None:
+        """Note that topics were created again: holds stay in force."""
         if any(one.topic == self._holds_topic for one in remade):
-            self._fold.begin_again()
+            self._fold.topic_recreated()
             self._is_remade = True
 
     def feed(
@@ -155,7 +157,7 @@ class Board:
         polled: Mapping[str, Iterable[Any]],
         positions: Mapping[TopicPartition, int],
     ) -> None:
-        """Take over records by topic, and how far each topic is read with them."""
+        """Take over records by topic, and the positions to which they lead."""
         for name, records in polled.items():
             if name == self._holds_topic:
                 self._take_holds(records)
@@ -170,7 +172,7 @@ class Board:
             self._holds_are_timed = _is_timed(record)
             if self._holds_are_timed:
                 self._written_at = max(self._written_at, time_of(record) or 0.0)
-            taken.append(written(record))
+            taken.append(raw_record(record))
         self._fold.take(taken)
         self.records.extend(taken)
 
@@ -186,7 +188,7 @@ class Board:
         return max(reported_at, self._written_at)
 
     def _take_report(self, record: Any) -> None:  # noqa: ANN401 - kafka-python is untyped
-        # Reports go by offset: a broker's clock may have gone back.
+        # The order of reports is that of offsets: a broker's clock may have gone back.
         self._reports_are_timed = _is_timed(record)
         at = time_of(record)
         self.reported_at = self.reported_at if at is None else at
@@ -194,7 +196,7 @@ class Board:
         self._last[record.key] = _LastReport(
             at or 0.0, record.value, self._clock.passed()
         )
-        # Whoever looks at holds alone never updates, which leaves out old ones.
+        # A program that reads holds alone never updates, which drops old reports.
         while self._last:
             oldest, last = next(iter(self._last.items()))
             if abs(self.reported_at - last.at) <= _KEPT_FOR:
@@ -209,14 +211,14 @@ class Board:
 
     @property
     def incarnation(self) -> int:
-        """How often the holds topic was created again, as far as it was noticed."""
+        """The number of times that the holds topic was created again while it was read."""
         return self._fold.incarnation
 
     def holds(self, group: str | None = None) -> tuple[HoldRecord, ...]:
         """
         Return the holds that are not lifted by now, of one group or of all.
 
-        Those are among them that the topic lost when it was created again.
+        Holds that the topic lost when it was created again are among them.
         """
         return self._fold.holds(group)
 
@@ -224,22 +226,22 @@ class Board:
 
     def update(self, listen: Callable[[], float | None] | None = None) -> None:
         """
-        Bring up to date what views show.
+        Bring the state that views show up to date.
 
         Args:
             listen: waits for one more record if clocks differ, and returns its time, or
-                None if none came; None: it is not waited for.
+                None if none came; None: do not wait.
         """
         wall = self._clock.wall()
         groups: dict[str, _OfGroup] = defaultdict(_OfGroup)
         for hold in self.holds():
             groups[hold.key.group].holds.append(hold)
-        now, self.is_heard = None, False
+        now, self.has_reporters = None, False
         if self.reported_at:
             moment = self._now(listen)
             self._sort_reports(moment, groups)
-            self.is_heard = self._clock.is_sure
-            now = moment if self.is_heard and self._reports_are_timed else None
+            self.has_reporters = self._clock.is_sure
+            now = moment if self.has_reporters and self._reports_are_timed else None
         self.times = Times(
             now, self.proven, wall, self._holds_are_timed, self._clock.passed()
         )
@@ -268,16 +270,16 @@ class Board:
             if is_live(last.at, now) and not has_stopped:
                 of_group.reports.append(one)
             elif one.kind != STREAM:
-                of_group.late.append(one)
+                of_group.former_reports.append(one)
                 if not is_done and self._may_be_alive(last, now):
                     of_group.lost.append(one)
-            elif not is_done:  # what it was stopped in runs again
-                of_group.gone.append(one)
+            elif not is_done:  # the batch in which it was stopped runs again
+                of_group.lost_streams.append(one)
         for of_group in groups.values():
             of_group.reports.sort(key=lambda one: (one.client_id, one.member))
 
     def _may_be_alive(self, last: _LastReport, now: float) -> bool:
-        # If nobody tells the time, ours counts, with the allowed skew.
+        # If no member reports the time, ours counts, with the allowed skew.
         clock = self._clock
         moment, late = (now, 0.0) if clock.is_sure else (clock.wall(), self._skew)
         age = max(moment - last.at, clock.passed() - last.taken_at)
@@ -291,7 +293,7 @@ class Board:
         return {
             name
             for name, one in self._groups.items()
-            if one.holds or one.reports or one.gone or one.lost
+            if one.holds or one.reports or one.lost_streams or one.lost
         }
 
     @property
@@ -304,8 +306,8 @@ class Board:
         """
         The time up to which it was fed, which a record proves.
 
-        It is by this machine's clock if that agrees with the broker's. If nobody tells
-        the broker's time, it is the time of the newest record.
+        This machine's clock counts if it agrees with the broker's. If no member reports
+        the broker's time, the time of the newest record counts.
         """
         now, wall = self.times.now, self.times.wall
         is_right = now is not None and abs(wall - now) <= AGREE
@@ -317,7 +319,7 @@ class Board:
         reports = (report for one in self._groups.values() for report in one.reports)
         now = self.times.proven
         lacks = any(one.kept for one in reports) or any(
-            self._fold.is_outlived(one) and one.in_force(now, self._skew)
+            self._fold.is_from_earlier_topic(one) and one.in_force(now, self._skew)
             for one in self._fold.holds()
         )
         return (self._holds_topic,) if self._is_remade and lacks else ()
@@ -334,8 +336,8 @@ class Board:
 
         Args:
             group: the group.
-            survey: what the cluster says of it.
-            readable: how much of the topics can be read.
+            survey: the cluster's answers about it.
+            readable: the part of the topics that can be read.
             moves: the committed offsets that silent members have moved.
         """
         known, proven = self._groups.get(group, _OfGroup()), self.times.proven
@@ -346,21 +348,21 @@ class Board:
             group=group,
             facts=facts,
             holds=tuple(one for one in known.holds if one.in_force(proven, skew)),
-            just_over=tuple(
+            recently_expired=tuple(
                 one
                 for one in known.holds
                 if not one.in_force(proven, skew)
                 and one.in_force(proven - SILENT_AFTER, skew)
             ),
             reports=tuple(known.reports),
-            gone=tuple(known.gone),
-            late=tuple(
+            lost_streams=tuple(known.lost_streams),
+            former_reports=tuple(
                 one
-                for one in known.late
+                for one in known.former_reports
                 if one.member_id in listed or one in known.lost
             ),
             ends=readable.ends,
-            is_heard=readable.is_heard,
+            reports_are_read=readable.reports_are_read,
             unread=(*readable.unread, *survey.unread.get(group, ())),
             lags=survey.lags.get(group, {}),
             moves=moves or {},

@@ -18,39 +18,37 @@ class BrokerClock:
     deadline counted from there is never reached early, and late by one round trip at
     most.
 
-    Until the first acknowledgement the time is unknown, and nothing may expire. If no
-    time is to be had, because there are no reports, reports are refused or their topic
-    keeps producers' times, this machine's own clock is used.
+    Until the first acknowledgement the time is unknown, and no hold may expire. If the
+    broker's time cannot be known, because there are no reports, reports are refused or
+    their topic keeps producers' times, this machine's own clock is used.
 
     Thread rules: any thread; ``on_change`` and ``on_measure`` are called under no
     lock.
 
     Args:
-        is_told: whether this member will write reports.
-        on_measure: gets each time as :meth:`told` does.
+        is_reporting: whether this member will write reports.
+        on_measure: gets the arguments of each :meth:`acknowledged`.
 
     Attributes:
-        is_settled: whether it is decided by which clock holds expire.
+        is_settled: whether the clock by which holds expire is chosen.
     """
 
     def __init__(
         self,
         *,
-        is_told: bool,
+        is_reporting: bool,
         on_measure: Callable[[float, float, float], object] = lambda *_: None,
     ) -> None:
         self._on_measure = on_measure
         self.on_change: Callable[[], object] = lambda: None
         self._lock = threading.Lock()
-        self.is_settled = not is_told
+        self.is_settled = not is_reporting
         self._waits_since: float | None = None
         self._ahead: float | None = None  # the broker's clock minus our monotonic one
 
     def time(self, moment: tuple[float, float]) -> float | None:
         """
-        Return the broker's time in seconds since the epoch.
-
-        It is None while it is not known.
+        Return the broker's time in seconds since the epoch; None while it is unknown.
 
         Args:
             moment: this moment on the monotonic clock and on this machine's wall clock.
@@ -61,17 +59,17 @@ class BrokerClock:
             return passed + ahead
         return wall if self.is_settled else None
 
-    def told(self, at: float, sent: float, heard: float) -> None:
+    def acknowledged(self, at: float, sent: float, received: float) -> None:
         """
         Note a time that the broker has put into a report.
 
         Args:
             at: the broker's time, seconds since the epoch.
             sent: when the report was sent, by our monotonic clock.
-            heard: when the acknowledgement came, by our monotonic clock.
+            received: when the acknowledgement came, by our monotonic clock.
         """
-        self._on_measure(at, sent, heard)
-        least, most = at - heard, at - sent
+        self._on_measure(at, sent, received)
+        least, most = at - received, at - sent
         with self._lock:
             ahead = self._ahead
             # Between the two bounds the estimate stays, so that not every report moves
@@ -81,7 +79,7 @@ class BrokerClock:
             self._ahead, self.is_settled = least, True
         self.on_change()
 
-    def untold(self, now: float, *, is_final: bool = False) -> None:
+    def failed(self, now: float, *, is_final: bool = False) -> None:
         """
         Note that a report failed, or came back without a time of the broker's.
 

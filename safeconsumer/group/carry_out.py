@@ -1,11 +1,11 @@
 """
-Carries out a plan: what was shown is done, once, or nothing is written.
+Carries out a plan exactly as it was agreed to, once, or writes nothing.
 
-1. The holds are read again, on the connection that writes: the view from which the plan was
-   shown may be old, and a follower that is cut off does not know it at once.
-2. The plan is made again from them. If it stands already, nothing is written, whatever was
-   agreed to: the same form was sent twice, or another operator did the same.
-3. If it is not what was agreed to, by its digest, nothing is written either.
+1. The holds are read again, on the connection that writes: the view behind the shown plan
+   may be old, and a follower that is cut off does not notice at once.
+2. The plan is made again from them. If it is done already, nothing is written: the same
+   form was sent twice, or another operator did the same.
+3. If it is not the plan that was agreed to, by its digest, nothing is written.
 """
 
 from collections.abc import Callable
@@ -17,7 +17,7 @@ from safeconsumer.group.documents import hold_document
 from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.partitions import names
-from safeconsumer.group.plan import Cluster, Lift, Plan, Timed, Wish, plan_of
+from safeconsumer.group.plan import Action, Cluster, Lift, Plan, TimedHolds, plan_of
 from safeconsumer.group.view import View
 from safeconsumer.group.wire import ControlKey
 from safeconsumer.holds.hold import OPERATOR
@@ -25,7 +25,9 @@ from safeconsumer.holds.hold import OPERATOR
 
 class PlanChangedError(Exception):
     """
-    Nothing was written: the plan is not the one that was agreed to.
+    A plan is not the one that was agreed to; nothing was written.
+
+    Make the plan again, and show it.
 
     Attributes:
         plan: the plan as it would be now.
@@ -43,7 +45,7 @@ class Done:
 
     Attributes:
         plan: the plan, as it was made right before the write.
-        acknowledged: what was written; empty if it was done already.
+        acknowledged: the written records; empty if the plan was done already.
     """
 
     plan: Plan
@@ -51,7 +53,7 @@ class Done:
 
     @property
     def was_held(self) -> frozenset[ControlKey]:
-        """The lifted holds that were on the topic, or kept by members after it was lost."""
+        """The lifted holds that were in force before, on the topic or at members alone."""
         there = {(one.owner, one.key.scope) for one in self.plan.own}
         there |= {(one.owner, one.scope) for one in self.plan.kept}
         return frozenset(
@@ -61,9 +63,9 @@ class Done:
         )
 
     def document(self) -> dict[str, Any]:
-        """Return it as plain JSON values."""
+        """Return the result as plain JSON values."""
         plan = self.plan
-        if isinstance(plan.wish, Lift):
+        if isinstance(plan.action, Lift):
             was_held = self.was_held
             return {
                 "is_done_already": plan.is_done,
@@ -78,7 +80,7 @@ class Done:
                 "covers": names(plan.covers),
                 "also_held": list(map(hold_document, plan.others)),
             }
-        if not isinstance(plan.wish, Timed):
+        if not isinstance(plan.action, TimedHolds):
             return {"is_done_already": plan.is_done, **plan.document()}
         return {
             "is_done_already": plan.is_done,
@@ -94,28 +96,28 @@ class Done:
 def carry_out(
     operator: Operator,
     view: View,
-    wish: Wish,
+    action: Action,
     cluster: Cluster,
     agrees: Callable[[Plan], bool],
 ) -> Done:
     """
-    Write what a wish asks for; each change is acknowledged by all replicas on return.
+    Write the changes of an action; each is acknowledged by all replicas on return.
 
     Args:
         operator: the connection.
         view: the group as it was shown.
-        wish: the wish.
-        cluster: answers which groups and topics there are.
-        agrees: tells whether the plan is what was agreed to; called right before the
-            write, and what it raises prevents that.
+        action: the action.
+        cluster: lists groups and topics.
+        agrees: tells whether the plan is the one that was agreed to; called right before
+            the write. If it raises, nothing is written.
 
     Raises:
-        PlanChangedError: it is not what was agreed to.
+        PlanChangedError: the plan is not the one that was agreed to.
         HoldSettingError: a hold cannot be extended any more.
         ControlWriteError: a change was not acknowledged; running it again is safe.
         KafkaError: the broker does not answer, or refuses; nothing was written.
     """
-    plan = plan_of(read_again(operator, view), wish, cluster)
+    plan = plan_of(read_again(operator, view), action, cluster)
     if plan.is_done:
         return Done(plan=plan, acknowledged=())
     if plan.is_refused or not agrees(plan):
@@ -129,6 +131,6 @@ def read_again(operator: Operator, view: View) -> View:
     newest = max(view.times.newest, operator.board.proven)
     times = evolve(view.times, newest=newest)
     holds = tuple(one for one in found if one.in_force(times.proven, view.skew))
-    # The view may be a follower's, which counts on its own how often the topic was made.
+    # The view may be a follower's, which has its own count of recreated topics.
     incarnation = operator.board.incarnation
     return evolve(view, holds=holds, times=times, incarnation=incarnation)

@@ -26,9 +26,9 @@ from safeconsumer.consumer import SafeConsumer
 from safeconsumer.errors.base import ControlSettingError
 from safeconsumer.group import described_topics
 from safeconsumer.group.barrier import Offsets
-from safeconsumer.group.control_clients import Remade
-from safeconsumer.group.fold import Written
-from safeconsumer.group.topic_reader import TopicReader, written
+from safeconsumer.group.control_clients import RecreatedTopic
+from safeconsumer.group.fold import RawRecord
+from safeconsumer.group.topic_reader import TopicReader, raw_record
 from safeconsumer.group.topics import Facts
 
 # The settings that say where a cluster is and how to log in; others are not copied.
@@ -48,8 +48,8 @@ _CONNECTION = (
 _PREFIXES = ("sasl_", "security_", "ssl_")
 
 # A record that the client sends again by itself, because an answer was lost, undoes
-# what others wrote to the same key meanwhile, and nobody is told. Idempotence would do,
-# but wants a right of its own before Kafka 2.8.
+# what others wrote to the same key meanwhile, without a trace. Idempotence would prevent
+# that, but needs a right of its own before Kafka 2.8.
 WRITING: Mapping[str, Any] = {
     "acks": "all",
     "enable_idempotence": False,
@@ -73,7 +73,7 @@ _KNOWN = frozenset(
     for name in one.DEFAULT_CONFIG
 )
 
-# Milliseconds; what a person or a member asks must not wait long for a dead broker.
+# Milliseconds; a person or a member must not wait long for a dead broker.
 BOOTSTRAP_MS = 5_000
 _RECONNECT_MAX_MS = 2_000
 _ASK_TIMEOUT_MS = 5_000
@@ -87,8 +87,8 @@ _REFUSED = (
     kafka_errors.TopicAuthorizationFailedError,
 )
 
-# Milliseconds; for an admin client that asks every broker, one after the other: one
-# that does not answer must not make what the others say too old.
+# Milliseconds; for an admin client that asks every broker, one after the other: a broker
+# that does not answer must not make the answers of the others too old.
 HASTY: Mapping[str, Any] = {
     "reconnect_backoff_max_ms": _RECONNECT_MAX_MS,
     "request_timeout_ms": 3_000,
@@ -99,12 +99,11 @@ def check(names: Iterable[str]) -> None:
     """
     Return if control clients can have settings with these names.
 
-    What a value must be, kafka-python says: a client that it refuses leaves the control
-    topics unavailable, with that as the reason.
+    kafka-python checks the values: if it refuses a client, the control topics are
+    unavailable, with that as the reason.
 
     Raises:
-        ControlSettingError: kafka-python does not know one, or it is not for a user to
-            choose.
+        ControlSettingError: kafka-python does not know a name, or a user must not set it.
     """
     for name in names:
         if name in _NOT_TO_CHOOSE:
@@ -168,8 +167,8 @@ def producer(
     """
     Make a client that writes control records, each acknowledged by all replicas.
 
-    It sends each record once: only the caller knows whether it may be sent again. What
-    it sends is compressed, since a report may name thousands of partitions.
+    The client sends each record once: only the caller knows whether it may be sent again.
+    Records are compressed, since a report may name thousands of partitions.
 
     Args:
         base: the connection.
@@ -289,26 +288,26 @@ class StockHoldsTopic:
     def facts(self) -> Facts:
         """Return the topic's settings; raise if it is missing or may not be read."""
         with admin(self._base) as asked:
-            described_topics.require(asked, self._name)
-            (found,) = described_topics.ask(asked, [self._name])
+            described_topics.require_readable(asked, self._name)
+            (found,) = described_topics.describe(asked, [self._name])
         return found
 
-    def begin(self) -> tuple[Remade, ...]:
+    def begin(self) -> tuple[RecreatedTopic, ...]:
         """Connect; return the topic if it was made again."""
         self._asker = asker = reader(self._base)
         asker.assign([self._partition])
         return self._reader.begin([self._name], asker=asker)
 
-    def turn(self, wait_ms: float) -> Sequence[Written]:
+    def turn(self, wait_ms: float) -> Sequence[RawRecord]:
         """Return the next records."""
         polled = self._reader.turn(wait_ms)
-        return [written(one) for records in polled.values() for one in records]
+        return [raw_record(one) for records in polled.values() for one in records]
 
     def ask_end(self, answer: Callable[[Offsets | None], object]) -> None:
         """Ask where the topic ends now."""
 
         def take(ends: Offsets | None, ids: Mapping[str, object | None]) -> None:
-            answer(None if self._reader.others(ids) else ends)
+            answer(None if self._reader.replaced(ids) else ends)
 
         EndOffsets(self._asker).ask([self._partition], _ASK_TIMEOUT_MS, take)
 
@@ -384,9 +383,9 @@ class StockClients:
         self._base = connection(configs, more, "control")
 
     def holds_topic(self, name: str) -> StockHoldsTopic:
-        """Return what reads the holds topic."""
+        """Return the reader of the holds topic."""
         return StockHoldsTopic(self._base, name)
 
     def status_topic(self, name: str) -> StockStatusTopic:
-        """Return what writes the status topic."""
+        """Return the writer of the status topic."""
         return StockStatusTopic(self._base, name)

@@ -1,8 +1,8 @@
 """
-Finds out which held partitions a member reads that does not report.
+Finds held partitions that are read by a member that does not report.
 
-All that can be seen of such a member is what it commits. A consumer that assigns
-partitions to itself is no member for Kafka: if it does not report, it is not seen.
+Only the commits of such a member are visible. A consumer that assigns partitions to itself
+is no member for Kafka: if it does not report, it is invisible.
 """
 
 import time
@@ -14,11 +14,11 @@ from kafka import TopicPartition
 
 from safeconsumer.group.facts import GroupFacts
 
-# Seconds; a consumer that was seen to commit may do so seldom.
+# Seconds for which a move counts: a consumer may commit seldom.
 _MOVED_FOR = 30.0
 
 
-# Seconds within which members obey a hold: what is delivered later is delivered under it.
+# Seconds within which members obey a hold: a later delivery is under the hold.
 _OBEYED_AFTER = 10.0
 
 
@@ -30,8 +30,8 @@ class Move:
     Attributes:
         before: the offset, or one that it had not passed when the partition was held.
         after: the offset now.
-        is_proven: whether it moved lately, by the broker's clock; if not, it is known
-            only that it is past records that say to be younger than the hold.
+        is_proven: whether it moved recently, by the broker's clock; else it is past
+            records whose times, by their producers' clocks, are after the hold.
     """
 
     before: int
@@ -43,7 +43,7 @@ def times_to_look_up(
     now: float, since: Mapping[TopicPartition, float]
 ) -> tuple[Mapping[TopicPartition, float], Mapping[TopicPartition, float]]:
     """
-    Return the times of which :func:`moved_at_once` needs the first offsets.
+    Return the times whose first offsets :func:`moved_at_once` needs.
 
     Args:
         now: the broker's time, in seconds since the epoch.
@@ -65,11 +65,11 @@ def moved_at_once(
     timed: AbstractSet[str],
 ) -> dict[TopicPartition, Move]:
     """
-    Tell from one look at a group which held offsets have moved.
+    Return the held offsets that have moved, from one view of a group.
 
-    A committed offset that is past a record of the time of a hold has moved under it.
-    That is proved where the broker wrote that time (``LogAppendTime``) and it is of the
-    last seconds: an older one may have been passed by a member that is gone.
+    A committed offset that is past a record of the time of a hold has moved under it. The
+    move is proven if the broker wrote that time (``LogAppendTime``) and it is recent: an
+    older record may have been passed by a member that has left.
 
     Args:
         committed: the committed offsets.
@@ -93,14 +93,14 @@ class _LastCommit:
     since: float
     # The silent member that owned it while it was held; None if there was none.
     by: str | None
-    # Whether it was the first look at that member so: the hold may be the younger one.
+    # Whether this is the first offset with that member: the hold may be younger.
     is_first: bool = False
     moved: Move | None = None
 
 
 class CommitWatch:
     """
-    Remembers the committed offsets of groups, for a caller that looks several times.
+    Remembers the committed offsets of groups, for a caller that asks repeatedly.
 
     Thread rules: none; a caller that shares one between threads must lock.
 
@@ -110,33 +110,33 @@ class CommitWatch:
 
     def __init__(self, clock: Callable[[], float] | None = None) -> None:
         self._clock = clock or time.monotonic
-        self._looks: dict[str, dict[TopicPartition, _LastCommit]] = {}
+        self._last: dict[str, dict[TopicPartition, _LastCommit]] = {}
 
     def note(
         self, group: str, facts: GroupFacts, silent: Mapping[TopicPartition, str]
     ) -> dict[TopicPartition, Move]:
         """
-        Note one look at a group; return which held offsets silent members have moved.
+        Note the offsets of a group; return the moves of held offsets by silent members.
 
-        A move counts only between two looks in both of which the partition was held and
-        owned by the same silent member, and not from the first such look on: a commit
-        from before the hold, or by the previous owner, does not count.
+        A move counts only between two calls in both of which the partition was held and
+        owned by the same silent member, and not from the first such call on: a commit from
+        before the hold, or by the previous owner, does not count.
 
         Args:
             group: the group's name.
-            facts: what the cluster answered.
+            facts: the cluster's answer.
             silent: held partitions whose owner does not report, each with its member id;
                 empty if reports are not read.
         """
         if not facts.has_committed:
-            self._looks.pop(group, None)
+            self._last.pop(group, None)
             return {}
-        now, before = self._clock(), self._looks.get(group, {})
+        now, before = self._clock(), self._last.get(group, {})
         found = {
             tp: _next(before.get(tp), offset, now, silent.get(tp))
             for tp, offset in facts.committed.items()
         }
-        self._looks[group] = found
+        self._last[group] = found
         return {
             tp: one.moved
             for tp, one in found.items()
@@ -145,15 +145,15 @@ class CommitWatch:
 
     def keep(self, groups: AbstractSet[str]) -> None:
         """Forget all other groups."""
-        self._looks = {name: one for name, one in self._looks.items() if name in groups}
+        self._last = {name: one for name, one in self._last.items() if name in groups}
 
 
 def _next(
     before: _LastCommit | None, offset: int, now: float, by: str | None
 ) -> _LastCommit:
     if before is None or before.by != by:
-        # 1. The cluster tells the offset. 2. The member commits. 3. Somebody holds the
-        # partition. 4. The hold is read: that commit was no sign of disobedience.
+        # 1. The cluster reports the offset. 2. The member commits. 3. An operator holds
+        # the partition. 4. The hold is read: that commit was no disobedience.
         return _LastCommit(offset, now, by, is_first=True)
     if before.offset == offset:
         return evolve(before, is_first=False)

@@ -6,12 +6,12 @@ from typing import Protocol
 from attrs import frozen
 
 from safeconsumer.group.barrier import Offsets
-from safeconsumer.group.fold import Written
+from safeconsumer.group.fold import RawRecord
 from safeconsumer.group.topics import Facts
 
 
 @frozen
-class Remade:
+class RecreatedTopic:
     """
     A topic that was created again, or lost records.
 
@@ -47,22 +47,22 @@ class HoldsTopic(Protocol):
     def facts(self) -> Facts:
         """Return the topic's settings; raise if it is missing or may not be read."""
 
-    def begin(self) -> tuple[Remade, ...]:
-        """Connect; return the topic if it was made again, and is read from its beginning."""
+    def begin(self) -> tuple[RecreatedTopic, ...]:
+        """Connect; return the topic if it was created again, to be read from its start."""
 
-    def turn(self, wait_ms: float) -> Sequence[Written]:
+    def turn(self, wait_ms: float) -> Sequence[RawRecord]:
         """
         Return the next records, waiting at most so many milliseconds.
 
-        It raises if the topic was made again, or nothing is known of it for five seconds.
+        It raises if the topic was created again, or is silent for five seconds.
         """
 
     def ask_end(self, answer: Callable[[Offsets | None], object]) -> object:
         """
         Ask where the topic ends now; ``answer`` is called later. It does not block.
 
-        It is called with None where that could not be found out, or if the topic is not
-        the one that is read: it was made again, with offsets that start over.
+        The answer is None if there was none, or if the topic is not the one that is read:
+        it was created again, with offsets that start over.
         """
 
     def wake(self) -> None:
@@ -121,7 +121,7 @@ class ControlClients(Protocol):
     client_id: str
 
     def holds_topic(self, name: str) -> HoldsTopic:
-        """Return what reads the holds topic; it connects when it begins."""
+        """Return the reader of the holds topic; it connects when it begins."""
 
     def status_topic(self, name: str) -> StatusTopic:
-        """Return what writes the status topic; it connects at the first report."""
+        """Return the writer of the status topic; it connects at the first report."""

@@ -14,13 +14,13 @@ from safeconsumer.group.topics import ACLS, Facts, absent
 _REFUSED = kafka_errors.TopicAuthorizationFailedError.errno
 
 
-def require(admin: KafkaAdminClient, name: str) -> None:
+def require_readable(admin: KafkaAdminClient, name: str) -> None:
     """
     Check that a topic exists, and that this principal may read it.
 
     Raises:
-        UnknownTopicOrPartitionError: it is missing; the message says what to do.
-        TopicAuthorizationFailedError: it may not be read; the message says what to do.
+        UnknownTopicOrPartitionError: it is missing; the message has advice.
+        TopicAuthorizationFailedError: it may not be read; the message has advice.
     """
     (described,) = admin.describe_topics([name])
     _check_readable(described)
@@ -30,10 +30,10 @@ def readable(
     admin: KafkaAdminClient, settings: Control
 ) -> tuple[dict[str, object], list[Exception]]:
     """
-    Return which of the holds topic and the status topic may be read, with their ids.
+    Return the ids of the holds topic and the status topic, if they may be read.
 
     Returns:
-        The topics, and why others are not among them.
+        The ids by name, and the errors of topics that may not be read.
 
     Raises:
         KafkaError: the broker could not be asked.
@@ -58,15 +58,15 @@ def readable(
 def _check_readable(described: Mapping[str, Any]) -> None:
     # A principal that may only write a topic sees it, and each fetch would be refused.
     # Brokers before 2.3 do not report what a principal may do.
-    name, told = described["name"], described.get("authorized_operations")
-    if described["error_code"] == _REFUSED or (told and "READ" not in told):
+    name, allowed = described["name"], described.get("authorized_operations")
+    if described["error_code"] == _REFUSED or (allowed and "READ" not in allowed):
         message = f"no right to read {name}: {ACLS}"
         raise kafka_errors.TopicAuthorizationFailedError(message)
     if not described["partitions"]:
         raise kafka_errors.UnknownTopicOrPartitionError(absent(name))
 
 
-def ask(admin: KafkaAdminClient, names: Iterable[str]) -> tuple[Facts, ...]:
+def describe(admin: KafkaAdminClient, names: Iterable[str]) -> tuple[Facts, ...]:
     """
     Ask the broker about topics.
 
@@ -74,11 +74,11 @@ def ask(admin: KafkaAdminClient, names: Iterable[str]) -> tuple[Facts, ...]:
         KafkaError: the broker could not be asked.
     """
     names = tuple(names)
-    told = admin.describe_topics(list(names))
+    answers = admin.describe_topics(list(names))
     described = {
-        one["name"]: len(one["partitions"]) for one in told if not one["error_code"]
+        one["name"]: len(one["partitions"]) for one in answers if not one["error_code"]
     }
-    hidden = {one["name"] for one in told if one["error_code"] == _REFUSED}
+    hidden = {one["name"] for one in answers if one["error_code"] == _REFUSED}
     there = [name for name in names if described.get(name)]
     resources = [ConfigResource(ConfigResourceType.TOPIC, name) for name in there]
     answer = admin.describe_configs(resources, config_filter="all") if resources else {}
@@ -96,10 +96,10 @@ def ask(admin: KafkaAdminClient, names: Iterable[str]) -> tuple[Facts, ...]:
 
 def retention(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, float | None]:
     """
-    Return after how many seconds topics delete records; None: never because of age.
+    Return the seconds after which topics delete records; None for never by age.
 
-    Topics for which the broker gives no answer are left out, and those that delete by
-    size alone: when they do nobody knows.
+    Topics without an answer of the broker are left out, and topics that delete by size
+    alone, as their time is unknown.
 
     Raises:
         KafkaError: the broker could not be asked.
@@ -116,13 +116,13 @@ def settings_of(
     admin: KafkaAdminClient, names: Iterable[str]
 ) -> dict[str, Mapping[str, str]]:
     """
-    Return the settings of topics; empty where the broker does not give them to us.
+    Return the settings of topics; empty if this principal may not see them.
 
     Raises:
         KafkaError: the broker could not be asked.
     """
     try:
-        found = ask(admin, names)
+        found = describe(admin, names)
     except (
         kafka_errors.AuthorizationError,
         kafka_errors.UnsupportedVersionError,  # a broker without this request

@@ -1,4 +1,4 @@
-"""Turns what is known of a group into plain JSON values, for ``-o json`` and the console."""
+"""Turns a view of a group into plain JSON values, for ``-o json`` and the console."""
 
 from typing import Any
 
@@ -45,11 +45,11 @@ def verdict_document(one: Verdict) -> dict[str, str]:
 
 def group_document(view: View) -> dict[str, Any]:
     """
-    Return what a list of groups shows of one as plain JSON values.
+    Return the entry of a group in a list of groups as plain JSON values.
 
-    ``hold_count``, ``held`` and ``quiet`` are None while the holds topic is not read,
-    the last two also if something is held and no partition of the group is known: 0 says
-    that there are none. ``flowing`` has what is known, and is None if no hold is.
+    ``hold_count``, ``held`` and ``quiet`` are None while the holds topic is not read, the
+    last two also if the group has holds and none of its partitions is known: 0 would mean
+    that there are none. ``flowing`` is None if no hold is known.
     """
     is_read = view.ends is not None
     is_covered = is_read and not (view.holds and view.has_unknown_rows)
@@ -73,9 +73,9 @@ def status_document(view: View) -> dict[str, Any]:
     """
     Return the whole status of a group as plain JSON values.
 
-    ``holds`` and ``by_partition``, too, are None if no hold is known and the holds topic
-    is not read. Holds that were read before are shown as long as it is not. The latter
-    is also None if something is held and no partition of the group is known.
+    ``holds`` and ``by_partition`` are None if no hold is known and the holds topic is not
+    read; holds that were read before are shown meanwhile. ``by_partition`` is also None if
+    the group has holds and none of its partitions is known.
     """
     has_holds = bool(view.holds) or view.ends is not None
     is_covered = has_holds and not (view.holds and view.has_unknown_rows)
@@ -88,7 +88,7 @@ def status_document(view: View) -> dict[str, Any]:
         "holds": list(holds) if has_holds else None,
         "by_member": [_member_document(one) for one in view.members],
         "by_partition": list(held) if is_covered else None,
-        "gone": list(map(_report_document, view.gone)),
+        "gone": list(map(_report_document, view.lost_streams)),
         "resets": [one.document() for one in movements(view)],
     }
 

@@ -12,7 +12,7 @@ _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)([wdhms])")
 _HOW = "write 90s, 30m, 2h, 1d, 1w or 1h30m"
 
 
-def seconds_of(text: str) -> float:
+def parse_duration(text: str) -> float:
     """
     Return a duration in seconds.
 
@@ -32,7 +32,7 @@ def seconds_of(text: str) -> float:
     return seconds
 
 
-def words_of(seconds: float) -> str:
+def duration_text(seconds: float) -> str:
     """Return a duration in its two largest units: ``2h``, ``1m30s``."""
     left = max(0, round(seconds))
     parts = []
@@ -43,7 +43,7 @@ def words_of(seconds: float) -> str:
     return "".join(parts[:2]) or "0s"
 
 
-def moment_of(text: str) -> float:
+def parse_moment(text: str) -> float:
     """
     Return a moment in seconds: ``2h`` is two hours ago; else a date and time in UTC.
 
@@ -51,7 +51,7 @@ def moment_of(text: str) -> float:
         ValueError: it is neither; the message says how to write a time.
     """
     try:
-        return time.time() - seconds_of(text)
+        return time.time() - parse_duration(text)
     except ValueError:
         pass
     try:

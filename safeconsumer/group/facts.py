@@ -1,11 +1,11 @@
-"""Describes for operators which holds there are, and the group they are for."""
+"""Defines the records of holds, and the cluster's answers about a group."""
 
 from collections.abc import Iterable, Mapping
 
 from attrs import frozen
 
 from safeconsumer.group import patterns
-from safeconsumer.group.durations import words_of
+from safeconsumer.group.durations import duration_text
 from safeconsumer.group.wire import ControlHold, ControlKey
 from safeconsumer.holds.explain import utc
 from safeconsumer.holds.hold import OPERATOR
@@ -22,10 +22,10 @@ class HoldRecord:
         key: group, owner and scope.
         hold: the hold; None for a tombstone.
         at: the broker's time of the record, in seconds since the epoch; None if it has
-            none: then each member counts from when it read it.
+            no time: then each member counts from the moment when it read the record.
         offset: its offset in the topic.
-        incarnation: how often the topic was created again before, as far as its reader
-            knows: a topic that is created again has the offsets of the earlier one.
+        incarnation: how many times the topic was created again before, as far as its
+            reader knows: the offsets of a recreated topic start over.
     """
 
     key: ControlKey
@@ -63,11 +63,11 @@ class HoldRecord:
 
     @property
     def scope(self) -> Scope:
-        """What it covers, for members of this version."""
+        """The scope that members of this version obey."""
         return patterns.read_key(self.key).scope
 
     def covers(self, tp: TopicPartition) -> bool:
-        """Tell whether it covers a partition, for members of this version."""
+        """Tell whether members of this version hold a partition by it."""
         return self.scope.covers(tp)
 
     def cells(self) -> tuple[str, ...]:
@@ -80,12 +80,14 @@ class HoldRecord:
         if self.expires_at is not None:
             return f"until {utc(self.expires_at)}"
         if self.hold is not None and self.hold.ttl_ms is not None:
-            return f"for {words_of(self.hold.ttl_ms / 1000)} after a member read it"
+            return (
+                f"for {duration_text(self.hold.ttl_ms / 1000)} after a member read it"
+            )
         return "until resumed"
 
 
 def targets_of(records: Iterable[HoldRecord]) -> Targets:
-    """Return where partitions are moved; of several resets the last written one counts."""
+    """Return the targets of resets by partition; the reset that was written last counts."""
     found: dict[TopicPartition, Target] = {}
     for one in sorted(records, key=lambda one: (one.incarnation, one.offset)):
         if (hold := one.hold) is None or hold.reset is None:
@@ -112,14 +114,13 @@ UNKNOWN = "Unknown"
 @frozen(kw_only=True)
 class MemberFacts:
     """
-    What the cluster knows of one member of a group.
+    A member of a group, as the cluster describes it.
 
     Attributes:
         member_id: Kafka's id for it, new for each process and each lost membership.
         client_id: its ``client_id`` setting.
         host: where it connects from.
-        assigned: its partitions; of the classic protocol none while the group
-            rebalances.
+        assigned: its partitions; empty during a rebalance of the classic protocol.
         epoch: its epoch in a group of the protocol in which the broker assigns
             (KIP-848), which such a member reports as its generation; None in others.
     """
@@ -134,7 +135,7 @@ class MemberFacts:
 @frozen(kw_only=True)
 class GroupFacts:
     """
-    What the cluster knows of a consumer group.
+    A consumer group, as the cluster describes it.
 
     Attributes:
         state: Kafka's name for it; ``Dead`` if there is no such group, ``Unknown`` if
@@ -152,7 +153,7 @@ class GroupFacts:
 
     @property
     def member_count(self) -> int | None:
-        """How many members there are; None if the cluster does not list them."""
+        """The number of members; None if the cluster does not list them."""
         return None if self.state == UNKNOWN else len(self.members)
 
     @property

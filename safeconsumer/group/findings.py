@@ -1,4 +1,4 @@
-"""Finds what would keep a group hold from working, and says what to do."""
+"""Finds obstacles to holds of a group, each with advice."""
 
 from collections.abc import Collection, Iterator, Sequence
 from importlib.metadata import version
@@ -19,8 +19,8 @@ from safeconsumer.group.board import Board, Readable
 from safeconsumer.group.facts import UNKNOWN
 from safeconsumer.group.members_topic import former_findings
 from safeconsumer.group.operator import Operator
-from safeconsumer.group.report_wire import Report, kept_text
-from safeconsumer.group.troubles import said
+from safeconsumer.group.report_wire import Report, kept_holds_text
+from safeconsumer.group.troubles import error_text
 from safeconsumer.group.verdicts import BAD, CONTROL, GOOD, NOTE, Finding
 from safeconsumer.group.view import UNSEEN, Member, View
 from safeconsumer.holds.explain import counted, utc
@@ -45,19 +45,19 @@ def findings(operator: Operator, group: str | None) -> Iterator[Finding]:
     try:
         yield from _findings(operator, group)
     except (ControlTopicError, KafkaError, OSError) as error:
-        what = f"the rest could not be checked: {said(error)}"
+        what = f"the rest could not be checked: {error_text(error)}"
         yield Finding("rest", BAD, what)
         raise
 
 
 def _findings(operator: Operator, group: str | None) -> Iterator[Finding]:
     yield from _versions(operator)
-    found = described_topics.ask(operator.admin, operator.settings.topics)
+    found = described_topics.describe(operator.admin, operator.settings.topics)
     yield from _topics(operator, found)
-    # Without a topic for reports nobody reports.
-    readable = Readable(ends=None, is_heard=True)
+    # Without a status topic there are no reports.
+    readable = Readable(ends=None, reports_are_read=True)
     if any(facts.partitions for facts in found):
-        yield Finding(  # Kafka's own tool tells who may; only an operator who should
+        yield Finding(  # Kafka's own tool lists the writers; an operator must judge them
             "writers",
             NOTE,
             f"whoever may write {operator.settings.holds_topic} places and lifts holds, "
@@ -100,7 +100,7 @@ def _topics(operator: Operator, found: Sequence[topics.Facts]) -> Iterator[Findi
         what = f"no right to describe any control topic: {named}"
         yield Finding("control-topics", BAD, what, do=_ACLS)
     else:
-        meant = scopes.near(operator.settings.holds_topic, operator.topics())
+        meant = scopes.suggestion(operator.settings.holds_topic, operator.topics())
         what = f"no control topic is there: {named}{meant}"
         yield Finding("control-topics", BAD, what, do=_INIT)
 
@@ -142,13 +142,13 @@ def _status_topic(facts: topics.Facts) -> Iterator[Finding]:
 
 
 def _advice(facts: topics.Facts) -> str:
-    # What is missing is made; what is only not seen needs a right.
+    # A missing topic is made; a topic that is only hidden needs a right.
     is_seen = not facts.partitions or facts.settings is not None
     return _INIT if is_seen and not facts.is_hidden else _ACLS
 
 
 def _settings(facts: topics.Facts, faults: Collection[str]) -> Iterator[Finding]:
-    # What has several partitions says itself what to do: init does not take them away.
+    # The fault of several partitions has its own advice: init does not remove any.
     do = "" if facts.partitions and facts.partitions != 1 else _advice(facts)
     for fault in faults:
         yield Finding("topic-settings", BAD, fault, do="" if do in fault else do)
@@ -192,7 +192,7 @@ def _over(label: str, end: float, *, is_proven: bool) -> Finding:
 
 # ---------------------------------------------------------------- members
 
-# Seconds within which a member lifts what is over, and reports it.
+# Seconds within which a member lifts a hold that has ended, and reports that.
 _AT_ONCE = 1.0
 
 
@@ -202,16 +202,16 @@ def member_findings(view: View) -> Iterator[Finding]:
         do = "" if _INIT in why else "check the rights and ACLs"
         yield Finding("unread", BAD, f"unknown: {why}", do=do)
     yield from _membership(view)
-    for one in view.everybody:
-        if one.verdict != verdicts.UNHEARD:
+    for one in view.all_members:
+        if one.verdict != verdicts.REPORTS_UNREAD:
             yield from _member(view, one)
-    for gone in view.gone:
+    for stream in view.lost_streams:
         yield Finding(
             "stream",
             NOTE,
-            verdicts.gone_text(gone),
+            verdicts.lost_stream_text(stream),
             do="check what is held before its query is started again"
-            if gone.state == "stopped"
+            if stream.state == "stopped"
             else "check that its driver runs; a batch that it planned may still read",
         )
 
@@ -229,7 +229,7 @@ def _membership(view: View) -> Iterator[Finding]:
             )
         what = f"{view.group}: {view.unsettled}; who obeys is not known"
         yield Finding("membership", rank, what, do=do)
-    elif view.is_known and not view.everybody:
+    elif view.is_known and not view.all_members:
         what = f"nobody is in {view.group}; {UNSEEN}, and obeys no hold"
         yield Finding("membership", NOTE, what)
 
@@ -251,11 +251,11 @@ def _member(view: View, one: Member) -> Iterator[Finding]:
 
 def _obedience(view: View, report: Report, label: str) -> Finding:
     obeyed, held = counted(report.holds, "hold"), len(view.holds)
-    # It may have told of holds that expired since.
+    # The report may count holds that have expired since.
     at = report.at_ms / 1000 + report.clock_offset - _AT_ONCE
-    over = sum(one.in_force(at, view.skew) for one in view.just_over)
-    if report.kept or report.holds > held + over:
-        named = f" ({kept_text(report.kept)})" if report.kept else ""
+    expired = sum(one.in_force(at, view.skew) for one in view.recently_expired)
+    if report.kept or report.holds > held + expired:
+        named = f" ({kept_holds_text(report.kept)})" if report.kept else ""
         return Finding(
             "member",
             BAD,

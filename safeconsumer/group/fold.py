@@ -18,11 +18,11 @@ NO_TIME_MS = -1
 
 
 @frozen
-class Written:
+class RawRecord:
     """
     The parts of a control record that are used; its time may be NO_TIME_MS.
 
-    Most are never decoded: others of their key followed them.
+    Most are never decoded, as later records have the same key.
     """
 
     key: bytes | None
@@ -31,8 +31,8 @@ class Written:
     at_ms: int
 
     @cached_property
-    def of(self) -> wire.ControlKey | None:
-        """Its key: the group, the owner and the scope; None if it cannot be read."""
+    def control_key(self) -> wire.ControlKey | None:
+        """The group, the owner and the scope; None if the key cannot be read."""
         return wire.decode_key(self.key)
 
     @cached_property
@@ -54,7 +54,7 @@ class Fold:
         group: take over only this group's holds; None for all groups.
 
     Attributes:
-        incarnation: how often the topic was created again.
+        incarnation: how many times the topic was created again.
     """
 
     def __init__(self, group: str | None = None) -> None:
@@ -63,15 +63,15 @@ class Fold:
         self._last: dict[bytes, HoldRecord] = {}
         self.incarnation = 0
 
-    def take(self, records: Iterable[Written]) -> tuple[list[HoldRecord], int]:
+    def take(self, records: Iterable[RawRecord]) -> tuple[list[HoldRecord], int]:
         """
-        Take over the next records; return the new one of each key, and how many are bad.
+        Take over the next records; return the new one of each key, and the number of bad.
 
-        Of all groups' with one key only the last that can be read is decoded: a topic
-        has the records of a month, and most were followed by others. So bad ones are
-        counted only behind that.
+        If the fold has all groups, only the last readable record of each key is decoded:
+        a topic has the records of a month, most of them superseded. So only bad records
+        behind that one are counted.
         """
-        by_key: dict[bytes | None, list[Written]] = {}
+        by_key: dict[bytes | None, list[RawRecord]] = {}
         for record in records:
             by_key.setdefault(record.key, []).append(record)
         fresh: list[HoldRecord] = []
@@ -93,8 +93,8 @@ class Fold:
                 self._last[written] = one
         return fresh, skipped
 
-    def _latest(self, records: Sequence[Written]) -> tuple[HoldRecord | None, int]:
-        """Return the last record of a key that can be read, and how many cannot."""
+    def _latest(self, records: Sequence[RawRecord]) -> tuple[HoldRecord | None, int]:
+        """Return the last readable record of a key, and the number of unreadable ones."""
         latest, skipped = None, 0
         for record in reversed(records):
             one = read_record(record, self.incarnation)
@@ -104,12 +104,12 @@ class Fold:
                 break
         return latest, skipped
 
-    def begin_again(self) -> None:
+    def topic_recreated(self) -> None:
         """Note that the topic was created again: its offsets start over, its holds stay."""
         self.incarnation += 1
 
-    def is_outlived(self, one: HoldRecord) -> bool:
-        """Tell whether the topic was created again since, so that it may lack a record."""
+    def is_from_earlier_topic(self, one: HoldRecord) -> bool:
+        """Tell whether a record was on the topic before that was created again."""
         return one.incarnation < self.incarnation
 
     def holds(self, group: str | None = None) -> tuple[HoldRecord, ...]:
@@ -123,19 +123,19 @@ class Fold:
         )
 
 
-def read_record(record: Written, incarnation: int = 0) -> HoldRecord | None:
+def read_record(record: RawRecord, incarnation: int = 0) -> HoldRecord | None:
     """
-    Return what a record says; None if it cannot be read.
+    Decode a record; return None if it cannot be read.
 
     Args:
         record: the record.
-        incarnation: how often its topic was created again before it was written.
+        incarnation: how many times its topic was created again before it was written.
     """
-    key, hold = record.of, wire.decode_hold(record.value)
+    key, hold = record.control_key, wire.decode_hold(record.value)
     is_held = record.value is not None
     if key is None or (is_held and hold is None):
         return None
-    # What lifts a scope that is none lifts nothing, as nobody can hold that.
+    # A lift of an illegal scope has no effect, as no operator can hold that.
     is_known = not is_held or key.version > wire.VERSION
     if not is_known and patterns.read(key.scope) is None:
         return None

@@ -1,4 +1,4 @@
-"""Follows the holds topic and the cluster's groups, and publishes what is known."""
+"""Follows the holds topic and the cluster's groups, and publishes snapshots of them."""
 
 import logging
 import threading
@@ -16,7 +16,7 @@ from safeconsumer.errors.base import ControlTopicError
 from safeconsumer.group import clients, described_topics
 from safeconsumer.group.board import NAMED_FOR, Board, Readable
 from safeconsumer.group.commits import CommitWatch, Move
-from safeconsumer.group.fold import Written
+from safeconsumer.group.fold import RawRecord
 from safeconsumer.group.settings import Control
 from safeconsumer.group.survey import AWAY, Survey, ends_of, survey_of, with_lags
 from safeconsumer.group.topic_reader import TopicReader
@@ -35,31 +35,31 @@ _SURVEY_SHARE = 0.2
 # Making a snapshot of a thousand groups takes 30 ms: at most this share of the time.
 _PUBLISH_SHARE = 0.1
 _PUBLISH_EVERY = 0.1
-# Seconds after which a page is shown again though nothing but its ages has changed; it
-# calls itself old after 10.
+# Seconds after which a page is shown again though only its ages have changed; it calls
+# itself old after 10.
 _RENEW_EVERY = 5.0
 _VIEWED = 30.0
 _BACKOFF = 1.0
 _LOOK_FOR_STATUS = 10.0
 _END_SECONDS = 3.0
-# Seconds between questions about the lags of groups that nobody looks at, and of which
-# nothing is held: they may have ten thousands of partitions.
+# Seconds between questions about the lags of groups that have no holds, and that no page
+# shows: they may have tens of thousands of partitions.
 _LAGS_EVERY = 10.0
 MOST_RECORDS = 10_000
-"""How many records of the control topics a follower keeps, the newest."""
+"""The number of the newest control records that a follower keeps."""
 
 
 @frozen
 class Trouble:
     """
-    Why nothing newer is known.
+    A reason why there is no newer snapshot.
 
     Attributes:
-        said: a sentence for people.
+        sentence: a sentence for people.
         detail: the client's own words.
     """
 
-    said: str
+    sentence: str
     detail: str
 
 
@@ -72,28 +72,28 @@ _SLOW = Trouble(
 @frozen(kw_only=True)
 class Snapshot:
     """
-    What is known at one moment; it never changes.
+    All groups at one moment; a snapshot never changes.
 
     Attributes:
-        version: increases by one with what is shown; every few seconds for the ages and
-            distances in time alone.
+        version: increases by one when a page would change; every few seconds if only ages
+            have changed.
         views: the groups, by name.
         records: the records read from the holds topic, tombstones too.
-        times: the times by which it is judged whether a hold has ended.
-        heard_at: a moment by our monotonic clock: everything that the cluster had
+        times: the times that decide whether a hold has ended.
+        as_of: a moment by our monotonic clock: everything that the cluster had
             acknowledged by then is included, as it was then or later.
         is_complete: whether the holds topic was read to its end, and groups listed.
-        trouble: why nothing newer is known; None if all is well.
-        unread: what could not be read, each with the reason, as text.
+        trouble: why there is no newer snapshot; None if there is no trouble.
+        unread: the parts that could not be read, each with the reason, as text.
         remade: the holds topic, if it was deleted and created again meanwhile and still
             lacks holds.
     """
 
     version: int = 0
     views: Mapping[str, View] = field(factory=dict)
-    records: tuple[Written, ...] = ()
+    records: tuple[RawRecord, ...] = ()
     times: Times = NO_TIMES
-    heard_at: float
+    as_of: float
     is_complete: bool = False
     trouble: Trouble | None = None
     unread: tuple[str, ...] = ()
@@ -101,8 +101,8 @@ class Snapshot:
 
     @property
     def age(self) -> float:
-        """The number of seconds for which nothing newer is known."""
-        return time.monotonic() - self.heard_at
+        """The seconds since the moment that it shows."""
+        return time.monotonic() - self.as_of
 
     @property
     def now(self) -> float | None:
@@ -114,20 +114,20 @@ class Snapshot:
 
     @property
     def is_old(self) -> bool:
-        """Whether it is too old to say anything about the present."""
+        """Whether it is too old to describe the present."""
         return self.age >= OLD_AFTER
 
     @property
     def lack(self) -> str:
         """Why it is not complete and current, as a sentence; "" if it is."""
         if self.trouble:
-            return f"{self.trouble.said} {self.trouble.detail}".strip()
+            return f"{self.trouble.sentence} {self.trouble.detail}".strip()
         return "" if self.is_complete else "the control topics are being read"
 
 
 @frozen(kw_only=True)
 class _Asked:
-    """A survey, when it was begun, and where the holds topic ended then."""
+    """A survey, the time of its beginning, and the end of the holds topic then."""
 
     survey: Survey = field(factory=Survey)
     moves: Mapping[str, Mapping[TopicPartition, Move]] = field(factory=dict)
@@ -138,11 +138,11 @@ class _Asked:
 
 class Follower:
     """
-    Publishes what is known as snapshots, for a caller that looks all the time.
+    Publishes snapshots of all groups, for a caller that shows them all the time.
 
-    It reads both control topics with one consumer, and asks about groups with one
-    admin client. It needs no more rights than an operator's commands, places nothing,
-    and keeps the last snapshot whatever happens to the cluster. It is a context
+    A follower reads both control topics with one consumer, and asks about groups with one
+    admin client. It needs no more rights than an operator's commands, places no holds, and
+    keeps the last snapshot whatever happens to the cluster. A follower is a context
     manager.
 
     Args:
@@ -160,7 +160,7 @@ class Follower:
         self._reader = TopicReader(
             lambda: clients.reader(self._base), settings.status_topic, NAMED_FOR
         )
-        # When everything was read, and why that is not so any more.
+        # The time up to which everything was read, and why reading has failed since.
         self._read_at: float | None = None
         self._reading_trouble: Trouble | None = None
         self._names: frozenset[str] = frozenset()
@@ -175,7 +175,7 @@ class Follower:
         self._is_changed = False
         self._publish_at = 0.0
         self._renewed_at = time.monotonic()
-        self._snapshot = Snapshot(heard_at=time.monotonic())
+        self._snapshot = Snapshot(as_of=time.monotonic())
         self._threads = [
             threading.Thread(target=self._run, args=(work,), name=name, daemon=True)
             for name, work in (
@@ -195,14 +195,14 @@ class Follower:
             one.join(_END_SECONDS)
 
     def snapshot(self) -> Snapshot:
-        """Return what is known now, without waiting."""
+        """Return the present snapshot, without waiting."""
         known = self._snapshot
         if known.is_complete and known.trouble is None and known.is_old:
             return evolve(known, trouble=_SLOW)
         return known
 
     def watch(self, group: str) -> None:
-        """Note that a group is being looked at: its lags are fetched for a while."""
+        """Note that a page shows a group: its lags are fetched for a while."""
         with self._lock:
             self._viewed[group] = time.monotonic()
 
@@ -230,7 +230,7 @@ class Follower:
                 self._reading_trouble = why
             else:
                 self._asked = evolve(self._asked, trouble=why)
-            # The last snapshot stays: nothing is judged by reports that cannot be read.
+            # The last snapshot stays: there is no verdict by reports that are not read.
             self._put(evolve(self._snapshot, trouble=why))
 
     # ------------------------------------------------------------ the control topics
@@ -243,7 +243,7 @@ class Follower:
             ids = self._topic_ids(admin)
             remade = self._reader.begin(list(ids), ids=ids)
             with self._lock:
-                self._board.begin_again(remade)
+                self._board.topic_recreated(remade)
                 self._names = frozenset(ids)
             look_at = time.monotonic() + _LOOK_FOR_STATUS
             while not self._stopping.is_set():
@@ -316,7 +316,7 @@ class Follower:
             self._publish()
 
     def _moves(self, survey: Survey) -> Mapping[str, Mapping[TopicPartition, Move]]:
-        # Of what is not held no move counts.
+        # A move counts only in a held group.
         held, readable = self._board.held & survey.facts.keys(), self._readable
         self._commits.keep(held)
         views = (self._board.view(one, survey, readable) for one in held)
@@ -328,21 +328,21 @@ class Follower:
     # ------------------------------------------------------------ publishing
 
     @property
-    def _is_listened_to(self) -> bool:
+    def _is_reading(self) -> bool:
         return self._read_at is not None and self._reading_trouble is None
 
     @property
     def _readable(self) -> Readable:
-        """How much of the topics can be read. Ask under the lock."""
+        """The part of the topics that can be read. Ask under the lock."""
         return Readable(
-            ends=self._board.ends if self._is_listened_to else None,
-            is_heard=self.settings.status_topic in self._names,
+            ends=self._board.ends if self._is_reading else None,
+            reports_are_read=self.settings.status_topic in self._names,
             unread=self._unread,
         )
 
-    def _heard_at(self) -> float:
-        """Return the moment as of which everything is known. Call it under the lock."""
-        asked, known = self._asked, self._snapshot.heard_at
+    def _as_of(self) -> float:
+        """Return the moment that a snapshot would show. Call it under the lock."""
+        asked, known = self._asked, self._snapshot.as_of
         if self._read_at is None or asked.at is None:
             return known
         at = self._board.positions.get(self._holds, 0)
@@ -352,15 +352,15 @@ class Follower:
     def _publish(self) -> None:
         """Make the next snapshot. Call it under the lock."""
         began = time.monotonic()
-        # While the topics are not read, nobody counts as silent.
-        if self._is_listened_to:
+        # While the topics are not read, no member counts as silent.
+        if self._is_reading:
             self._board.update()
         asked = self._asked
         snapshot = Snapshot(
             views=self._views(),
             records=tuple(self._board.records),
             times=self._board.times,
-            heard_at=self._heard_at(),
+            as_of=self._as_of(),
             is_complete=self._read_at is not None and asked.at is not None,
             trouble=self._reading_trouble or asked.trouble,
             unread=(*self._unread, *asked.survey.unlisted),
@@ -373,7 +373,7 @@ class Follower:
         self._published.notify_all()
 
     def _put(self, one: Snapshot) -> None:
-        """Make it the present one. Call it under the lock."""
+        """Make a snapshot the present one. Call it under the lock."""
         known, now = self._snapshot, time.monotonic()
         is_due = now - self._renewed_at >= _RENEW_EVERY
         is_new = is_due or not _shows_same(known, one)
@@ -391,17 +391,17 @@ class Follower:
 
 
 def _rest_after(took: float) -> float:
-    # As rare as its share requires, but soon enough that its answers are not too old.
+    # Surveys are as rare as their share requires, and frequent enough not to be too old.
     return max(_SURVEY_EVERY, min(took / _SURVEY_SHARE, OLD_AFTER / 2 - took))
 
 
 def _is_same(known: View, one: View) -> bool:
-    # A view in which only the time has changed is not judged again, unless it says for
-    # how long somebody has not reported.
+    # A view in which only the time has changed is not judged again, unless it shows for
+    # how long a member has not reported.
     return (
-        not one.late
+        not one.former_reports
         and known.lasting == one.lasting
-        and known.maybe_over == one.maybe_over
+        and known.maybe_ended == one.maybe_ended
         and known == evolve(one, times=known.times)
     )
 
@@ -412,7 +412,7 @@ def _shows_same(known: Snapshot, one: Snapshot) -> bool:
         version=known.version,
         views=known.views,
         times=known.times,
-        heard_at=known.heard_at,
+        as_of=known.as_of,
     )
     return (
         known == same
@@ -426,7 +426,7 @@ def _shows_same(known: Snapshot, one: Snapshot) -> bool:
 
 
 def _untimed(view: View) -> View:
-    # Each report has another time; who reports at all is what is shown.
+    # The time of each report differs; pages show only which members report.
     reports = (evolve(one, at_ms=0, clock_offset=0.0) for one in view.reports)
     return evolve(view, reports=tuple(reports))
 

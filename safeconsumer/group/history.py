@@ -1,4 +1,4 @@
-"""Tells from the records of the holds topic what was held, extended, moved and lifted."""
+"""Turns the records of the holds topic into a history of the changes of holds."""
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -10,7 +10,7 @@ from kafka import TopicPartition
 from safeconsumer.group import patterns
 from safeconsumer.group.documents import hold_document
 from safeconsumer.group.facts import HoldRecord
-from safeconsumer.group.fold import Written
+from safeconsumer.group.fold import RawRecord
 from safeconsumer.group.partitions import partitions_text
 from safeconsumer.group.topics import Facts
 from safeconsumer.group.wire import ControlKey
@@ -29,20 +29,22 @@ UNTIL = "until"
 @frozen
 class Entry:
     """
-    What one record did.
+    A change of a hold by one record.
 
     Attributes:
-        what: ``held``, ``extended``, ``reset`` if offsets are to be moved under it,
-            ``held again`` if its owner held the scope already, or ``lifted``; of
-            :class:`News` also ``expired`` or ``may have ended``, for the end of a hold
-            that no record reports.
+        what: ``held``, ``extended``, ``reset`` if the group is moved under the hold,
+            ``held again`` if its owner held the scope already, or ``lifted``; an
+            :class:`EntryStream` also has ``expired`` or ``may have ended``, for the end of
+            a hold that no record reports.
         record: the record.
-        verb: the word before its end: ``expired`` if it ended by itself, and nothing
-            extended or lifted it before; ``may have ended`` if it did by this machine's
-            clock, and no record proves it, as ``View.maybe_over`` tells; else ``until``.
-        is_changeable: whether it has expired so lately that members obey it still, by
-            the allowed skew: a record of that time still extends or lifts it.
-        moves: the partitions that it is the first to move, and where to; "" if none.
+        verb: the word before its end: ``expired`` if the hold ended by itself, and no
+            record extended or lifted it before; ``may have ended`` if it ended by this
+            machine's clock, and no record proves that, as for ``View.maybe_ended``; else
+            ``until``.
+        is_changeable: whether the hold has expired so recently that members still obey
+            it, by the allowed skew: a record of that time still extends or lifts it.
+        moves: the partitions that the record is the first to move, with the target; "" if
+            it moves none.
     """
 
     what: str
@@ -53,28 +55,28 @@ class Entry:
 
     @property
     def at(self) -> float | None:
-        """When it happened, in seconds since the epoch; None if it is not known."""
+        """The time of the change, in seconds since the epoch; None if it is not known."""
         is_end = self.what in {EXPIRED, MAY_HAVE_ENDED}
         return self.record.expires_at if is_end else self.record.at
 
     def happened_since(self, moment: float) -> bool:
-        """Tell whether it happened then or later, as far as that is known."""
+        """Tell whether it happened then or later; True if its time is not known."""
         return self.at is None or self.at >= moment
 
     @property
     def ending(self) -> str:
-        """What it moves, and when it ends, or that it expired; "" for what lifts."""
+        """The partitions that it moves, and its end; "" for a lift."""
         hold, end = self.record.hold, self.record.expires_at
         if hold is None:
             return ""
         if end is None:
-            said = "until resumed" if hold.ttl_ms is None else "end unknown"
-            return f"{self.moves}, {said}" if self.moves else said
+            until = "until resumed" if hold.ttl_ms is None else "end unknown"
+            return f"{self.moves}, {until}" if self.moves else until
         return f"{self.verb} {utc(end)}"
 
     def document(self) -> dict[str, Any]:
-        """Return it as plain JSON values; ``covers`` is what members obey."""
-        said = hold_document(self.record)
+        """Return the change as plain JSON values; ``covers`` is the scope for members."""
+        hold = hold_document(self.record)
         covers = str(patterns.read_key(self.record.key).scope)
         what = {
             "what": self.what,
@@ -83,17 +85,17 @@ class Entry:
         }
         key = self.record.key
         later = {"version": key.version, "extra": list(key.extra)}
-        return {**what, **said, "covers": covers, "at": self.at, **later}
+        return {**what, **hold, "covers": covers, "at": self.at, **later}
 
 
-class News:
+class EntryStream:
     """
-    Finds what is new in a history of which records come step by step.
+    Makes the entries of a history whose records come step by step.
 
-    Each record is an entry once. The end of a hold that no record reports is another
-    one, when it is known: that it may have ended, by this machine's clock, and that it
-    has expired, once members have lifted it and no record can extend or lift it any more.
-    A step judges the new records, and the holds that have not expired.
+    Each record is an entry once. The end of a hold that no record reports is another entry
+    when it is known: the hold may have ended, by this machine's clock; it has expired, once
+    members have lifted it and no record can extend or lift it any more. A step judges the
+    new records, and the holds that have not expired.
 
     Args:
         skew: seconds by which members lift expired holds later.
@@ -105,7 +107,7 @@ class News:
         self._skew = skew
         self._since = since
         self._seen: set[tuple[int, float | None]] = set()
-        # Holds that have not expired, each with what was last told of its end.
+        # Holds that have not expired, each with the verb of its last entry.
         self._open: dict[HoldRecord, str] = {}
 
     def of(
@@ -115,11 +117,11 @@ class News:
         here: float | None = None,
     ) -> Iterator[Entry]:
         """
-        Yield what the next records did, and which holds have ended meanwhile.
+        Yield the entries of the next records, and of holds that have ended since.
 
         Args:
-            records: those since the last step. A topic that is read from its beginning
-                again has some of them twice.
+            records: the records since the last step. A topic that is read from its
+                beginning again has some of them twice.
             now: as for :func:`entries`.
             here: as for :func:`entries`.
         """
@@ -147,7 +149,7 @@ class News:
             yield one
 
 
-def history_document(  # noqa: PLR0913 - what the document has
+def history_document(  # noqa: PLR0913 - the fields of the document
     group: str | None,
     topic: Facts,
     found: Iterable[Entry],
@@ -157,12 +159,12 @@ def history_document(  # noqa: PLR0913 - what the document has
     cluster: str | None = None,
 ) -> dict[str, Any]:
     """
-    Return a history as plain JSON values, from which an audit can tell what was held.
+    Return a history as plain JSON values, from which an audit reads the holds.
 
     Args:
-        group: the only group that it is about; None for all groups.
+        group: the only group in it; None for all groups.
         topic: the holds topic.
-        found: what the records did.
+        found: the entries.
         since: since when it is complete, seconds since the epoch.
         until: the time up to which it was read, seconds since the epoch.
         cluster: the id of the cluster; None if it is not known.
@@ -183,9 +185,15 @@ def history_document(  # noqa: PLR0913 - what the document has
     }
 
 
-def history_of(several: Iterable[Written], group: str | None) -> tuple[HoldRecord, ...]:
+def history_of(
+    several: Iterable[RawRecord], group: str | None
+) -> tuple[HoldRecord, ...]:
     """Return the records about one group or all, in the topic's order."""
-    found = (one.hold for one in several if one.of and group in {None, one.of.group})
+    found = (
+        one.hold
+        for one in several
+        if one.control_key and group in {None, one.control_key.group}
+    )
     return tuple(one for one in found if one is not None)
 
 
@@ -197,21 +205,21 @@ def entries(
     most: int | None = None,
 ) -> tuple[Entry, ...]:
     """
-    Return what records did, in their order.
+    Return the entries of records, in their order.
 
-    A tombstone lifts nothing if there is no hold before it on the topic, or if that
-    had expired: it is left out. The topic keeps what is before a record for as long as
-    the record is not compacted.
+    A tombstone lifts nothing if there is no hold before it on the topic, or if that hold
+    had expired: it has no entry. The topic keeps the records before a record for as long as
+    that is not compacted.
 
     Args:
         records: all records of a group, or of all groups, as they are on the topic.
         skew: seconds by which members lift expired holds later: a record that comes in
             that time still extends or lifts.
-        now: by the broker's clock, as far as a record proves it; None if unknown.
-        here: by this machine's clock, which may be wrong; None if that does not count.
-        most: return the latest ones, no more than so many; None for all.
+        now: the time by the broker's clock that a record proves; None if unknown.
+        here: the time by this machine's clock, which may be wrong; None to ignore it.
+        most: return only this number of the latest entries; None for all.
     """
-    # What a record did shows by those of its key right before and after it.
+    # The change by a record depends on the records of its key right before and after it.
     several = tuple(records)
     before: list[HoldRecord | None] = []
     after: list[HoldRecord | None] = [None] * len(several)
@@ -264,7 +272,7 @@ def _what(one: HoldRecord, earlier: HoldRecord | None, skew: float) -> str | Non
 
 
 def _moves(one: HoldRecord, earlier: HoldRecord | None) -> str:
-    # A record has the targets of those before it, too.
+    # A record repeats the targets of the records before it.
     reset = one.hold.reset if one.hold else None
     before = earlier.hold.reset if earlier and earlier.hold else None
     if reset is None or reset == before:

@@ -14,9 +14,9 @@ class LogClock:
     """
     Takes the broker's time from the times of records, and its own clock in between.
 
-    A record's time is the broker's time when it arrived there; how long ago that was is
-    known only of a record that was waited for. So if the newest record and our wall
-    clock disagree, one more record is waited for, once.
+    A record's time is the broker's time when it arrived there; its age is known only of a
+    record that was waited for. So if the newest record and our wall clock disagree, the
+    clock waits for one more record, once.
 
     Args:
         wall: our clock, in seconds since the epoch.
@@ -41,11 +41,11 @@ class LogClock:
 
     def now(self, newest: float, listen: Callable[[], float | None]) -> float:
         """
-        Return the broker's time; infinity if no records come and our clock is behind.
+        Return the broker's time; infinity if no record comes and our clock is behind.
 
         Args:
             newest: the time of the newest record.
-            listen: waits for one more; returns its time, or None if none came.
+            listen: waits for one more record; returns its time, or None if none came.
         """
         wall = self.wall()
         last, self._last = self._last, newest
@@ -55,11 +55,11 @@ class LogClock:
         elif last is None:
             self._anchor_at(listen())
         elif newest != last:
-            # It came since the last look; if it is older, the broker's clock went back.
+            # The record came since the last call; if older, the broker's clock went back.
             self._anchor_at(newest)
         self.is_sure = self._ahead is not None
         if self._ahead is None:
-            # Silent for as long as our clock says, or silent for ever if our clock is
+            # The writers are silent for as long as our clock shows; for ever if it is
             # behind.
             return wall if wall > newest else math.inf
         return self.passed() + self._ahead

@@ -36,7 +36,7 @@ class GroupControl:
         self._is_closed = False
         self._group = str(group)
         self._clock = BrokerClock(
-            is_told=settings.status_topic is not None,
+            is_reporting=settings.status_topic is not None,
             on_measure=client.note_broker_time,
         )
         run_after = settings.run_after if settings.unavailable == "run" else None
@@ -74,7 +74,7 @@ class GroupControl:
             self._reporter.start()
 
     def report_soon(self) -> None:
-        """Report soon, because something changed. Any thread; it does not block."""
+        """Report soon, because of a change. Any thread; it does not block."""
         if self._reporter is not None:
             self._reporter.wake()
 
@@ -85,10 +85,10 @@ class GroupControl:
 
     def close(self, seconds: float | None = None) -> None:
         """
-        End all threads and clients; a second call does nothing.
+        End all threads and clients; a second call has no effect.
 
         Args:
-            seconds: for all of it; threads that have not ended by then are abandoned.
+            seconds: the limit; threads that have not ended by then are abandoned.
         """
         self._is_closed = True
         most = _CLOSE_SECONDS if seconds is None else min(seconds, _CLOSE_SECONDS)
@@ -96,7 +96,7 @@ class GroupControl:
         if self._reporter is not None:
             wake, wakers = self._reporter.wake, self._ledger.wakers
             self._ledger.wakers = [one for one in wakers if one != wake]
-            self._reporter.ask_to_stop()  # it ends while the reader does
+            self._reporter.ask_to_stop()  # both threads end at the same time
         self._reader.stop(until)
         if self._reporter is not None:
             self._reporter.stop(until)
@@ -105,9 +105,9 @@ class GroupControl:
 
     def abandon(self) -> None:
         """
-        Let all threads and clients end, after a last report, and wait for nothing.
+        Let all threads and clients end, after a last report, without waiting.
 
-        The garbage collector calls it, on whatever thread it runs: it takes no lock.
+        The garbage collector calls it, on any thread: it takes no lock.
         """
         self._is_closed = True
         self._reader.ask_to_stop()
@@ -117,21 +117,21 @@ class GroupControl:
     # ------------------------------------------------------------ reports
 
     def _make_reporter(self, topic: StatusTopic, client_id: str) -> Reporter:
-        told = MemberReports(
+        made = MemberReports(
             group=self._group,
             client_id=(client_id or "safeconsumer")[:200],
-            look=self._look,
+            read_status=self._control_status,
             client=self._client,
             skew=self._settings.clock_skew,
         )
         return Reporter(
             topic=topic,
             interval=self._settings.status_interval,
-            tell=told.tell,
+            report=made.report,
             clock=self._clock,
         )
 
-    def _look(self) -> ControlStatus:
+    def _control_status(self) -> ControlStatus:
         return ControlStatus(
             state="ready" if self._reader.is_ready else "unavailable",
             skipped=self._state.skipped,

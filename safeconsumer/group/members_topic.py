@@ -1,8 +1,8 @@
 """
-Names holds on the members' own topic, which versions before 0.6 read and no other does.
+Finds holds on the members' own topic, which only versions before 0.6 read.
 
-A hold that is still in force there ends without a word when the last member of an
-earlier version does: ``doctor`` and ``control init`` say how to place it again.
+A hold that is in force there ends silently with the last member of an earlier version:
+``doctor`` and ``control init`` print the command that places it again.
 """
 
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from attrs import evolve
 from kafka.errors import TopicAuthorizationFailedError
 
 from safeconsumer.errors.base import ControlTopicError
-from safeconsumer.group.described_topics import ask
+from safeconsumer.group.described_topics import describe
 from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.settings import PREFIX, Control
@@ -29,15 +29,15 @@ def former_findings(operator: Operator) -> Iterator[Finding]:
     """
     Find holds of members that are in force, as far as a record or a report proves.
 
-    Left out is a hold that the holds topic has, too, by group, owner and scope. Nothing
-    is found if there is no such topic, or if this principal may not see it.
+    Holds that the holds topic has, too, are left out. There are no findings if there is no
+    such topic, or if this principal may not see it.
 
     Raises:
         KafkaError: the topic is there, and cannot be read.
     """
     prefix = _prefix(operator.settings)
     name = f"{prefix}{_NAME}"
-    if prefix is None or not ask(operator.admin, [name])[0].partitions:
+    if prefix is None or not describe(operator.admin, [name])[0].partitions:
         return
     there, times = _in_force(operator, name)
     placed = _placed(operator, times) if there else frozenset()
@@ -63,7 +63,7 @@ def former_findings(operator: Operator) -> Iterator[Finding]:
 
 
 def _prefix(settings: Control) -> str | None:
-    # Topics that were named one by one leave no trace of the other's name.
+    # A holds topic with a name of its own shows no prefix.
     known = Control.prefixed("").holds_topic
     prefix = settings.holds_topic.removesuffix(known)
     return None if prefix == settings.holds_topic else prefix
@@ -85,13 +85,13 @@ def _in_force(operator: Operator, name: str) -> tuple[tuple[HoldRecord, ...], Ti
 
 
 def _placed(operator: Operator, times: Times) -> frozenset[tuple[str, str, str]]:
-    """Return what the holds topic has that is in force; nothing if it cannot be read."""
+    """Return the holds in force on the holds topic; none if it cannot be read."""
     try:
         found = operator.holds()
     except (
         ControlTopicError,
         TopicAuthorizationFailedError,
-    ):  # another finding says so
+    ):  # another finding reports that
         return frozenset()
     skew = operator.settings.clock_skew
     return frozenset(
@@ -100,7 +100,7 @@ def _placed(operator: Operator, times: Times) -> frozenset[tuple[str, str, str]]
 
 
 def _placing(one: HoldRecord, prefix: str, now: float) -> str:
-    """Return what to do, with the command that lets it end when it would have ended."""
+    """Return advice, with the command that places a hold with the same end."""
     hold, end = one.hold, one.expires_at
     seconds = None if hold is None or hold.ttl_ms is None else hold.ttl_ms / 1000
     again = "place it again"
@@ -116,7 +116,7 @@ def _command(one: HoldRecord, prefix: str, seconds: float | None) -> str:
     group, owner, scope = map(quote, (one.key.group, one.key.owner, one.key.scope))
     topic_prefix = "" if prefix == PREFIX else f"--topic-prefix {quote(prefix)} "
     limit = "" if seconds is None else f"--for {ceil(seconds)}s "
-    # A member held it, so it is no typing error, whatever the group consumes now.
+    # A member held it, so the scope is not mistyped, whatever the group consumes now.
     return (
         f"safeconsumer pause {topic_prefix}--group {group} --owner {owner} "
         f"--reason {quote(reason)} {limit}--future -- {scope}"

@@ -1,4 +1,4 @@
-"""Tells which partitions of a group were moved by resets that stand, and why not others."""
+"""Judges whether the resets in force have moved each partition of a group."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,7 +14,7 @@ from safeconsumer.holds.explain import counted
 from safeconsumer.holds.resets import Target
 from safeconsumer.holds.scope import Scope
 
-NOT_NOW = "its client, settings or version cannot"
+CANNOT_MOVE = "its client, settings or version cannot"
 """Why a member that reports does not carry out resets."""
 
 _MOST_REASONS = 5
@@ -25,15 +25,15 @@ class Movement:
     """
     A partition of a group that a reset moves.
 
-    It was moved if the group has committed the target, and the owner of the partition, if
-    it has one, has read the reset: then it goes on there.
+    The partition was moved if the group has committed the target, and its owner, if it has
+    one, has read the reset: then the owner goes on there.
 
     Attributes:
         tp: the partition.
         offset: the target.
-        committed: what the group has committed; None if nothing, or it is unknown.
+        committed: the group's committed offset; None if there is none, or it is unknown.
         by: the owner of the hold.
-        why: why it was not moved yet; empty if it was.
+        why: why the partition was not moved yet; empty if it was.
     """
 
     tp: TopicPartition
@@ -53,13 +53,13 @@ class Movement:
         return name_of(self.tp)
 
     def sentence(self) -> str:
-        """Say it for people."""
+        """Describe it in a sentence."""
         if self.is_moved:
             return f"moved to {self.offset:,}"
         return f"to be moved to {self.offset:,}: {self.why}"
 
     def document(self) -> dict[str, object]:
-        """Return it as plain JSON values."""
+        """Return the movement as plain JSON values."""
         return {
             "partition": self.name,
             "offset": self.offset,
@@ -71,7 +71,7 @@ class Movement:
 
 
 def movements(view: View, scopes: Iterable[Scope] = ()) -> tuple[Movement, ...]:
-    """Return what resets move of a group, or of some scopes, sorted by partition."""
+    """Return the movements of a group, or of some scopes, sorted by partition."""
     wanted, owners = tuple(scopes), owners_of(view)
     targets = targets_of(view.lasting)
     found = tuple(TopicPartition(*tp) for tp in sorted(targets))
@@ -88,7 +88,7 @@ def movements(view: View, scopes: Iterable[Scope] = ()) -> tuple[Movement, ...]:
 
 
 def unmoved(view: View, holds: Iterable[HoldRecord]) -> list[Movement]:
-    """Return what some holds were to move, and have not yet."""
+    """Return the movements that some holds ask for, and that are not done yet."""
     resets = [one for one in holds if one.hold is not None and one.hold.reset]
     owners = {one.owner for one in resets}
     found = movements(view, [one.scope for one in resets]) if resets else ()
@@ -96,7 +96,7 @@ def unmoved(view: View, holds: Iterable[HoldRecord]) -> list[Movement]:
 
 
 def readers(view: View) -> tuple[Member, ...]:
-    """Return who reads by the offsets that the group commits; a stream does not."""
+    """Return the members that read by the group's offsets; streams do not."""
     return tuple(one for one in view.present if not one.is_stream)
 
 
@@ -113,8 +113,8 @@ def obstacle(one: Member) -> str:
     """Return why a member will not move what it owns; empty if it will."""
     if one.report is None or one.is_lost:
         return f"{one.name} {one.verdict.sentence}"
-    if _is_mute(one):
-        return f"{one.name} moves nothing: {NOT_NOW}"
+    if _reports_no_moves(one):
+        return f"{one.name} moves nothing: {CANNOT_MOVE}"
     return ""
 
 
@@ -126,7 +126,7 @@ def obstacle_without_owner(view: View) -> str:
     return f"nobody owns it, and nobody moves it: {'; '.join(whys[:_MOST_REASONS])}"
 
 
-def _is_mute(one: Member) -> bool:
+def _reports_no_moves(one: Member) -> bool:
     return one.report is not None and not one.is_lost and one.report.resets is None
 
 
@@ -135,11 +135,11 @@ def _why_not(
 ) -> str:
     committed = view.facts.committed.get(tp)
     for one in owners:
-        if committed == target.offset and _is_mute(one):
+        if committed == target.offset and _reports_no_moves(one):
             began = f"{one.name} cannot report whether it began there"
             why = f"the group has committed it, but {began}"
         else:
-            why = obstacle(one) or _waits(view, one, tp, target)
+            why = obstacle(one) or _reported_obstacle(view, one, tp, target)
         if why:
             return why
     if committed == target.offset:
@@ -160,12 +160,14 @@ def _unowned(view: View, tp: TopicPartition, target: Target) -> str:
     if why := obstacle_without_owner(view):
         return why
     again = "" if readers(view) else "; run reset-offsets again, and it is done at once"
-    # Its owner knows the topic's id; it is not known here.
+    # The next owner knows the topic's id; a view does not.
     unless = ", unless its topic was recreated since" if target.topic_id else ""
     return f"nobody owns it, and its next owner moves it first{unless}{again}"
 
 
-def _waits(view: View, one: Member, tp: TopicPartition, target: Target) -> str:
+def _reported_obstacle(
+    view: View, one: Member, tp: TopicPartition, target: Target
+) -> str:
     report = one.report
     if report is None:
         return ""
@@ -182,7 +184,7 @@ def _waits(view: View, one: Member, tp: TopicPartition, target: Target) -> str:
 
 
 def reasons(several: Iterable[Movement], state: str = "not moved yet") -> Iterator[str]:
-    """Yield a sentence for each reason why some were not moved, with the partitions."""
+    """Yield a sentence for each reason, with the partitions that it keeps from moving."""
     found: dict[str, list[TopicPartition]] = {}
     for one in several:
         found.setdefault(one.why, []).append(one.tp)

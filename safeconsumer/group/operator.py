@@ -44,7 +44,7 @@ from safeconsumer.holds.scope import Target
 
 _WRITE_TIMEOUT = 10.0
 _READ_TIMEOUT = 30.0
-# What is left of a look's time for everything but listening.
+# The part of a look's time that is left for requests, after listening for reports.
 _ANSWER_SECONDS = 0.5
 _CLOSE_MS = 500
 _BACKOFF_MS = 20
@@ -62,7 +62,7 @@ class Operator:
     A principal that may write the holds topic can lift all holds on it: give teams that
     must not reach each other's groups topics of their own (``Control.prefixed``).
 
-    It is a context manager, which closes its clients. Holds outlive it.
+    An operator is a context manager, which closes its clients. Holds outlive it.
 
     Thread rules: one thread at a time; every method waits for the broker.
 
@@ -91,8 +91,7 @@ class Operator:
         self.settings = settings
         self._clock = clock or LogClock()
         self._commits = CommitWatch()
-        # Milliseconds; a first request waits this long for metadata that is not known
-        # yet.
+        # Milliseconds; a first request waits this long for unknown metadata.
         hasty = {"client_id": "safeconsumer-cli", "retry_backoff_ms": _BACKOFF_MS}
         self.base = {**hasty, **base}
         self._producer = clients.LazyProducer(
@@ -106,7 +105,7 @@ class Operator:
         )
         self._other: Operator | None = None
         self._is_fit = False
-        # Until when it must listen to know who is silent.
+        # The moment until which it must listen before a member counts as silent.
         self._silent_at: float | None = None
 
     def __enter__(self) -> Self:
@@ -138,11 +137,11 @@ class Operator:
         """
         Check that the holds topic's settings keep holds, as far as they can be read.
 
-        They are asked for once, and again if the topic was made again. Whatever writes
+        The broker is asked once, and again if the topic was created again. Every write
         checks, and so does a strict :meth:`read`.
 
         Raises:
-            ControlTopicError: they do not; the message says what to do.
+            ControlTopicError: the settings do not keep holds; the message has advice.
         """
         if self._is_fit or self.settings.trust_topic:
             return
@@ -150,13 +149,13 @@ class Operator:
         self._is_fit = True
 
     def facts(self) -> topics.Facts:
-        """Return what the broker says of the holds topic."""
-        (found,) = described_topics.ask(self.admin, [self.settings.holds_topic])
+        """Return the broker's description of the holds topic."""
+        (found,) = described_topics.describe(self.admin, [self.settings.holds_topic])
         return found
 
     def is_set_up(self) -> bool:
         """Tell whether any of the control topics exists, or may exist unseen."""
-        found = described_topics.ask(self.admin, self.settings.topics)
+        found = described_topics.describe(self.admin, self.settings.topics)
         return any(one.partitions or one.is_hidden for one in found)
 
     def write(self, wanted: Sequence[Change]) -> tuple[HoldRecord, ...]:
@@ -164,11 +163,11 @@ class Operator:
         Place or lift holds; each is acknowledged by all replicas on return.
 
         Args:
-            wanted: what to write.
+            wanted: the changes to write.
 
         Raises:
-            ControlTopicError: the topic would lose them; nothing was written.
-            ControlWriteError: one was not acknowledged; running it again is safe.
+            ControlTopicError: the topic would lose the holds; nothing was written.
+            ControlWriteError: a change was not acknowledged; writing it again is safe.
         """
         self.check()
         topic = self.settings.holds_topic
@@ -178,9 +177,9 @@ class Operator:
         """
         Read the holds topic; return the holds on it, of one group or of all.
 
-        They are folded by offset, as members fold them; expired ones are among them.
+        Records are folded by offset, as members fold them; expired holds are among them.
         """
-        # Without the reports, of which there are many, and which no hold needs.
+        # No hold needs the reports, of which there are many.
         settings = evolve(self.settings, status_topic=None)
         self._read(settings, is_strict=True)
         return self.board.holds(group)
@@ -277,7 +276,7 @@ class Operator:
     # ------------------------------------------------------------ reading
 
     def _read(self, settings: Control, *, is_strict: bool) -> Readable:
-        """Read the topics up to their ends; return how much of them can be read."""
+        """Read the topics up to their ends; return the part of them that can be read."""
         ids, troubles = described_topics.readable(self.admin, settings)
         if is_strict and troubles and self.settings.holds_topic not in ids:
             raise troubles[0]
@@ -285,16 +284,16 @@ class Operator:
             if ids:
                 self._read_to_the_ends(ids)
         except BaseException as error:
-            # The client may be in the middle of an answer, so the next look makes a new
+            # The client may be in the middle of an answer, so the next read makes a new
             # one.
             self._reader.close()
             is_refused = isinstance(error, kafka_errors.TopicAuthorizationFailedError)
             if is_strict or not is_refused:
                 raise
-            return Readable(ends=None, is_heard=False, unread=(str(error),))
+            return Readable(ends=None, reports_are_read=False, unread=(str(error),))
         return Readable(
             ends=self.board.ends if self.settings.holds_topic in ids else None,
-            is_heard=self.settings.status_topic in ids,
+            reports_are_read=self.settings.status_topic in ids,
             unread=tuple(map(str, troubles)),
         )
 
@@ -304,7 +303,7 @@ class Operator:
         )
         if any(one.topic == self.settings.holds_topic for one in remade):
             self._is_fit = False
-        self.board.begin_again(remade)
+        self.board.topic_recreated(remade)
         self.board.feed({}, self._reader.positions)
         before = dict(self._reader.positions)
         while not self._turn_until(lambda: self._reader.is_complete, _READ_TIMEOUT):
@@ -332,7 +331,7 @@ class Operator:
         return board.reported_at if has_come else None
 
     def _asked(self, ask: Callable[[KafkaConsumer], T]) -> T:
-        # A fetch that waits for news keeps the reader's connection busy.
+        # A fetch that waits for records keeps the reader's connection busy.
         if self._asker is None:
             self._asker = clients.reader({**clients.HASTY, **self.base})
         try:
@@ -369,7 +368,7 @@ class Operator:
         return tuple(self.admin.list_topics())
 
     def missing(self, names: Collection[str]) -> tuple[str, ...]:
-        """Return which of some topics do not exist, as far as this principal may know."""
+        """Return the topics among these that do not exist, as far as this principal sees."""
         described = self.admin.describe_topics(sorted(names)) if names else ()
         return tuple(one["name"] for one in described if one["error_code"] == _NO_TOPIC)
 
@@ -384,10 +383,10 @@ class Operator:
         timeout: float | None = None,
     ) -> View:
         """
-        Return all that can be known of a group now.
+        Return the view of a group as it is now.
 
-        Without a control topic or a status topic, or the right to read one, the rest is
-        returned all the same, and the view names what is missing.
+        Without a control topic or a status topic, or the right to read one, the view has
+        the rest, and names the missing part.
 
         Args:
             group: the consumer group.
@@ -397,11 +396,11 @@ class Operator:
                 the clients' own limits, half a minute for each request.
 
         Raises:
-            KafkaTimeoutError: it was not answered within ``timeout``.
+            KafkaTimeoutError: there was no answer within ``timeout``.
         """
 
         def ask(one: Operator, until: float) -> View:
-            if is_strict:  # its advice comes before that of whatever follows
+            if is_strict:  # its advice comes before that of later errors
                 one.check()
             facts = one.group(group)
             readable = one.read(is_strict=is_strict, until=until)
@@ -409,11 +408,11 @@ class Operator:
 
         if timeout is None:
             view = ask(self, math.inf)
-        else:  # that nobody reports in this time is not the broker's fault
+        else:  # the broker is not to blame if no member reports in this time
             until = time.monotonic() + timeout - _ANSWER_SECONDS
             view = self.within(timeout, lambda one: ask(one, until))
         moves = self._commits.note(group, view.facts, view.held_by_silent)
-        if has_lags:  # else somebody looks again and again
+        if has_lags:  # a caller that looks repeatedly asks for none
             moves = {**self._moves_at_once(view), **moves}
         return evolve(view, moves=moves)
 
@@ -437,7 +436,7 @@ class Operator:
         """
         Call a function with a time limit, whatever the brokers do.
 
-        It gets separate clients, since those of a thread that waits cannot be used.
+        The function gets clients of its own, since those of a waiting thread are in use.
 
         Args:
             seconds: after which it gives up.
@@ -468,7 +467,7 @@ class Operator:
         *,
         has_lags: bool = False,
     ) -> View:
-        """Show a group by what was read last; its lags are asked for."""
+        """Return the view of a group by the last read; ``has_lags`` asks for its lags."""
         survey = Survey(facts={group: facts})
         if has_lags:
             survey = self._asked(
@@ -478,14 +477,13 @@ class Operator:
 
     def survey(self, *, has_lags: bool = False) -> tuple[tuple[View, ...], Readable]:
         """
-        Return what is known of every group at once, and of groups that are only held.
+        Return the views of all groups, and of groups that exist only by their holds.
 
-        Also returns how much could be read: of brokers that do not answer, the groups
-        are unknown, and may not be among these.
+        Also returns the part of the topics that could be read. Groups of brokers that do
+        not answer are unknown, and may be missing.
 
         Args:
-            has_lags: ask for the lags of all groups, not only of those of which
-                something is held.
+            has_lags: ask for the lags of all groups, not only of those with holds.
         """
         readable = self.read()
         survey = survey_of(self.admin, self.board.groups)
@@ -499,7 +497,7 @@ class Operator:
 
     def read(self, *, is_strict: bool = False, until: float = math.inf) -> Readable:
         """
-        Bring the board up to date; return how much of the topics can be read.
+        Bring the board up to date; return the part of the topics that can be read.
 
         Args:
             is_strict: raise if the holds topic cannot be read.
@@ -507,7 +505,7 @@ class Operator:
         """
         readable = self._read(self.settings, is_strict=is_strict)
         if readable.ends is not None:
-            # A topic made for other data has no holds on it either.
+            # A topic that was made for other data has no holds.
             try:
                 self.check()
             except ControlTopicError as error:
@@ -516,10 +514,10 @@ class Operator:
                 unread = (*readable.unread, str(error))
                 readable = evolve(readable, ends=None, unread=unread)
         self.board.update(lambda: self._listen(until))
-        if not self.board.is_heard and time.monotonic() < (self._silent_at or 0.0):
-            # They may still report: nobody has listened for long enough.
+        if not self.board.has_reporters and time.monotonic() < (self._silent_at or 0.0):
+            # Members may still report: this operator has not listened for long enough.
             unread = (*readable.unread, "no report has come yet: give it more time")
-            return Readable(ends=None, is_heard=False, unread=unread)
+            return Readable(ends=None, reports_are_read=False, unread=unread)
         return readable
 
     def broker_version(self) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""Turns partitions into ranges and text, and back; finds those that scopes cover."""
+"""Turns partitions into ranges and text, and back; finds the partitions under scopes."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
@@ -25,10 +25,10 @@ C = TypeVar("C", bound=Covering)
 
 class Coverage(Generic[C]):
     """
-    Several scopes, or holds, and which of them cover a partition.
+    An index of scopes, or holds, by the partitions that they cover.
 
-    A thousand holds of single partitions are found by the partition, not asked one by
-    one. Scopes of other kinds cover all of a topic or nothing of it, so these are asked
+    A thousand holds of single partitions are found by the partition, not compared one by
+    one. Scopes of other kinds cover all of a topic or nothing of it, so these are compared
     once for each topic.
     """
 
@@ -44,8 +44,8 @@ class Coverage(Generic[C]):
             else:
                 self._wide.append((place, one))
 
-    def of(self, tp: TopicPartition) -> tuple[C, ...]:
-        """Return those that cover a partition, in the order in which they were given."""
+    def covering(self, tp: TopicPartition) -> tuple[C, ...]:
+        """Return the scopes that cover a partition, in the order in which they were given."""
         single, wide = self._single.get((tp[0], tp[1]), []), self._of_topic(tp)
         found = (
             sorted([*single, *wide], key=_PLACE) if single and wide else single or wide
@@ -68,7 +68,7 @@ def covered(
 ) -> tuple[TopicPartition, ...]:
     """Return the given partitions that a scope covers."""
     coverage = Coverage(scopes)
-    return tuple(tp for tp in partitions if coverage.of(tp))
+    return tuple(tp for tp in partitions if coverage.covering(tp))
 
 
 def meeting(
@@ -121,7 +121,7 @@ def names(partitions: Iterable[TopicPartition]) -> list[str]:
 
 
 def scopes_text(several: Sequence[Scope]) -> str:
-    """Return scopes as text; of many, those of single partitions are ranges."""
+    """Return scopes as text; if there are many, single partitions become ranges."""
     if len(several) <= _MANY:
         return ", ".join(map(str, several))
     wide = [str(one) for one in several if not isinstance(one, Partition)]
@@ -137,7 +137,7 @@ def folded(
     rows: Iterable[tuple[str, ...]], scopes: Sequence[Scope]
 ) -> list[tuple[str, ...]]:
     """
-    Return rows about holds of these scopes: of many, equal ones of partitions are one.
+    Return rows about holds; if there are many, equal rows of partitions become one.
 
     Args:
         rows: the cells of each hold, its scope first.
@@ -158,5 +158,5 @@ def folded(
 
 
 def folded_cells(several: Sequence[HoldRecord]) -> list[tuple[str, ...]]:
-    """Return the cells of holds, folded as :func:`folded` does."""
+    """Return the cells of holds, as :func:`folded` returns rows."""
     return folded(map(HoldRecord.cells, several), [one.scope for one in several])

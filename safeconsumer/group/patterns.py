@@ -44,7 +44,7 @@ class Read:
 @lru_cache(maxsize=65_536)
 def read(text: str) -> Read | None:
     """
-    Read a scope that another process wrote; None if it is not one.
+    Read a scope that another process wrote; return None if it is not a scope.
 
     A pattern that cannot be compiled here covers every topic.
     """
@@ -64,9 +64,9 @@ def read(text: str) -> Read | None:
 
 def read_key(key: ControlKey) -> Read:
     """
-    Read what a control record's key covers; a key of a later version covers everything.
+    Read the scope of a control record's key; a key of a later version covers everything.
 
-    Members obey what this returns, and operators see it.
+    Members obey this scope, and operators see it.
     """
     found = read(key.scope)
     if found is None or key.extra:

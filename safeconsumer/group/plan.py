@@ -1,17 +1,17 @@
 """
 Decides what a change of holds would do, before anything is written.
 
-A wish is what somebody typed or clicked: :class:`Place`, :class:`Extend`, :class:`Lift`,
-or a reset (:class:`safeconsumer.group.reset_to.ResetTo`). :func:`plan_of` compares it
-with a view of the group, and returns a :class:`Plan`: the records to write, what the
-operator must agree to first, and sentences about it. No clock is asked: the view has the
-time. A :class:`Cluster` is asked for names that may have been meant; the same view and
-wish give the same records and digest, whatever it answers.
+An action is what an operator typed or clicked: :class:`Place`, :class:`Extend`,
+:class:`Lift`, or a reset (:class:`safeconsumer.group.reset_to.ResetTo`). :func:`plan_of`
+compares the action with a view of the group, and returns a :class:`Plan`: the records to
+write, what the operator must agree to first, and sentences about it. No clock is read: the
+view has the time. A :class:`Cluster` is asked for names that may have been meant; the same
+view and action give the same records and digest, whatever the cluster answers.
 
 =====================================  ================================================
-The owner's hold of the same scope     What the wish to place one does
+The owner's hold of the same scope     What placing one does
 =====================================  ================================================
-none                                   it is placed
+no hold                                it is placed
 of the same reason and duration        nothing: it is unchanged
 the same, and it ended or may have     it is placed again: it is renewed
 the same, and the topic has lost it    it is placed again: it is renewed
@@ -19,9 +19,9 @@ another one                            it is replaced, which needs the owner's c
 another one, and it ended              it is replaced
 =====================================  ================================================
 
-A plan that stands already (:attr:`Plan.is_done`) writes nothing: the second time that a form
-is sent, or that a loop runs a command. A digest tells whether a plan still is what was shown;
-:mod:`safeconsumer.group.carry_out` compares it right before it writes.
+A plan whose result is there already (:attr:`Plan.is_done`) writes nothing: a form was sent
+twice, or a loop repeats a command. A digest shows whether a plan is still the one that was
+agreed to; :mod:`safeconsumer.group.carry_out` compares it right before it writes.
 """
 
 import hashlib
@@ -37,7 +37,7 @@ from kafka import TopicPartition
 from safeconsumer.errors.base import HoldSettingError
 from safeconsumer.group import patterns, scopes
 from safeconsumer.group.documents import hold_document
-from safeconsumer.group.durations import seconds_of, words_of
+from safeconsumer.group.durations import duration_text, parse_duration
 from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.movements import reasons, unmoved
 from safeconsumer.group.partitions import (
@@ -49,7 +49,7 @@ from safeconsumer.group.partitions import (
     scopes_text,
 )
 from safeconsumer.group.publisher import Change, changes, new_hold
-from safeconsumer.group.report_wire import Kept
+from safeconsumer.group.report_wire import KeptHold
 from safeconsumer.group.verdicts import Level
 from safeconsumer.group.view import View
 from safeconsumer.group.wire import VERSION, ControlKey
@@ -67,13 +67,13 @@ LACKED = "the holds topic was made again and lacks it"
 """Why a hold is written again that members obey."""
 
 
-# Seconds within which a form to extend a hold counts as sent twice; a later one wishes for
+# Seconds within which a form to extend a hold counts as sent twice; a later one asks for
 # another end.
 _SENT_AGAIN = 60.0
 
 
 class Cluster(Protocol):
-    """Answers what no view has; it is asked only if a scope or a group looks mistyped."""
+    """Names that no view has; they are needed only if a scope or a group looks mistyped."""
 
     def groups(self) -> Sequence[str]:
         """Return the names of all groups."""
@@ -82,44 +82,44 @@ class Cluster(Protocol):
         """Return the names of all topics."""
 
 
-class Wish(Protocol):
-    """What somebody typed or clicked, checked as far as that needs no cluster."""
+class Action(Protocol):
+    """A change that an operator asks for, checked as far as that needs no cluster."""
 
     @property
     def group(self) -> str:
-        """The group that it is about."""
+        """The group whose holds change."""
 
     @property
     def scopes(self) -> tuple[Scope, ...]:
-        """What of the group it is about."""
+        """The scopes whose holds change."""
 
     def keys(self, view: View, /) -> Iterable[ControlKey]:
-        """Return the keys of the records that it would write."""
+        """Return the keys of the records that the action would write."""
 
     def decide(self, plan: "Plan", cluster: Cluster, /) -> "Plan":
         """
         Return the plan with its records, and what must be agreed to.
 
         Args:
-            plan: it has the partitions and the existing holds that the wish meets.
+            plan: has the partitions and the existing holds that the action meets.
             cluster: as for :func:`plan_of`.
         """
 
-    def says(self, plan: "Plan", /) -> Iterator[Point]:
+    def points(self, plan: "Plan", /) -> Iterator[Point]:
         """Yield sentences about the plan, each with a level."""
 
     def facts(self) -> list[Any]:
-        """Return it for a digest, without the ids that its records were given."""
+        """Return the action for a digest, without the ids that its records were given."""
 
     def document(self, plan: "Plan", /) -> dict[str, Any]:
-        """Return what the plan of it would do as plain JSON values."""
+        """Return the effect of the action's plan as plain JSON values."""
 
 
 # ---------------------------------------------------------------- plans
 
 
 class Consent(Enum):
-    """How an operator agrees: by a flag of that name, by a click, or by typing."""
+    """The ways in which an operator agrees: a flag of that name, a click, or typing."""
 
     FUTURE = "future"
     REPLACE = "replace"
@@ -132,10 +132,10 @@ class Consent(Enum):
 @frozen(kw_only=True)
 class Need:
     """
-    Why a plan is not carried out unless the operator agrees.
+    A reason why a plan is not carried out unless the operator agrees.
 
     Attributes:
-        consent: how to agree; ``NONE`` if the wish itself must be another one.
+        consent: how to agree; ``NONE`` if only another action is possible.
         why: the reason as text; empty if the operator knows it.
         ask: the text that is agreed to, or what to do.
         about: what is agreed to, for the digest.
@@ -148,34 +148,34 @@ class Need:
 
 
 def refusal(why: str, ask: str) -> Need:
-    """Return the need of another wish: a plan that has it is never carried out."""
+    """Return a need that no consent meets: its plan is never carried out."""
     return Need(consent=Consent.NONE, why=why, ask=ask)
 
 
 @frozen(kw_only=True)
 class Plan:
     """
-    What a wish would do.
+    The effect that an action would have on a group.
 
     Attributes:
         view: the group, as the plan was made from it.
-        wish: the wish.
-        covers: the partitions of the group that the wish is about now.
+        action: the action.
+        covers: the partitions of the group that the action covers now.
         own: the existing holds of the same owners and scopes.
         others: the other holds that cover some of these partitions, or the same scopes.
-        changes: the records to write; empty if everything stands already.
+        changes: the records to write; empty if nothing is left to do.
         needs: what the operator must agree to first.
-        unchanged: those of ``own`` that are what the wish asks for, and stay.
-        renewed: those that are, and that have ended, or may have, or that the holds
-            topic lacks.
+        unchanged: those of ``own`` that are what the action asks for, and stay.
+        renewed: those that are, and that have ended, may have ended, or are missing on the
+            holds topic.
         kept: the holds to lift that the holds topic has lost, and members obey.
         is_done: whether nothing is left to do.
-        limits: after how many seconds topics delete records; None for never. Topics of
-            which that is unknown are left out; None if it was not asked.
+        limits: by topic, the seconds after which it deletes records; None for never.
+            Topics without an answer are left out; None if the broker was not asked.
     """
 
     view: View
-    wish: Wish
+    action: Action
     covers: tuple[TopicPartition, ...] = ()
     own: tuple[HoldRecord, ...] = ()
     others: tuple[HoldRecord, ...] = ()
@@ -183,14 +183,14 @@ class Plan:
     needs: tuple[Need, ...] = ()
     unchanged: tuple[HoldRecord, ...] = ()
     renewed: tuple[HoldRecord, ...] = ()
-    kept: tuple[Kept, ...] = ()
+    kept: tuple[KeptHold, ...] = ()
     is_done: bool = False
     limits: Mapping[str, float | None] | None = None
 
     @cached_property
-    def says(self) -> tuple[Point, ...]:
-        """Sentences about it, each with a level."""
-        return tuple(self.wish.says(self))
+    def points(self) -> tuple[Point, ...]:
+        """Sentences about the plan, each with a level."""
+        return tuple(self.action.points(self))
 
     @property
     def replaced(self) -> tuple[HoldRecord, ...]:
@@ -213,19 +213,19 @@ class Plan:
         """
         A text that two plans share if they do the same, over the same existing holds.
 
-        It leaves out what changes by itself: sentences, times, and which partitions
-        there are, since an agreement to ``@all`` is valid for all of them.
+        Left out is what changes by itself: sentences, times, and the partitions that
+        exist, since an agreement to ``@all`` is valid for all of them.
         """
-        wish = self.wish
+        action = self.action
         needs = [(one.consent.value, *one.about) for one in self.needs]
         over = [_identity(one) for one in (*self.renewed, *self.replaced)]
-        text = json.dumps([type(wish).__name__, wish.facts(), needs, over])
+        text = json.dumps([type(action).__name__, action.facts(), needs, over])
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def document(self) -> dict[str, Any]:
         """Return the plan as plain JSON values."""
-        points = [{"level": level, "sentence": text} for level, text in self.says]
-        return {"points": points, **self.wish.document(self)}
+        points = [{"level": level, "sentence": text} for level, text in self.points]
+        return {"points": points, **self.action.document(self)}
 
 
 def _identity(one: HoldRecord) -> tuple[str, str, str | None, int]:
@@ -233,27 +233,27 @@ def _identity(one: HoldRecord) -> tuple[str, str, str | None, int]:
     return one.key.owner, one.key.scope, hold_id, one.offset
 
 
-def plan_of(view: View, wish: Wish, cluster: Cluster) -> Plan:
+def plan_of(view: View, action: Action, cluster: Cluster) -> Plan:
     """
-    Return what a wish would do.
+    Return the effect that an action would have.
 
     Args:
         view: the group.
-        wish: the wish.
-        cluster: answers which groups and topics there are, if something looks mistyped.
+        action: the action.
+        cluster: lists groups and topics, if a name looks mistyped.
 
     Raises:
         HoldSettingError: a hold would last for over ten years.
     """
     holds = {one.key: one for one in view.holds}
-    keys = dict.fromkeys(wish.keys(view))
+    keys = dict.fromkeys(action.keys(view))
     own = {key: holds[key] for key in keys if key in holds}
-    covers = covered(wish.scopes, view.consumed)
+    covers = covered(action.scopes, view.consumed)
     texts = {key.scope for key in keys}
     over = {one.key for one in meeting(view.holds, covers)}
     plan = Plan(
         view=view,
-        wish=wish,
+        action=action,
         covers=covers,
         own=tuple(own.values()),
         others=tuple(
@@ -262,22 +262,22 @@ def plan_of(view: View, wish: Wish, cluster: Cluster) -> Plan:
             if one.key not in own and (one.key.scope in texts or one.key in over)
         ),
     )
-    return wish.decide(plan, cluster)
+    return action.decide(plan, cluster)
 
 
 # ---------------------------------------------------------------- placing
 
 
 @frozen(kw_only=True)
-class Timed:
+class TimedHolds:
     """
-    Holds of one owner that shall last for some time.
+    An action on holds of one owner, which shall last for some time.
 
     Attributes:
         group: the group that obeys.
         owner: the owner of the holds.
         scopes: their scopes.
-        seconds: for how long, counted from when it is written; None until it is resumed.
+        seconds: their duration, counted from when they are written; None until resumed.
     """
 
     group: str
@@ -289,16 +289,16 @@ class Timed:
         """Return a key for each scope."""
         return [ControlKey(self.group, self.owner, str(one)) for one in self.scopes]
 
-    def says(self, plan: Plan, /) -> Iterator[Point]:
-        """Yield what would be covered, who would not obey, and when it would end."""
+    def points(self, plan: Plan, /) -> Iterator[Point]:
+        """Yield what is covered, the members that would not obey, and the end."""
         return _placed(plan, self.seconds)
 
     def facts(self) -> list[Any]:
-        """Return it for a digest."""
+        """Return the action for a digest."""
         return [self.group, self.owner, list(map(str, self.scopes)), self.seconds]
 
     def document(self, plan: Plan, /) -> dict[str, Any]:
-        """Return what would be covered and replaced as plain JSON values."""
+        """Return the covered partitions and the replaced holds as plain JSON values."""
         return {
             **_covers_document(plan, plan.covers),
             "replaced": list(map(hold_document, plan.replaced)),
@@ -309,12 +309,12 @@ class Timed:
 
 
 @frozen(kw_only=True)
-class Place(Timed):
+class Place(TimedHolds):
     """
-    What an operator wants to hold, checked as far as that needs no cluster.
+    Placing holds, checked as far as that needs no cluster.
 
     Attributes:
-        reason: why, as text for people.
+        reason: the reason, as text for people.
         changes: the records of these holds, one for each scope.
     """
 
@@ -322,7 +322,7 @@ class Place(Timed):
     changes: tuple[Change, ...]
 
     def written_by(self, host: str | None, principal: str | None) -> "Place":
-        """Return the wish with where it is written, and by which login, for people."""
+        """Return the action with the host and the login that writes it, for people."""
         signed = (
             evolve(one, hold=evolve(one.hold, host=host, principal=principal))
             for one in self.changes
@@ -331,7 +331,7 @@ class Place(Timed):
         return evolve(self, changes=tuple(signed))
 
     def decide(self, plan: Plan, cluster: Cluster, /) -> Plan:
-        """Return the plan that leaves alone what stands, by the table of the module."""
+        """Return the plan by the table of the module."""
         own = {one.key: one for one in plan.own}
         unchanged, renewed, todo = [], [], []
         for change in self.changes:
@@ -352,11 +352,11 @@ class Place(Timed):
         return evolve(plan, needs=tuple(_needs(plan, self, cluster)))
 
     def facts(self) -> list[Any]:
-        """Return it for a digest."""
-        return [*Timed.facts(self), self.reason]
+        """Return the action for a digest."""
+        return [*TimedHolds.facts(self), self.reason]
 
 
-def wish_of(
+def place_action(
     *,
     group: str,
     owner: str,
@@ -365,18 +365,18 @@ def wish_of(
     for_: str | None,
 ) -> Place:
     """
-    Read what was typed to hold something.
+    Return the action of placing holds, from what an operator typed.
 
     Args:
         group: the group that shall obey.
         owner: the owner of the holds.
         texts: the scopes as they were typed.
-        reason: why, as text for people.
-        for_: for how long, as it was typed; None for no end.
+        reason: the reason, as text for people.
+        for_: the duration, as it was typed; None for no end.
 
     Raises:
         HoldSettingError: the group, the reason or the duration is not acceptable.
-        ScopeSyntaxError: a scope is not one, or there is no scope.
+        ScopeSyntaxError: a text is not a scope, or there is no scope.
         MissingExtraError: google-re2 is missing, and a scope is a pattern.
     """
     why = checked_reason(reason) or ""
@@ -404,7 +404,7 @@ def duration_of(for_: str) -> float:
         HoldSettingError: it is not a duration.
     """
     try:
-        return seconds_of(for_)
+        return parse_duration(for_)
     except ValueError as error:
         message = f"for: {error}"
         raise HoldSettingError(message) from error
@@ -418,31 +418,33 @@ def _is_same(change: Change, one: HoldRecord) -> bool:
 
 
 def _is_lasting(view: View, one: HoldRecord) -> bool:
-    """Tell whether a hold is on the holds topic, and has ended by no clock."""
-    if view.is_outlived(one):
+    """Tell whether a hold is on the holds topic, and no clock is past its end."""
+    if view.is_from_earlier_topic(one):
         return False
     if one.hold is None or one.hold.ttl_ms is None:
         return True
     return one.expires_at is not None and not one.is_over(view.times.here)
 
 
-def _needs(plan: Plan, wish: Place, cluster: Cluster) -> Iterator[Need]:
-    # What stands already needs no consent: a loop that repeats a command is not asked.
-    view, group = plan.view, wish.group
+def _needs(plan: Plan, action: Place, cluster: Cluster) -> Iterator[Need]:
+    # An unchanged hold needs no consent: a loop that repeats a command is not asked.
+    view, group = plan.view, action.group
     keys = {one.key.scope for one in plan.changes}
-    todo = [one for one in wish.scopes if str(one) in keys]
+    todo = [one for one in action.scopes if str(one) in keys]
     if todo and not view.is_known:
-        meant = scopes.near(group, cluster.groups()) or "; look for a typing error"
+        meant = (
+            scopes.suggestion(group, cluster.groups()) or "; look for a typing error"
+        )
         yield Need(
             consent=Consent.FUTURE,
             why=f"no group {group!r} here{meant}",
             ask=f"Hold {group} before it exists",
         )
-    elif said := scopes.mistakes(view, todo, cluster.topics):
+    elif why := scopes.mistakes(view, todo, cluster.topics):
         met = frozenset(meeting(todo, view.consumed))
         yield Need(
             consent=Consent.FUTURE,
-            why=said,
+            why=why,
             ask="Hold what the group does not consume now",
             about=tuple(str(one) for one in todo if one not in met),
         )
@@ -468,14 +470,14 @@ def _needs(plan: Plan, wish: Place, cluster: Cluster) -> Iterator[Need]:
 
 
 @frozen(kw_only=True)
-class Extend(Timed):
+class Extend(TimedHolds):
     """
-    Which existing holds of an owner shall last longer.
+    Letting existing holds of an owner last longer.
 
     The holds keep their id, their reason, and the time at which they were placed. If no
-    member reports the broker's time they may last longer than wished, and never shorter
-    than before. One that the holds topic has lost is written to it again, if it would end
-    no earlier.
+    member reports the broker's time they may last longer than asked for, and never shorter
+    than before. A hold that the holds topic has lost is written to it again, if it would
+    end no earlier.
 
     Attributes:
         offset: the offset of the hold as it was shown; None if none was shown.
@@ -496,11 +498,11 @@ class Extend(Timed):
         every = (next(self._refusals(one, own.get(one), plan), None) for one in keys)
         needs = tuple(one for one in every if one is not None)
         longer = () if needs else tuple(self._longer(own[key], view) for key in keys)
-        lost = tuple(one for one in plan.own if view.is_outlived(one))
+        lost = tuple(one for one in plan.own if view.is_from_earlier_topic(one))
         return evolve(plan, needs=needs, changes=longer, renewed=lost)
 
     def _changed_since(self, plan: Plan, shown: int, *, is_all: bool) -> Plan:
-        """Return the plan if another record stands where the one that was shown stood."""
+        """Return the plan if a hold is no longer the record that was shown."""
         ttl_ms = new_hold(None, self.seconds).ttl_ms
         is_done = is_all and all(
             one.hold is not None
@@ -519,9 +521,9 @@ class Extend(Timed):
     def _refusals(
         self, key: ControlKey, own: HoldRecord | None, plan: Plan
     ) -> Iterator[Need]:
-        """Yield why a hold cannot be extended; the first reason counts."""
+        """Yield reasons why a hold cannot be extended; the first counts."""
         scope, view, again = key.scope, plan.view, "pause places it again"
-        if is_later(own) or (own is None and of_later_version(plan, key)):
+        if is_later(own) or (own is None and later_version_scopes(plan, key)):
             yield refusal(f"a later version holds {scope}", "upgrade first")
         if own is None or own.hold is None:
             why = f"{scope} is not held by {self.owner}"
@@ -533,7 +535,7 @@ class Extend(Timed):
         times = view.times
         begin = times.here if times.is_by_broker else times.wall
         is_shorter = end is not None and begin + self.seconds < end
-        if view.is_outlived(own) and (is_shorter or is_endless):
+        if view.is_from_earlier_topic(own) and (is_shorter or is_endless):
             yield refusal(f"{scope} would end earlier, and {LACKED}", again)
         if is_endless:
             why = f"{scope} is held until it is resumed, so it has no end"
@@ -545,8 +547,8 @@ class Extend(Timed):
     def _longer(self, own: HoldRecord, view: View) -> Change:
         hold, end, seconds = own.hold, own.expires_at, self.seconds
         if end is not None:
-            # The broker counts from its own time, which is no earlier than what is
-            # proven; if it does not, this host's time counts.
+            # The broker counts from its own time, which is no earlier than the proven
+            # one; a topic with the times of hosts counts from this host's.
             times = view.times
             begin = times.proven if times.is_by_broker else times.wall
             seconds = max(seconds, end - begin)
@@ -554,19 +556,19 @@ class Extend(Timed):
         longer = None if hold is None else evolve(hold, ttl_ms=ttl_ms)
         return Change(own.key, longer).held_since(own.since)
 
-    def says(self, plan: Plan, /) -> Iterator[Point]:
+    def points(self, plan: Plan, /) -> Iterator[Point]:
         """Yield what is held for longer, or that it was extended already."""
         if plan.is_done:
             return (("note", f"extended already: {one}") for one in _rows(plan.own))
-        return Timed.says(self, plan)
+        return TimedHolds.points(self, plan)
 
     def facts(self) -> list[Any]:
-        """Return it for a digest."""
-        return [*Timed.facts(self), self.offset]
+        """Return the action for a digest."""
+        return [*TimedHolds.facts(self), self.offset]
 
 
 def _over(own: HoldRecord, view: View) -> str:
-    """Return that a hold has ended, or may have; empty if neither clock has it ended."""
+    """Return that a hold has ended, or may have; empty if no clock is past its end."""
     end, lifted = own.expires_at, view.lifted_by([own])
     if end is not None and lifted is not None:
         return f"ended at {utc(end)}, and members lift it until {utc(lifted)}"
@@ -579,15 +581,15 @@ def _over(own: HoldRecord, view: View) -> str:
 
 
 @frozen(kw_only=True)
-class Named:
+class NamedHold:
     """
-    One hold that shall be lifted.
+    The name of a hold that shall be lifted.
 
     Attributes:
         scope: its scope, as text.
         owner: its owner.
-        id: its id, if it was shown; else None.
-        offset: its offset, if it was shown; else None.
+        id: its id, if the operator was shown it; else None.
+        offset: its offset, if the operator was shown it; else None.
     """
 
     scope: str
@@ -597,11 +599,11 @@ class Named:
 
     @property
     def was_shown(self) -> bool:
-        """Whether it names one record, and not whatever the owner holds there."""
+        """Whether it names one record, and not any hold of the owner there."""
         return self.id is not None or self.offset is not None
 
     def names(self, one: HoldRecord) -> bool:
-        """Tell whether this very record was shown; True if none was."""
+        """Tell whether this record is the one that was shown; True if none was."""
         is_id = self.id in {None, one.hold.hold_id if one.hold else ""}
         return is_id and self.offset in {None, one.offset}
 
@@ -609,21 +611,21 @@ class Named:
 @frozen(kw_only=True)
 class Lift:
     """
-    Which holds of a group shall be lifted.
+    Lifting holds of a group.
 
-    That is done already if the holds were shown, and none of them is there any more, of
-    no other owner; the hold may have been all that is known of its group. One that members
-    obey though the holds topic has lost it is there.
+    The lift is done already if the holds were shown, and none of them exists any more, of
+    no other owner; a hold may have been the only trace of its group. A hold that members
+    obey though the holds topic has lost it exists.
 
     Attributes:
         group: the group that obeys them.
         holds: the holds.
-        by: who lifts them, and must type the scopes of others' holds; None for somebody
-            who names the owner anyway, and may name what is not held.
+        by: the operator that lifts them, and must type the scopes of others' holds; None
+            for one that names the owner anyway, and may name holds that do not exist.
     """
 
     group: str
-    holds: tuple[Named, ...]
+    holds: tuple[NamedHold, ...]
     by: str | None = None
 
     @property
@@ -659,7 +661,7 @@ class Lift:
         )
 
     def _needs(self, plan: Plan) -> Iterator[Need]:
-        lacking = () if plan.is_done or self.by is None else gone(plan)
+        lacking = () if plan.is_done or self.by is None else not_held(plan)
         if lacking:
             rest = ": check whether you want to lift the rest" if plan.own else ""
             yield refusal(f"not held: {', '.join(lacking)}", f"{GONE}{rest}")
@@ -689,53 +691,53 @@ class Lift:
             if plan.own and not all(one.was_shown for one in self.holds):
                 yield refusal(why, "give the hold's id or offset too")
 
-    def says(self, plan: Plan, /) -> Iterator[Point]:
+    def points(self, plan: Plan, /) -> Iterator[Point]:
         """Yield what begins to flow, and what others keep held."""
         for one in plan.kept:
             yield "note", f"kept by members, as the holds topic has lost it: {one.line}"
         if free := flowing(plan):
-            said = f"{counted(len(free), 'partition')} {_verb(free, 'flows', 'flow')} again"
-            yield "note", f"{said}: {partitions_text(free)}"
+            flow = f"{counted(len(free), 'partition')} {_verb(free, 'flows', 'flow')} again"
+            yield "note", f"{flow}: {partitions_text(free)}"
             yield _waiting(waiting(plan.view, free), "come{} at once")
         else:
             yield "waiting", "nothing begins to flow by it now"
         if kept := covered(plan.others, plan.covers):
-            said = f"{counted(len(kept), 'partition')} {_verb(kept, 'stays', 'stay')}"
-            yield "waiting", f"{said} held by others"
+            stay = f"{counted(len(kept), 'partition')} {_verb(kept, 'stays', 'stay')}"
+            yield "waiting", f"{stay} held by others"
 
     def facts(self) -> list[Any]:
-        """Return it for a digest."""
+        """Return the action for a digest."""
         holds = [(one.scope, one.owner, one.id, one.offset) for one in self.holds]
         return [self.group, self.by, holds]
 
     def document(self, plan: Plan, /) -> dict[str, Any]:
-        """Return what begins to flow as plain JSON values."""
+        """Return the partitions that begin to flow as plain JSON values."""
         return _covers_document(plan, flowing(plan))
 
 
-def gone(plan: Plan) -> list[str]:
-    """Return the holds that a wish to lift names and that are not there, as text."""
+def not_held(plan: Plan) -> list[str]:
+    """Return the holds that a lift names and that do not exist, as text."""
     there = {(one.key.scope, one.key.owner) for one in plan.own}
     there |= {(one.scope, one.owner.removeprefix(OPERATOR)) for one in plan.kept}
-    holds = plan.wish.holds if isinstance(plan.wish, Lift) else ()
+    holds = plan.action.holds if isinstance(plan.action, Lift) else ()
     lacking = (one for one in holds if (one.scope, one.owner) not in there)
     return [f"{one.scope} of {one.owner}" for one in lacking]
 
 
 def is_later(one: HoldRecord | None) -> bool:
-    """Tell whether a later version wrote what a hold says: another write would lose it."""
+    """Tell whether a later version wrote a hold: another write would lose its fields."""
     return one is not None and one.hold is not None and one.hold.version > VERSION
 
 
-def of_later_version(plan: Plan, *keys: ControlKey) -> str:
+def later_version_scopes(plan: Plan, *keys: ControlKey) -> str:
     """
-    Return the scopes of a wish whose keys a later version wrote: only that writes them.
+    Return the scopes whose keys a later version wrote: only that version writes them.
 
     Args:
         plan: the plan.
-        keys: those of the wish that are meant; all, if none is given.
+        keys: the keys of the action that count; all, if none is given.
     """
-    wanted = keys or plan.wish.keys(plan.view)
+    wanted = keys or plan.action.keys(plan.view)
     named = {(one.scope, one.owner) for one in wanted}
     found = (one.key for one in plan.others if (one.key.scope, one.key.owner) in named)
     return ", ".join(dict.fromkeys(one.scope for one in found))
@@ -761,12 +763,12 @@ def _placed(plan: Plan, seconds: float | None) -> Iterator[Point]:
     yield from (("waiting", one.why) for one in plan.needs if one.why)
     for row in _rows(plan.unchanged):
         yield "note", f"held already, and stays as it is: {row}"
-    lacked = [one for one in plan.renewed if view.is_outlived(one)]
-    over = [one for one in plan.renewed if not view.is_outlived(one)]
+    lacked = [one for one in plan.renewed if view.is_from_earlier_topic(one)]
+    over = [one for one in plan.renewed if not view.is_from_earlier_topic(one)]
     for why, several in ((LACKED, lacked), ("it may have ended", over)):
         for row in _rows(several):
             yield "note", f"would be renewed, as {why}: {row}"
-    if not plan.is_done:  # else: when what stands ends, its own sentence says
+    if not plan.is_done:  # else the sentence of each unchanged hold has its end
         yield _end(view, seconds)
         yield from _kept(plan, seconds)
 
@@ -780,21 +782,21 @@ def _end(view: View, seconds: float | None) -> Point:
         return "waiting", "would last until it is resumed"
     now = view.times.now
     at = "" if now is None else f", until {utc(now + seconds)}"
-    late = f", or {words_of(view.skew)} longer" if view.skew >= 1 else ""
-    return "note", f"would last {words_of(seconds)}{at}{late}"
+    late = f", or {duration_text(view.skew)} longer" if view.skew >= 1 else ""
+    return "note", f"would last {duration_text(seconds)}{at}{late}"
 
 
 def _disobeying(view: View, covers: Sequence[TopicPartition]) -> Iterator[Point]:
     wanted = frozenset(covers)
-    for one in view.everybody if covers else ():
-        if one.is_behind:  # it obeys what it has read, and reads on
+    for one in view.all_members if covers else ():
+        if one.is_behind:  # the member obeys what it has read, and reads on
             yield "waiting", f"would obey later: {one.name} {one.verdict.sentence}"
         elif not one.obeys:
             owned = one.owned & wanted
             flows = f"; {partitions_text(owned)} may go on flowing" if owned else ""
-            is_loud = owned and one.verdict.level is Level.UNKNOWN
-            said = f"would not obey: {one.name} {one.verdict.sentence}{flows}"
-            yield "alarm" if is_loud else "waiting", said
+            may_flow = owned and one.verdict.level is Level.UNKNOWN
+            sentence = f"would not obey: {one.name} {one.verdict.sentence}{flows}"
+            yield "alarm" if may_flow else "waiting", sentence
     if covers and view.unsettled:
         yield "unknown", f"who obeys is unknown: {view.unsettled}"
     for why in view.unread:
@@ -808,13 +810,13 @@ def _kept(plan: Plan, seconds: float | None) -> Iterator[Point]:
     limited = {one: kept for one, kept in plan.limits.items() if kept is not None}
     if limited:
         topic, kept = min(limited.items(), key=lambda one: one[1])
-        said = f"{topic} deletes records after {words_of(kept)}"
+        limit = f"{topic} deletes records after {duration_text(kept)}"
         if waiting(plan.view, plan.covers) != 0:
-            said += "; records that wait now go first"
+            limit += "; records that wait now go first"
         if seconds is None or seconds + plan.view.skew >= kept:
-            yield "waiting", f"retention ends BEFORE the hold does: {said}"
+            yield "waiting", f"retention ends BEFORE the hold does: {limit}"
         else:
-            yield "note", f"retention by age ends later: {said}"
+            yield "note", f"retention by age ends later: {limit}"
     topics = dict.fromkeys(tp.topic for tp in plan.covers)
     if unread := [name for name in topics if name not in plan.limits]:
         yield "unknown", f"how long records are kept is unknown for {', '.join(unread)}"
@@ -822,9 +824,9 @@ def _kept(plan: Plan, seconds: float | None) -> Iterator[Point]:
 
 def waiting(view: View, partitions: Sequence[TopicPartition]) -> int | None:
     """
-    Return how many records wait in partitions, after the committed offsets.
+    Return the number of records in partitions after the committed offsets.
 
-    None if that could not be read for every one of them.
+    None if one of the lags is unknown.
     """
     lags = view.lags
     found = [lags[tp] for tp in partitions if tp in lags]

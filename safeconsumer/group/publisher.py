@@ -37,7 +37,7 @@ _NO_ANSWER = KeyboardInterrupt("interrupted")
 
 @frozen
 class Change:
-    """A hold to place or, without ``hold``, to lift."""
+    """The placing of a hold or, without ``hold``, its lift."""
 
     key: ControlKey
     hold: ControlHold | None
@@ -107,10 +107,10 @@ def publish(
     """
     Write the changes and wait until every one is acknowledged.
 
-    They are no transaction: each is complete by itself, and writing it again is safe. A
-    record that may have been written is never sent again by itself: another process may
-    have written the same key meanwhile, and this would undo it. Its result is unknown until
-    the caller writes it again.
+    The changes are no transaction: each is complete by itself, and writing it again is
+    safe. A record that may have been written is never sent again automatically: another
+    process may have written the same key meanwhile, and this would undo it. Its result is
+    unknown until the caller writes it again.
 
     Args:
         connect: makes or returns the client to write with; it must not retry by itself.
@@ -123,7 +123,7 @@ def publish(
         ControlWriteError: one was not acknowledged; the message says of each change
             whether it was, was not written, or is unknown.
         KeyboardInterrupt: it was interrupted; the message is the same.
-        BaseException: a signal handler raised it; what was sent is unknown.
+        BaseException: a signal handler raised it; the results are unknown.
     """
     writing = _Writing(topic, wanted)
     try:
@@ -146,7 +146,7 @@ class _Writing:
         self._topic = topic
         self._wanted = tuple(dict.fromkeys(wanted))
         self._done: dict[Change, HoldRecord] = {}
-        # What certainly was not written, each with the reason.
+        # Changes that certainly were not written, each with the reason.
         self.refused: dict[Change, BaseException] = dict.fromkeys(
             self._wanted, _NOT_SENT
         )
@@ -198,8 +198,8 @@ class _Writing:
         except (*_TROUBLES, AssertionError) as error:
             if is_from_handler(error):
                 raise
-            # Without a partition 0, send() fails an assertion. The others would fail
-            # alike.
+            # Without a partition 0, send() fails an assertion. The other changes would
+            # fail alike.
             for one in todo:
                 if one not in futures:
                     self._unknown.pop(one, None)
@@ -225,23 +225,23 @@ class _Writing:
         reasons: dict[str, list[Change]] = {}
         for one, why in self.refused.items():
             reasons.setdefault(_words(why), []).append(one)
-        said = [
+        results = [
             f"{_names(several)} could not be written to {self._topic} ({reason})"
             for reason, several in reasons.items()
         ]
         if self._unknown:
             reason = _words(next(iter(self._unknown.values())))
-            said.append(
+            results.append(
                 f"whether {_names(self._unknown)} was written to {self._topic} is "
                 f"unknown ({reason}): it may still be written later, so check status"
             )
         kept = _names(self.acknowledged) or "nothing"
-        said.append(f"acknowledged: {kept}. Running it again is safe")
-        return "; ".join(said)
+        results.append(f"acknowledged: {kept}. Running it again is safe")
+        return "; ".join(results)
 
 
 def _is_refusal(error: BaseException) -> bool:
-    # It was answered with a refusal, or it was never sent.
+    # The broker refused it, or it was never sent.
     if isinstance(error, kafka_errors.NodeNotReadyError):
         return True
     is_answer = isinstance(error, kafka_errors.BrokerResponseError)

@@ -32,8 +32,8 @@ class Reader:
     """
     Applies the holds topic's records, and opens the barrier up to where it has read.
 
-    It keeps what it knows through every failure: an unreachable broker, a topic that is
-    gone, refused or created again, a defect of this package.
+    The reader keeps the holds through every failure: an unreachable broker, a topic that
+    is gone, refused or created again, a defect of this package.
 
     Thread rules: it has one thread; the public methods may be called on any.
     """
@@ -59,7 +59,7 @@ class Reader:
         self._checked = InterruptibleEvent()
         self._refused: ControlTopicError | None = None
         self._failures = 0
-        self._spoilt: Exception | None = None
+        self._failure: Exception | None = None
         self.on_change: Callable[[], object] = lambda: None
         self._thread = threading.Thread(
             target=self._run, name="safeconsumer-control", daemon=True
@@ -79,14 +79,14 @@ class Reader:
             raise self._refused
 
     def ask_to_stop(self) -> None:
-        """Let the thread and the client end, without waiting for it; it takes no lock."""
+        """Let the thread and the client end, without waiting; takes no lock."""
         self._stopping.set()
 
     def stop(self, until: float | None = None) -> None:
         """
-        End the thread, and wait for it until then, on the monotonic clock.
+        End the thread, and wait for its end, until a time on the monotonic clock.
 
-        Without ``until`` it waits for two seconds at most.
+        Without ``until`` the wait takes two seconds at most.
         """
         if until is None:
             until = time.monotonic() + _END_SECONDS
@@ -100,11 +100,11 @@ class Reader:
 
     @property
     def is_ready(self) -> bool:
-        """Whether everything on the topic is applied, as far as can be found out."""
+        """Whether everything on the topic is applied, and no failure followed."""
         return self._alarms.is_ready
 
     def positions(self) -> Offsets:
-        """Return the offsets below which everything is obeyed."""
+        """Return the offsets below which all records are obeyed."""
         return dict(self._positions)
 
     # ------------------------------------------------------------ the thread
@@ -129,11 +129,11 @@ class Reader:
             self._wait()
 
     def _wait(self) -> None:
-        # It waits in short steps, because gates may have to open meanwhile.
+        # The waits are short, because gates may have to open meanwhile.
         wait = _BACKOFF[min(self._failures, len(_BACKOFF) - 1)]
         self._failures += 1
         self._stopping.wait(wait)
-        self._barrier.run_out()
+        self._barrier.open_overdue()
         self._ledger.deliver()
 
     def _lose(self, reason: str) -> None:
@@ -172,11 +172,11 @@ class Reader:
             self._barrier.applied(self._positions)
             self.on_change()
         self._barrier.ask_again()
-        self._barrier.run_out()
+        self._barrier.open_overdue()
         self._check_now_and_then()
         self._ledger.deliver()
-        if self._spoilt is not None:
-            raise self._spoilt
+        if self._failure is not None:
+            raise self._failure
 
     # ------------------------------------------------------------ the topic's settings
 
@@ -199,7 +199,7 @@ class Reader:
         try:
             self._check()
         except ControlTopicError as error:
-            self._spoilt = error
+            self._failure = error
             self._topic.wake()
         except Exception:  # the reader notices by itself if the cluster is away
             log.debug("the holds topic's settings could not be read", exc_info=True)
@@ -208,10 +208,10 @@ class Reader:
 
     def _begin(self) -> None:
         for one in self._topic.begin():
-            self._state.begin_again()
-            self._alarms.made_again(one)
+            self._state.topic_recreated()
+            self._alarms.recreated(one)
         self._positions = dict(self._topic.positions)
-        self._spoilt = None
+        self._failure = None
         self._barrier.connect(self._ask, self._positions)
 
     def _note_read(self, seconds: float) -> None:
@@ -224,5 +224,5 @@ class Reader:
         try:
             self._topic.ask_end(answer)
         except Exception as error:  # noqa: BLE001 - an assignment must not fail by it
-            self._spoilt = error  # that client is broken; the next one asks again
+            self._failure = error  # this client is broken; the next one asks again
             answer(None)

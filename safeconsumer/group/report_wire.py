@@ -45,14 +45,14 @@ _MOST_PARTITIONS = 1_000_000
 
 
 @frozen(kw_only=True, order=True)
-class Kept:
+class KeptHold:
     """
-    A hold that a member obeys although its control topic was created again without it.
+    A hold that a member obeys although the holds topic was created again without it.
 
     Attributes:
         owner: its owner, as ``operator:alice``.
         scope: its scope.
-        line: all of it, in words.
+        line: a description for people.
     """
 
     owner: str
@@ -60,8 +60,8 @@ class Kept:
     line: str
 
 
-def kept_text(several: Sequence[Kept]) -> str:
-    """Describe such holds, the first few of them."""
+def kept_holds_text(several: Sequence[KeptHold]) -> str:
+    """Describe the first few of such holds."""
     more = [f"and {len(several) - _FEW} more"] if len(several) > _FEW else []
     return "; ".join([*(one.line for one in several[:_FEW]), *more])
 
@@ -77,31 +77,30 @@ class Report:
         client_id: Kafka's ``client_id``.
         host: where it runs.
         state: ``ready``, ``unavailable`` (no control topic), or ``stopped``.
-        at_ms: when, by its own clock, in milliseconds since the epoch.
+        at_ms: its time, by the member's clock, in milliseconds since the epoch.
         applied: control topics with the offset up to which it has obeyed.
-        holds: how many operator and group holds it obeys.
-        skipped: how many control records it could not read.
+        holds: the number of operators' holds that it obeys.
+        skipped: the number of control records that it could not read.
         assigned: owned partitions, as ranges by topic.
         quiet: the owned partitions that deliver nothing, as ranges by topic.
-        gated: how many partitions wait for the control topics.
+        gated: the number of partitions that wait for the control topics.
         is_partial: whether the partitions did not fit, and are left out.
         outages: holds that its worker placed for an outage, in words.
-        kept: holds that it obeys and their control topic does not have any more.
-        recreated: topics that were deleted and recreated while it owned something of
-            them, and of which it has read nothing since; at most a hundred.
-        member_id: Kafka's id for the member; empty if it is not one, because it
-            assigned its partitions itself or has not joined; None in an earlier
-            version.
-        generation: the generation of the group in which it is a member; -1 if it is not
-            one; None in an earlier version.
-        resets: why partitions of which a reset stands are not moved yet, each beginning
-            with its partition; at most a hundred. None: it moves nothing, as it is of an
-            earlier version or its settings forbid it.
+        kept: holds that it obeys and that the holds topic does not have any more.
+        recreated: topics that were deleted and recreated while it owned partitions of
+            them, and whose new records it has not read; at most a hundred.
+        member_id: Kafka's id for the member; empty if it is no member, because it assigned
+            its partitions itself or has not joined; None in an earlier version.
+        generation: the generation of the group in which it is a member; -1 if it is no
+            member; None in an earlier version.
+        resets: lines that begin with a partition, each with the reason why a reset has not
+            moved it yet; at most a hundred. None: it moves nothing, as it is of an earlier
+            version or its settings forbid it.
         busy: partitions, owned or not, on whose records a handler works, as ranges by
             topic.
         skew: seconds by which it lifts holds late; None in an earlier version.
-        kind: ``stream`` for a Spark stream, which is not a member of the group for
-            Kafka; empty for a member.
+        kind: ``stream`` for a Spark stream, which is no member of the group for Kafka;
+            empty for a member.
         clock_offset: seconds by which the broker's clock is ahead of the member's;
             computed by the reader of the report, not written.
     """
@@ -120,7 +119,7 @@ class Report:
     gated: int = 0
     is_partial: bool = False
     outages: tuple[str, ...] = ()
-    kept: tuple[Kept, ...] = ()
+    kept: tuple[KeptHold, ...] = ()
     recreated: tuple[str, ...] = ()
     member_id: str | None = None
     generation: int | None = None
@@ -161,7 +160,7 @@ def encode_report(report: Report) -> bytes:
 
 
 def decode_report(data: object) -> Report | None:
-    """Read a report of this version or a later one; None if it is not one."""
+    """Decode a report of this version or a later one; return None if it is no report."""
     document = document_of(data, MAX_REPORT_BYTES)
     found = fields_of(document, _NEEDED, _LATER) if version_of(document) else None
     return None if found is None else Report(**found)
@@ -171,13 +170,13 @@ def for_people(name: str) -> str:
     """
     Return text as a report shows it: short, and with unprintable characters escaped.
 
-    Such are names that an application has chosen, with a tab or a line end in them.
+    An application may choose names with a tab or a line end in them.
     """
     return printable(name)[:MAX_GROUP_LENGTH]
 
 
 def cut(line: str) -> str:
-    """Return as much of a line as fits into a report."""
+    """Return a line, cut to the length that reports have."""
     return line if len(line) <= _MOST_TEXT else f"{line[: _MOST_TEXT - 3]}..."
 
 
@@ -203,7 +202,7 @@ def ranges_of(numbers: list[int]) -> tuple[tuple[int, int], ...]:
 
 
 def count_of(ranges: Mapping[str, tuple[tuple[int, int], ...]]) -> int:
-    """Return how many numbers such ranges have, over all topics."""
+    """Return the count of numbers in ranges, over all topics."""
     return sum(
         last - first + 1 for several in ranges.values() for first, last in several
     )
@@ -213,16 +212,16 @@ def count_of(ranges: Mapping[str, tuple[tuple[int, int], ...]]) -> int:
 
 
 def _shown(value: object) -> str:
-    # Names with a tab in them, of an earlier version: a member that cannot be read
-    # because of them is not waited for either, whatever its handlers do.
+    # Reports of an earlier version have names with tabs in them. If these made a report
+    # unreadable, no command would wait for its member.
     found = of_type(str, value)
     within(len(found), 0, MAX_GROUP_LENGTH)
     return for_people(found)
 
 
-def _kept(value: object) -> Kept:
+def _kept(value: object) -> KeptHold:
     found = fields_of(value, _KEPT, {})
-    return Kept(**of_type(dict, found))
+    return KeptHold(**of_type(dict, found))
 
 
 def _ranges(value: object) -> Mapping[str, tuple[tuple[int, int], ...]]:

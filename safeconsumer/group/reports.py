@@ -18,7 +18,7 @@ from safeconsumer.group import report_wire
 from safeconsumer.group.barrier import Offsets
 from safeconsumer.group.broker_clock import BrokerClock
 from safeconsumer.group.control_clients import StatusTopic
-from safeconsumer.group.report_wire import Kept, Report
+from safeconsumer.group.report_wire import KeptHold, Report
 from safeconsumer.holds.explain import hold_line
 from safeconsumer.holds.hold import OUTAGES, Hold
 from safeconsumer.holds.ledger import PauseLedger
@@ -37,11 +37,11 @@ _REST = 20.0
 _KAFKA_MS = 1_293_840_000_000
 # Seconds for the client of a member that nobody closes.
 _END_SECONDS = 2.0
-# Seconds between reports until the broker's time is known: holds cannot expire before.
+# Seconds between reports until the broker's time is known: no hold expires before.
 _RETRY = 3.0
 # The host that reports name, for people.
 HOST = socket.gethostname()[:100]
-# Of what is not moved yet, if nothing is known to be in the way.
+# The state of a partition that is not moved yet, without a known obstacle.
 MOVING = "is being moved"
 # The most characters of a client's name in its reports' name, which readers limit.
 _MOST_NAME = 200
@@ -50,15 +50,15 @@ _MOST_NAME = 200
 @frozen(kw_only=True)
 class ControlStatus:
     """
-    What a report says of the control topics.
+    The state of the control topics for a report.
 
     Attributes:
         state: ``ready`` or ``unavailable``.
-        skipped: how many records could not be read.
-        applied: the offsets up to which it obeys.
+        skipped: the number of unreadable records.
+        applied: the offsets up to which the member obeys.
         kept: holds that it obeys although their topic was created again since.
-        resets: where it moves its partitions; None: it moves nothing.
-        gated: how many partitions wait for the control topics.
+        resets: the targets of its partitions; None if it moves nothing.
+        gated: the number of partitions that wait for the control topics.
     """
 
     state: str
@@ -69,39 +69,40 @@ class ControlStatus:
     gated: int = 0
 
 
-class Shows(Protocol):
-    """Shows what is held, what is owned, and what of it is quiet; a ledger does."""
+class HasView(Protocol):
+    """Has a view of holds, owned partitions and quiet partitions, as a ledger does."""
 
     def view(self) -> View:
-        """Return all that of one moment."""
+        """Return the view of this moment."""
 
 
-class InHand(Protocol):
+class ReportSource(Protocol):
     """
     The questions that a report asks of a consumer's client, or of a Spark stream.
 
-    Any thread asks, the ledger first, then what is in hand: what is held from now on may
-    have been given out just before. What is in hand is not reported as quiet.
+    Any thread asks, the ledger first, then for records in hand: records of a partition
+    that is held from now on may have been given out just before. A partition with records
+    in hand is not reported as quiet.
     """
 
     @property
-    def ledger(self) -> Shows:
-        """Has the holds."""
+    def ledger(self) -> HasView:
+        """The holds."""
 
     def busy(self) -> Collection[TopicPartition]:
-        """Return the partitions of which the program, or a worker, has records in hand."""
+        """Return the partitions whose records the program, or a worker, has in hand."""
 
     def busy_elsewhere(self) -> Iterable[TopicPartition]:
-        """Return what the program itself says of its threads; it may raise anything."""
+        """Return the partitions on which the program works on threads; may raise."""
 
     def membership(self) -> tuple[str, int]:
         """Return Kafka's member id and the generation; empty and -1 outside a group."""
 
     def recreated(self) -> Collection[str]:
-        """Return the topics that were recreated, of which nothing was read yet."""
+        """Return the recreated topics whose records were not read yet."""
 
 
-class Client(InHand, Protocol):
+class Client(ReportSource, Protocol):
     """The client whose holds group control keeps."""
 
     ledger: PauseLedger
@@ -121,10 +122,10 @@ class Reporter:
     Sends reports on a separate thread, for which nothing waits.
 
     Args:
-        topic: writes the status topic; where that is missing, its client is closed,
-            since it would ask for the topic ten times a second.
-        interval: seconds between reports while nothing changes.
-        tell: returns the reports; called with ``stopped`` at the end, otherwise None.
+        topic: writes the status topic; if that is missing, its client is closed, since it
+            would ask for the topic ten times a second.
+        interval: seconds between reports while there are no changes.
+        report: makes a report; called with ``stopped`` at the end, otherwise with None.
         clock: gets the times that the broker puts into reports.
     """
 
@@ -133,15 +134,15 @@ class Reporter:
         *,
         topic: StatusTopic,
         interval: float,
-        tell: Callable[[str | None], Iterable[Report]],
+        report: Callable[[str | None], Report],
         clock: BrokerClock,
     ) -> None:
         self._topic = topic
         self._interval = interval
-        self._tell = tell
+        self._make = report
         self._soon = min(interval, _RETRY)
         self._clock = clock
-        # Unlike an Event's, its put() may interrupt itself: signal handlers pause, too.
+        # Unlike an Event's set(), put() may interrupt itself: signal handlers pause, too.
         self._changes: SimpleQueue[None] = SimpleQueue()
         self._stopping = InterruptibleEvent()
         self._is_missing = False
@@ -156,16 +157,16 @@ class Reporter:
         self._thread.start()
 
     def wake(self) -> None:
-        """Report soon, because something changed. Any thread; it does not block."""
+        """Report soon, because of a change. Any thread; it does not block."""
         self._changes.put(None)
 
     def ask_to_stop(self) -> None:
-        """Let it send a last report and end, without waiting for it."""
+        """Make the thread send a last report and end, without waiting for it."""
         self._stopping.set()
         self._changes.put(None)
 
     def abandon(self) -> None:
-        """Let it send a last report, close its client, and end; it takes no lock."""
+        """Make the thread send a last report, close its client, and end; takes no lock."""
         self._is_abandoned = True
         self.ask_to_stop()
 
@@ -174,8 +175,8 @@ class Reporter:
         Send a last report, and end the thread.
 
         Args:
-            until: how long to wait for that, on the monotonic clock; a thread that has
-                not ended by then begins no further report.
+            until: the end of the wait, on the monotonic clock; a thread that has not ended
+                by then begins no further report.
         """
         self.ask_to_stop()
         self._thread.join(max(0.0, until - time.monotonic()))
@@ -183,7 +184,7 @@ class Reporter:
 
     def _run(self) -> None:
         while not self._stopping.is_set():
-            self._say()
+            self._report()
             is_settled = self._clock.is_settled
             with suppress(Empty):
                 self._changes.get(timeout=self._interval if is_settled else self._soon)
@@ -191,16 +192,15 @@ class Reporter:
             with suppress(Empty):
                 while True:
                     self._changes.get_nowait()
-        self._say(state="stopped")
+        self._report(state="stopped")
         if self._is_abandoned:
             self._topic.close(time.monotonic() + _END_SECONDS)
 
-    def _say(self, state: str | None = None) -> None:
-        if self._is_given_up:  # the program may have taken down what busy asks
+    def _report(self, state: str | None = None) -> None:
+        if self._is_given_up:  # the program may be gone that busy() asks
             return
         try:
-            for report in self._tell(state):
-                self._send(report)
+            self._send(self._make(state))
             self._is_missing = False
         except Exception as error:
             log.debug("a report could not be sent", exc_info=True)
@@ -220,15 +220,15 @@ class Reporter:
 
     def _acknowledged(self, at_ms: int, written_ms: int, sent: float) -> None:
         now = time.monotonic()
-        # If our own time was kept, the topic does not have the broker's times.
+        # A topic that keeps our own time does not have the broker's times.
         if written_ms == at_ms or written_ms < _KAFKA_MS:
-            self._clock.untold(now, is_final=True)
+            self._clock.failed(now, is_final=True)
         else:
-            self._clock.told(written_ms / 1000, sent, now)
+            self._clock.acknowledged(written_ms / 1000, sent, now)
 
     def _failed(self, error: BaseException) -> None:
         is_final = self._topic.is_refused(error)
-        self._clock.untold(time.monotonic(), is_final=is_final)
+        self._clock.failed(time.monotonic(), is_final=is_final)
 
 
 class MemberReports:
@@ -238,8 +238,8 @@ class MemberReports:
     Args:
         group: the consumer group.
         client_id: the consumer's ``client_id``.
-        look: returns the state of the control topics.
-        client: answers what it obeys, and has in hand.
+        read_status: returns the state of the control topics.
+        client: has the holds that it obeys, and the partitions with records in hand.
         skew: seconds by which this member lifts holds late.
     """
 
@@ -248,26 +248,22 @@ class MemberReports:
         *,
         group: str,
         client_id: str,
-        look: Callable[[], ControlStatus],
-        client: InHand,
+        read_status: Callable[[], ControlStatus],
+        client: ReportSource,
         skew: float,
     ) -> None:
         shown = report_wire.for_people(client_id)[:_MOST_NAME]
         self.member = f"{shown}-{uuid.uuid4().hex[:12]}"  # as no other member has
         self._group = group
         self._client_id = client_id
-        self._look = look
+        self._read_status = read_status
         self._client = client
         self._skew = skew
         self._has_failed = False
 
-    def tell(self, state: str | None = None) -> tuple[Report, ...]:
-        """Return what would be reported now."""
-        return (self.report(state),)
-
     def report(self, state: str | None = None) -> Report:
-        """Return the report of now; with a state, it owns nothing any more."""
-        seen = self._look()
+        """Return the report of now; with a state, it names no partitions."""
+        status = self._read_status()
         view = self._client.ledger.view()
         busy = {*self._client.busy(), *self._busy_elsewhere(view)}
         member_id, generation = self._client.membership()
@@ -276,33 +272,33 @@ class MemberReports:
             member=self.member,
             client_id=self._client_id,
             host=HOST,
-            state=state or seen.state,
+            state=state or status.state,
             at_ms=int(time.time() * 1000),
-            applied={tp[0]: offset for tp, offset in seen.applied.items()},
+            applied={tp[0]: offset for tp, offset in status.applied.items()},
             holds=sum(hold.is_remote for hold in view.holds),
-            skipped=seen.skipped,
+            skipped=status.skipped,
             assigned=report_wire.ranges(view.partitions()) if state is None else {},
             quiet=report_wire.ranges(set(view.quiet) - busy) if state is None else {},
             kept=tuple(
-                Kept(owner=one.owner, scope=str(one.scope), line=hold_line(one))
-                for one in seen.kept
+                KeptHold(owner=one.owner, scope=str(one.scope), line=hold_line(one))
+                for one in status.kept
             ),
             recreated=tuple(self._client.recreated()),
             member_id=member_id,
             generation=generation,
             resets=None
-            if seen.resets is None
-            else unmoved_of(seen.resets, {*view.partitions()}),
+            if status.resets is None
+            else unmoved_lines(status.resets, {*view.partitions()}),
             busy=report_wire.ranges(busy),
             skew=self._skew,
-            gated=seen.gated,
+            gated=status.gated,
             outages=tuple(
                 hold_line(hold) for hold in view.holds if hold.owner in OUTAGES
             ),
         )
 
     def _busy_elsewhere(self, view: View) -> frozenset[TopicPartition]:
-        # Also of what was taken away: its next owner's word does not cover that.
+        # Revoked partitions count: their next owner cannot report on these threads.
         try:
             named = self._client.busy_elsewhere()
             return frozenset((str(topic), int(number)) for topic, number in named)
@@ -313,8 +309,8 @@ class MemberReports:
             return frozenset(view.partitions())
 
 
-def unmoved_of(resets: Resets, owned: Collection[TopicPartition]) -> tuple[str, ...]:
-    """Return why partitions are not moved yet, as a report says it."""
+def unmoved_lines(resets: Resets, owned: Collection[TopicPartition]) -> tuple[str, ...]:
+    """Return a line for each partition that is not moved yet, with the reason."""
     pending = dict.fromkeys(resets.pending() & {tuple(tp) for tp in owned}, MOVING)
     several = sorted({**pending, **resets.troubles}.items())
     return tuple(

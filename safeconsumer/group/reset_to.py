@@ -1,8 +1,8 @@
 """
-Decides where a group is moved under a hold: reads what was typed, and asks brokers once.
+Decides to which offsets a group is moved under a hold, and asks brokers once.
 
 The targets are written into the holds of the owner that cover them, which lose their end
-by that. What stands is in :mod:`safeconsumer.group.movements`.
+by that. :mod:`safeconsumer.group.movements` judges the resets that are in force.
 """
 
 import re
@@ -18,7 +18,7 @@ from kafka.structs import OffsetAndMetadata
 
 from safeconsumer._kafka.pausing.subscription import id_text
 from safeconsumer.errors.base import HoldSettingError
-from safeconsumer.group.durations import moment_of
+from safeconsumer.group.durations import parse_moment
 from safeconsumer.group.facts import HoldRecord, targets_of
 from safeconsumer.group.movements import (
     Movement,
@@ -47,7 +47,7 @@ from safeconsumer.group.plan import (
 )
 from safeconsumer.group.publisher import Change
 from safeconsumer.group.report_wire import STREAM
-from safeconsumer.group.scopes import mistakes, near
+from safeconsumer.group.scopes import mistakes, suggestion
 from safeconsumer.group.view import View
 from safeconsumer.group.wire import (
     MAX_VALUE_BYTES,
@@ -67,18 +67,18 @@ _MOST_LOGS = 5
 _NO_ID = UUID(int=0)
 
 
-# ---------------------------------------------------------------- what was typed
+# ---------------------------------------------------------------- targets
 
 
 @frozen(kw_only=True)
-class To:
+class ResetTarget:
     """
-    Where partitions are to be moved, as it was typed; one of the values at most is set.
+    The target of a reset, as it was typed; one of the values at most is set.
 
     Attributes:
-        text: as it was typed; ``earliest`` and ``latest`` are nothing else.
+        text: the target as text; ``earliest`` and ``latest`` set no value.
         offset: the offset.
-        back: how many offsets before what is committed.
+        back: the number of offsets before the committed one.
         at_ms: the time, in milliseconds since the epoch.
     """
 
@@ -88,21 +88,25 @@ class To:
     at_ms: int | None = None
 
 
-def read_to(text: str) -> To:
+def parse_target(text: str) -> ResetTarget:
     """
-    Read where partitions are to be moved.
+    Read the target of a reset.
 
     Raises:
-        HoldSettingError: it is not one of the ways to say it.
+        HoldSettingError: it is not a target; the message says how to write one.
     """
     typed = text.strip()
     if typed in {"earliest", "latest"}:
-        return To(text=typed)
+        return ResetTarget(text=typed)
     if number := re.fullmatch(r"(-?)([0-9]{1,18})", typed, re.ASCII):
         value = int(number[2])
-        return To(text=typed, back=value) if number[1] else To(text=typed, offset=value)
+        return (
+            ResetTarget(text=typed, back=value)
+            if number[1]
+            else ResetTarget(text=typed, offset=value)
+        )
     try:
-        return To(text=typed, at_ms=int(moment_of(typed) * 1000))
+        return ResetTarget(text=typed, at_ms=int(parse_moment(typed) * 1000))
     except ValueError:
         message = (
             f"to: not {text[:60]!r}: write earliest, latest, an offset such as 1200, "
@@ -113,19 +117,19 @@ def read_to(text: str) -> To:
         raise HoldSettingError(message) from None
 
 
-# ---------------------------------------------------------------- what brokers know
+# ---------------------------------------------------------------- logs
 
 
 @frozen(kw_only=True)
-class Place:
+class PartitionMove:
     """
-    Where a partition can be moved, and where it is to be.
+    The movement of a partition within its log.
 
     Attributes:
         start: the first offset of its log.
         end: the offset behind its last record.
-        committed: what the group had committed then; None if nothing.
-        offset: the target; None if nothing is committed to count from.
+        committed: the group's committed offset at that time; None if there is none.
+        offset: the target; None if there is no committed offset to count from.
     """
 
     start: int
@@ -139,24 +143,24 @@ class Place:
         return self.offset is not None and not self.start <= self.offset <= self.end
 
 
-def wish_to_reset(
+def reset_action(
     admin: KafkaAdminClient,
     view: View,
     *,
     owner: str,
     scopes: tuple[Scope, ...],
-    to: To,
+    to: ResetTarget,
 ) -> "ResetTo":
     """
-    Return the wish with the offsets that are meant, of all that the scopes cover.
+    Return the action with the offset of each partition that the scopes cover.
 
     Args:
-        admin: the client to ask brokers with.
-        view: the group, with what it has committed by now.
+        admin: the client that asks brokers.
+        view: the group, with its committed offsets.
         owner: the owner of the holds.
-        scopes: what shall be moved.
-        to: where to. ``latest`` is the end of ended transactions, as a group that reads
-            no others must not pass over those that are open; so is a time after the last
+        scopes: the scopes that shall be moved.
+        to: the target. ``latest`` is the end of completed transactions, as a group that
+            reads no others must not pass over open ones; so is a time after the last
             record.
 
     Raises:
@@ -190,7 +194,7 @@ def wish_to_reset(
         scopes=scopes,
         asked=to.text,
         places={
-            tp: Place(
+            tp: PartitionMove(
                 start=starts[tp],
                 end=ends[tp],
                 committed=committed.get(tp),
@@ -204,7 +208,7 @@ def wish_to_reset(
 
 def _left(view: View, scopes: tuple[Scope, ...]) -> list[str]:
     """
-    Return the topics that stay: nobody of the group reads them, and no scope names them.
+    Return the topics that stay: no member reads them, and no scope names them.
 
     A reset of them would not be done while the group has members.
     """
@@ -216,8 +220,10 @@ def _left(view: View, scopes: tuple[Scope, ...]) -> list[str]:
     return [one for one in view.no_longer_read if one in wide - kept]
 
 
-def _asked_already(view: View, owner: str, to: To) -> dict[TopicPartition, int]:
-    """Return where holds of an owner move partitions for which the same was asked."""
+def _asked_already(
+    view: View, owner: str, to: ResetTarget
+) -> dict[TopicPartition, int]:
+    """Return the targets of an owner's holds for which the same text was typed."""
     same = [
         one
         for one in view.lasting
@@ -239,13 +245,13 @@ def _topic_ids(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, str]:
     return found
 
 
-def move_what_nobody_owns(
+def commit_for_empty_group(
     admin: KafkaAdminClient, view: View, scopes: Iterable[Scope]
 ) -> None:
     """
-    Commit for a group without members, of which nobody reports that it reads.
+    Commit the targets for a group without members and without reports of readers.
 
-    Kafka refuses that as soon as there is a member, which moves what it owns itself.
+    Kafka refuses that as soon as there is a member, which moves its partitions itself.
 
     Raises:
         KafkaError: this login may not commit for the group, or a broker does not answer.
@@ -264,20 +270,20 @@ def move_what_nobody_owns(
             raise error(what)
 
 
-# ---------------------------------------------------------------- the wish
+# ---------------------------------------------------------------- the action
 
 
 @frozen(kw_only=True)
 class ResetTo:
     """
-    To which offsets a group shall be moved, under holds that its operator has.
+    Moving a group to other offsets, under holds of the operator.
 
     Attributes:
         group: the group.
         owner: the owner of the holds.
-        scopes: what shall be moved.
-        asked: where to, as it was typed.
-        places: by partition, where it can be moved and where to, as brokers have answered.
+        scopes: the scopes that shall be moved.
+        asked: the target, as it was typed.
+        places: the movement of each partition, as brokers have answered.
         topic_ids: topics with their ids, as Kafka writes them.
     """
 
@@ -285,23 +291,23 @@ class ResetTo:
     owner: str
     scopes: tuple[Scope, ...]
     asked: str
-    places: Mapping[TopicPartition, Place]
+    places: Mapping[TopicPartition, PartitionMove]
     topic_ids: Mapping[str, str]
 
     def _over(self, view: View) -> dict[TopicPartition, HoldRecord]:
         """Return the hold of the owner that covers each partition, the first of several."""
-        # A key of a later version covers everything for us, and is not ours to write.
+        # A key of a later version covers everything for us, and only that writes it.
         held = [
             one
             for one in view.lasting
             if one.key.owner == self.owner and not one.key.extra
         ]
         holding = Coverage(held)
-        found = ((tp, holding.of(tp)) for tp in self.places)
+        found = ((tp, holding.covering(tp)) for tp in self.places)
         return {tp: several[0] for tp, several in found if several}
 
     def keys(self, view: View, /) -> Iterator[ControlKey]:
-        """Return the keys of the holds that cover what is to be moved."""
+        """Return the keys of the holds that cover the partitions to be moved."""
         over = self._over(view)
         return (
             one.key for tp, one in over.items() if self.places[tp].offset is not None
@@ -350,9 +356,9 @@ class ResetTo:
         )
 
     def _no_places(self, view: View, cluster: Cluster) -> Iterator[Need]:
-        """Yield why nothing is moved, or not all that is named."""
+        """Yield why no partition is moved, or not all that are named."""
         if not view.is_known:
-            why = f"no group {self.group!r} here{near(self.group, cluster.groups())}"
+            why = f"no group {self.group!r} here{suggestion(self.group, cluster.groups())}"
             yield refusal(why, "look for a typing error")
         elif why := mistakes(view, self.scopes, cluster.topics):
             yield refusal(why, "look for a typing error")
@@ -381,7 +387,7 @@ class ResetTo:
             yield refusal(why, "place a hold for each topic")
 
     def _outside(self) -> Iterator[str]:
-        """Yield the ranges of the logs that targets are outside of, of a few logs."""
+        """Yield the ranges of a few logs whose targets are outside of them."""
         found: dict[tuple[int, int, int], list[TopicPartition]] = {}
         for tp, at in self.places.items():
             if at.is_outside and at.offset is not None:
@@ -419,7 +425,7 @@ class ResetTo:
             )
 
     def rows(self) -> Iterator[str]:
-        """Yield from where to where each partition is moved, as text."""
+        """Yield each movement, as text."""
         for tp, at in self.places.items():
             known, more = at.committed, ""
             before = "nothing committed" if known is None else f"{known:,}"
@@ -432,8 +438,8 @@ class ResetTo:
                 more = "   outside of the log"
             yield f"{name_of(tp)}  {before} -> {after}{more}"
 
-    def says(self, plan: Plan, /) -> Iterator[Point]:
-        """Yield each movement, ends of holds that are taken away, and who stays."""
+    def points(self, plan: Plan, /) -> Iterator[Point]:
+        """Yield each movement, the ends that holds lose, and the topics that stay."""
         yield from (("note", row) for row in self.rows())
         for one in plan.own:
             if one.expires_at is not None:
@@ -453,7 +459,7 @@ class ResetTo:
                 yield "note", f"{report.client_id} is a stream: its offsets do not move"
 
     def facts(self) -> list[Any]:
-        """Return it for a digest."""
+        """Return the action for a digest."""
         to = sorted((*tp, at.offset or 0) for tp, at in self.places.items())
         return [self.group, self.owner, to, sorted(self.topic_ids.items())]
 

@@ -1,4 +1,4 @@
-"""Lists as ACLs which rights operators and members need in Kafka."""
+"""Lists the ACLs that operators and members need in Kafka."""
 
 import shlex
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +21,7 @@ _Right = tuple[str, str, tuple[str, ...]]
 @frozen(kw_only=True)
 class Grant:
     """
-    What one principal may do with one resource.
+    The right of one principal to use one resource.
 
     Attributes:
         principal: ``User:alice``.
@@ -68,9 +68,9 @@ class Grant:
 
 
 def listing(settings: Control) -> str:
-    """Return the command of Kafka's own tool that lists who may do what with the topics."""
+    """Return the command of Kafka's own tool that lists the ACLs of the topics."""
     names = " ".join(f"--topic {shlex.quote(one)}" for one in settings.topics)
-    # By prefixes and by *, too: alone it lists ACLs that name the topics.
+    # "match" lists ACLs by prefixes and by *, too.
     return (
         f"kafka-acls.sh --bootstrap-server ... --list {names} "
         "--resource-pattern-type match"
@@ -87,9 +87,8 @@ def grants(
     """
     Yield the rights that operators and members need for holds and resets, and no more.
 
-    Beside them stands the right to note what ``dead-letters replay`` has sent; its
-    topics are the operator's to name. Members need none for resets that they do not have
-    as consumers.
+    ``dead-letters replay`` needs the right to commit its position; the operator names its
+    topics. As consumers, members have the rights for resets already.
 
     Args:
         settings: the names of the control topics.

@@ -1,4 +1,4 @@
-"""Reads scopes as they are typed, finds what they cover, and suggests corrections."""
+"""Reads scopes as they are typed, and suggests corrections of mistakes."""
 
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches
@@ -63,10 +63,10 @@ def mistakes(
     view: View, scopes: Iterable[Scope], topics: Callable[[], Sequence[str]]
 ) -> str:
     """
-    Describe the scopes that cover nothing, each with what may have been meant.
+    Describe the scopes that cover nothing, each with a suggestion.
 
-    While it is not known who owns what, it says only that of them. ``@all`` is never a
-    mistake, whatever it covers.
+    While the owners of partitions are unknown, the description names only that. ``@all``
+    is never a mistake, whatever it covers.
 
     Args:
         view: the group.
@@ -83,16 +83,16 @@ def mistakes(
         return f"whether {view.group} consumes {named} is not known: {view.unsettled}"
     known = topics() if empty else ()
     by_topic: dict[object, list[Scope]] = {}
-    for one in empty:  # of all partitions of a topic the same is to be said
+    for one in empty:  # all partitions of a topic share a description
         topic = one.topic if isinstance(one, Partition) else one
         by_topic.setdefault(topic, []).append(one)
-    told = [
+    described = [
         f"{_cover_nothing(several)} that {view.group} consumes"
         f"{_hint(several[0], here, known)}"
         for several in islice(by_topic.values(), _FEW)
     ]
-    left = len(by_topic) - len(told)
-    return "; ".join([*told, *([f"and {left} more scopes"] if left else [])])
+    left = len(by_topic) - len(described)
+    return "; ".join([*described, *([f"and {left} more scopes"] if left else [])])
 
 
 def _cover_nothing(several: Sequence[Scope]) -> str:
@@ -106,18 +106,18 @@ def _cover_nothing(several: Sequence[Scope]) -> str:
     return f"{partitions_text(partitions)} cover nothing"
 
 
-def near(name: str, names: Iterable[str]) -> str:
-    """Return which of the names may have been meant, as the end of a sentence."""
+def suggestion(name: str, names: Iterable[str]) -> str:
+    """Return the names that are like a name, as the end of a sentence."""
     found = get_close_matches(name, dict.fromkeys(names), n=3)
     return f"; did you mean {' or '.join(found)}?" if found else ""
 
 
 def unknown_group(view: View, names: Iterable[str]) -> str:
-    """Say that there is no such group, and which of the names may have been meant."""
+    """Describe that a group is unknown, with a suggestion."""
     held = "and no hold for it"
     if view.ends is None:
         held = f"and whether it is held is not known ({'; '.join(view.unread)})"
-    return f"no group {view.group!r} here, {held}{near(view.group, names)}"
+    return f"no group {view.group!r} here, {held}{suggestion(view.group, names)}"
 
 
 def _hint(scope: Scope, here: Iterable[TopicPartition], known: Sequence[str]) -> str:
@@ -134,7 +134,7 @@ def _hint(scope: Scope, here: Iterable[TopicPartition], known: Sequence[str]) ->
         return ": everything is @all"
     if topic in known:
         return f", though there is such a topic; it consumes {_some(own)}"
-    meant = near(topic, own) or near(topic, [*known, "@all"])
+    meant = suggestion(topic, own) or suggestion(topic, [*known, "@all"])
     return meant or f"; it consumes {_some(own)}"
 
 

@@ -1,4 +1,4 @@
-"""Keeps what the holds topic says about one group, and turns it into holds."""
+"""Folds the control records of one group, and turns them into holds of the ledger."""
 
 import threading
 from collections.abc import Collection, Iterable
@@ -9,7 +9,7 @@ from safeconsumer.group import events as control_events
 from safeconsumer.group import patterns
 from safeconsumer.group.broker_clock import BrokerClock
 from safeconsumer.group.facts import HoldRecord, targets_of
-from safeconsumer.group.fold import Fold, Written
+from safeconsumer.group.fold import Fold, RawRecord
 from safeconsumer.group.wire import ControlKey
 from safeconsumer.holds.hold import OPERATOR, Hold, HoldKey
 from safeconsumer.holds.ledger import PauseLedger
@@ -17,21 +17,21 @@ from safeconsumer.holds.resets import Resets, Targets
 from safeconsumer.holds.scope import Scope
 
 # Seconds between two log lines about unreadable records, however many come.
-_TELL_SKIPPED_EVERY = 10.0
+_REPORT_SKIPPED_EVERY = 10.0
 
 
 class ControlState:
     """
     Folds control records, and makes the ledger's holds of them.
 
-    Records come in the topic's order; of several of one key the last counts.
+    Records come in the topic's order; the last of each key counts.
 
     Args:
         group: the consumer group.
         ledger: the ledger.
         skew: seconds by which holds are lifted late.
         clock: the broker's clock, as far as it is known.
-        resets: keeps where the group is moved; None: this member moves nothing.
+        resets: keeps the targets of resets; None if this member moves nothing.
 
     Thread rules: any thread; one lock, outside the ledger's. Events wait for the
     ledger's ``deliver()``.
@@ -46,30 +46,30 @@ class ControlState:
         resets: Resets | None = None,
     ) -> None:
         self._resets = resets
-        self._clock = clock or BrokerClock(is_told=False)
-        self._clock.on_change = self.tell_time
+        self._clock = clock or BrokerClock(is_reporting=False)
+        self._clock.on_change = self.apply_broker_time
         self._group = group
         self._ledger = ledger
         self._skew = skew
         self._lock = threading.Lock()
         self._fold = Fold(group)
-        self._untold = 0
-        self._told_at = -_TELL_SKIPPED_EVERY
+        self._unreported = 0
+        self._reported_at = -_REPORT_SKIPPED_EVERY
         self.skipped = 0
 
-    def absorb(self, topic: str, records: Iterable[Written]) -> None:
+    def absorb(self, topic: str, records: Iterable[RawRecord]) -> None:
         """Take over the next records of the holds topic, whose name events have."""
         with self._lock:
             fresh, skipped = self._fold.take(records)
             self.skipped += skipped
-            self._untold += skipped
+            self._unreported += skipped
             self._follow(fresh)
-            self._tell_skipped(topic)
+            self._report_skipped(topic)
 
-    def begin_again(self) -> None:
+    def topic_recreated(self) -> None:
         """Note that the topic was created again: its offsets start over, the holds stay."""
         with self._lock:
-            self._fold.begin_again()
+            self._fold.topic_recreated()
             self._follow(())
 
     def kept(self) -> tuple[Hold, ...]:
@@ -82,7 +82,7 @@ class ControlState:
             lost = {
                 self._key(one): one.hold is not None and one.hold.reset is not None
                 for one in self._fold.holds()
-                if self._fold.is_outlived(one)
+                if self._fold.is_from_earlier_topic(one)
             }
         if not lost:
             return ()
@@ -96,17 +96,17 @@ class ControlState:
         """Return how many holds of the group are in force."""
         return sum(hold.is_remote for hold in self._ledger.view().holds)
 
-    # ------------------------------------------------------------ telling
+    # ------------------------------------------------------------ reporting
 
-    def _tell_skipped(self, topic: str) -> None:
+    def _report_skipped(self, topic: str) -> None:
         now, _ = self._ledger.now()
-        if not self._untold or now - self._told_at < _TELL_SKIPPED_EVERY:
+        if not self._unreported or now - self._reported_at < _REPORT_SKIPPED_EVERY:
             return
-        self._told_at = now
+        self._reported_at = now
         self._ledger.emit(
-            control_events.ControlRecordsSkipped, topic=topic, records=self._untold
+            control_events.ControlRecordsSkipped, topic=topic, records=self._unreported
         )
-        self._untold = 0
+        self._unreported = 0
 
     # ------------------------------------------------------------ applying
 
@@ -120,10 +120,12 @@ class ControlState:
         self._resets.begin(wanted)
 
     def _targets(self) -> Targets:
-        # Of a topic that was created again the holds are kept. Whether they were lifted
-        # meanwhile, and what was committed then, is not known: nothing is moved.
+        # Members keep the holds of a topic that was created again. Whether they were lifted
+        # meanwhile, and which offsets were committed then, is unknown: nothing is moved.
         return targets_of(
-            one for one in self._fold.holds() if not self._fold.is_outlived(one)
+            one
+            for one in self._fold.holds()
+            if not self._fold.is_from_earlier_topic(one)
         )
 
     def _apply(self, records: Iterable[HoldRecord]) -> None:
@@ -131,7 +133,7 @@ class ControlState:
         remove: list[HoldKey] = []
         moment = self._ledger.now()
         for one in records:
-            key = self._scope_and_owner(one.key, tell=one.hold is not None)
+            key = self._scope_and_owner(one.key, emit=one.hold is not None)
             hold = self._hold(key, one, moment)
             if hold is None or is_over(hold, moment):
                 remove.append(key)
@@ -148,10 +150,10 @@ class ControlState:
             return None
         now, at = self._clock.time(moment), one.at
         if at is None:
-            # It begins when it is read: late, never early.
+            # Its time begins when it is read: late, never early.
             now = at = moment[1]
         expires_at = None if body.ttl_ms is None else at + body.ttl_ms / 1000
-        deadline = None  # where the broker's time is unknown no hold may expire
+        deadline = None  # while the broker's time is unknown, no hold may expire
         if expires_at is not None and now is not None:
             deadline = moment[0] + (expires_at + self._skew - now)
         scope, owner = key
@@ -165,11 +167,11 @@ class ControlState:
             record=(one.at, one.offset),
         )
 
-    def tell_time(self) -> None:
+    def apply_broker_time(self) -> None:
         """
-        Let holds expire by what is known now of the broker's clock.
+        Set the deadlines of holds by the present estimate of the broker's time.
 
-        This includes holds that had expired by an earlier estimate, and have not.
+        Holds that had expired by an earlier estimate are placed again if they have not.
         """
         with self._lock:
             moment = self._ledger.now()
@@ -192,29 +194,29 @@ class ControlState:
                 self._ledger.follow(place, ())
 
     def _key(self, one: HoldRecord) -> HoldKey:
-        return self._scope_and_owner(one.key, tell=False)
+        return self._scope_and_owner(one.key, emit=False)
 
-    def _scope_and_owner(self, key: ControlKey, *, tell: bool) -> tuple[Scope, str]:
+    def _scope_and_owner(self, key: ControlKey, *, emit: bool) -> tuple[Scope, str]:
         owner = OPERATOR + key.owner
         read = patterns.read_key(key)
         is_new = patterns.read(key.scope) is None or bool(key.extra)
         if is_new:
-            # A kind of scope of a later version, under a name that no other record has,
-            # so that only its own tombstone lifts it.
+            # The scope is of a later version. Its name is one that no other record has, so
+            # that only its own tombstone lifts it.
             owner = " ".join((owner, key.scope, *key.extra))
-        if read.trouble is not None and tell:
+        if read.trouble is not None and emit:
             hold = f"{read.scope} {owner}"
             event = control_events.ControlNotUnderstood
             self._ledger.emit(event, hold=hold, why=read.trouble)
         if not is_new and key != ControlKey(key.group, key.owner, str(read.scope)):
-            # It is of a later version, or written differently: another key, another
+            # A key of a later version, or one that is written differently, is another
             # hold.
             owner = f"{owner} {key.scope} of version {key.version}"
         return read.scope, owner
 
 
 def _forgotten(reason: str | None) -> str:
-    # In front: reports cut what is long.
+    # It comes first, as reports cut long lines.
     return f"(its reset is forgotten: ask for it again) {reason or ''}".rstrip()
 
 

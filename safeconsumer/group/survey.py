@@ -1,4 +1,4 @@
-"""Asks the cluster about groups: their members, what they have committed, their lags."""
+"""Asks the cluster about groups: their members, committed offsets and lags."""
 
 import re
 import time
@@ -31,9 +31,9 @@ AWAY = (
 
 _DEAD = "Dead"
 _NO_GROUP: Mapping[str, Any] = {"group_state": _DEAD, "members": ()}
-_UNTOLD: dict[str, Any] = {"group_state": UNKNOWN, "members": ()}
+_UNKNOWN_GROUP: dict[str, Any] = {"group_state": UNKNOWN, "members": ()}
 _ASK_TIMEOUT_MS = 5_000
-# Seconds for what no verdict needs, of all brokers and of each.
+# Seconds for lags, which no verdict needs, from all brokers and from each.
 _EXTRA_SECONDS = 3.0
 _EXTRA_SECONDS_EACH = 1.5
 
@@ -45,9 +45,9 @@ _COORDINATOR_ERRORS = (
     kafka_errors.NotCoordinatorError,
 )
 
-# Of a group, what could not be asked, each with the reason.
+# By group, the questions without an answer, each with the reason.
 _Missing = dict[str, list[tuple[str, Exception]]]
-# Of groups, why a question about each was not answered.
+# By group, the error of a question about it.
 _Errors = dict[str, Exception]
 
 T = TypeVar("T")
@@ -56,13 +56,13 @@ T = TypeVar("T")
 @frozen(kw_only=True)
 class Survey:
     """
-    What the cluster says of groups.
+    The cluster's answers about groups.
 
     Attributes:
         facts: by group, its members and committed offsets.
-        lags: by group, how many records wait in partitions with a committed offset, of
-            groups for which that was asked.
-        unread: by group, what could not be asked, each with the reason, as text.
+        lags: by group, the number of records that wait in partitions with a committed
+            offset, of groups whose lags were asked for.
+        unread: by group, the questions without an answer, each with the reason, as text.
         away: the brokers that do not answer, each with its error.
     """
 
@@ -73,7 +73,7 @@ class Survey:
 
     @property
     def unlisted(self) -> tuple[str, ...]:
-        """Of which brokers the groups are not known, each with the reason, as text."""
+        """A sentence for each broker whose groups are not known, with the reason."""
         return tuple(
             f"the groups of broker {broker} are not known: {error}"[:200]
             for broker, error in self.away.items()
@@ -115,10 +115,10 @@ def listed_groups(
 
 def survey_of(admin: KafkaAdminClient, besides: Iterable[str]) -> Survey:
     """
-    Return what the cluster knows of all groups, without lags.
+    Return the cluster's answers about all groups, without lags.
 
-    If it refuses to describe one group, or one group's coordinator cannot answer, the
-    others are not affected.
+    If the cluster refuses to describe one group, or one group's coordinator cannot answer,
+    the others are not affected.
 
     Args:
         admin: the client.
@@ -142,10 +142,10 @@ def survey_of(admin: KafkaAdminClient, besides: Iterable[str]) -> Survey:
 
 def facts_of_one(admin: KafkaAdminClient, group: str) -> GroupFacts:
     """
-    Return what the cluster knows of one group.
+    Return the cluster's description of one group.
 
     Raises:
-        KafkaError: it does not answer, or refuses.
+        KafkaError: the cluster does not answer, or refuses.
     """
     # A coordinator may move, and a cluster's first is created only on demand.
     deadline = time.monotonic() + _COORDINATOR_SECONDS
@@ -166,7 +166,7 @@ def with_lags(
     asker: KafkaConsumer,
 ) -> Survey:
     """
-    Return a survey with the lags of some of its groups, as far as they can be had.
+    Return a survey with the lags of some of its groups, as far as brokers answer.
 
     Args:
         survey: the survey.
@@ -194,10 +194,10 @@ def ends_of(
     partitions: Iterable[TopicPartition], admin: KafkaAdminClient, asker: KafkaConsumer
 ) -> dict[TopicPartition, int]:
     """
-    Return where partitions end, of those that are there and have a leader.
+    Return the ends of partitions, of those that exist and have a leader.
 
     Raises:
-        KafkaError: one cannot be had.
+        KafkaError: one end is not known.
     """
     there = sorted(tp for led in _by_leader(admin, partitions).values() for tp in led)
     found: dict[TopicPartition, int] = {}
@@ -232,7 +232,7 @@ def _of_each_leader(
     ask: Callable[[list[TopicPartition], int], dict[TopicPartition, T]],
     away: Collection[int] = (),
 ) -> dict[TopicPartition, T]:
-    # One that does not answer, or refuses, leaves what the others say.
+    # A leader that does not answer, or refuses, does not affect the others.
     deadline = time.monotonic() + _EXTRA_SECONDS
     found: dict[TopicPartition, T] = {}
     for leader, led in _by_leader(admin, partitions).items():
@@ -250,8 +250,8 @@ def _of_each_leader(
 def _by_leader(
     admin: KafkaAdminClient, partitions: Iterable[TopicPartition]
 ) -> dict[int, list[TopicPartition]]:
-    # Asking about a topic that is gone, or hidden from us, or about a partition without
-    # a leader, would wait in vain.
+    # A question about a topic that is gone, or hidden from us, or about a partition without
+    # a leader, would have no answer.
     wanted = frozenset(partitions)
     names = sorted({tp.topic for tp in wanted})
     leaders: dict[int, list[TopicPartition]] = {}
@@ -272,25 +272,25 @@ def _asked(
     facts: dict[str, GroupFacts] = {}
     missing: _Missing = {}
     for name in groups:
-        told = described.get(name) or _UNTOLD
-        why = errors[0].get(name) or _error_of(told.get("error"))
-        told = _UNTOLD if why else told
+        answer = described.get(name) or _UNKNOWN_GROUP
+        why = errors[0].get(name) or _error_of(answer.get("error"))
+        answer = _UNKNOWN_GROUP if why else answer
         offsets = committed.get(name, {})
         facts[name] = GroupFacts(
-            state=told["group_state"],
-            members=tuple(map(_member, told["members"])),
+            state=answer["group_state"],
+            members=tuple(map(_member, answer["members"])),
             committed={tp: one.offset for tp, one in offsets.items()},
             has_committed=name in committed,
         )
         uncommitted = errors[1].get(name)
         if why is uncommitted:
-            said = [(f"neither members nor offsets of {name} can be read", why)]
+            questions = [(f"neither members nor offsets of {name} can be read", why)]
         else:
-            said = [
+            questions = [
                 (f"{name} cannot be described", why),
                 (f"what {name} has committed cannot be read", uncommitted),
             ]
-        if found := [(what, error) for what, error in said if error is not None]:
+        if found := [(what, error) for what, error in questions if error is not None]:
             missing[name] = found
     forget(admin, missing)
     return facts, missing
@@ -299,9 +299,9 @@ def _asked(
 def _answers(
     admin: KafkaAdminClient, groups: Sequence[str], away: Mapping[int, Exception]
 ) -> tuple[dict[str, Any], dict[str, Any], tuple[_Errors, _Errors]]:
-    # Each coordinator is asked about its own groups. Of one that does not answer they
-    # are unknown, and it is not asked twice: each question may take seconds.
-    where, unfound = _told(partial(coordinators, admin), groups)
+    # Each coordinator is asked about its own groups. A coordinator that does not answer
+    # is not asked twice, as each question may take seconds; its groups are unknown.
+    where, unfound = _try(partial(coordinators, admin), groups)
     described: dict[str, Any] = {}
     committed: dict[str, Any] = {}
     errors = dict(unfound), dict(unfound)
@@ -311,15 +311,15 @@ def _answers(
     for node, names in led.items():
         silence = away.get(node)
         describe = partial(_described, admin, node)
-        for told, failed, ask in (
+        for answers, failed, ask in (
             (described, errors[0], describe),
             (committed, errors[1], partial(committed_offsets, admin, node)),
         ):
             if silence is not None:
                 failed.update(dict.fromkeys(names, silence))
                 continue
-            found, refused = _told(ask, names)
-            told.update(found)
+            found, refused = _try(ask, names)
+            answers.update(found)
             failed.update(refused)
             silence = next((e for e in refused.values() if isinstance(e, AWAY)), None)
     return described, committed, errors
@@ -328,7 +328,7 @@ def _answers(
 def _described(
     admin: KafkaAdminClient, node: int, names: Sequence[str]
 ) -> tuple[dict[str, Any], _Errors]:
-    """Return what a coordinator says of its groups; of one that does not exist: Dead."""
+    """Return a coordinator's descriptions; a group that does not exist is ``Dead``."""
     found: dict[str, Any] = dict(
         admin.describe_groups(names, group_coordinator_id=node)
     )
@@ -347,10 +347,10 @@ def _of_newer_protocol(
     try:
         return describe_consumer_groups(admin, names, node)
     except kafka_errors.UnsupportedVersionError:
-        # Such a broker has no group of that protocol. If it lists the name all the
-        # same, something between us and it hides its requests.
+        # Such a broker has no group of that protocol. If it lists the name nevertheless,
+        # a proxy hides its requests from us.
         listed = {one["group_id"] for one in admin.list_groups(broker_ids=[node])}
-        return {name: _UNTOLD for name in names if name in listed}
+        return {name: _UNKNOWN_GROUP for name in names if name in listed}
 
 
 def _error_of(text: str | None) -> Exception | None:
@@ -363,11 +363,11 @@ def _error_of(text: str | None) -> Exception | None:
     return error
 
 
-def _told(
+def _try(
     ask: Callable[[Sequence[str]], tuple[dict[str, Any], _Errors]], names: Sequence[str]
 ) -> tuple[dict[str, Any], _Errors]:
-    # What is refused of one group is in the answer. If there is none, there would be
-    # none about one of them either.
+    # The answer has the refusals of single groups. Without an answer about all of them,
+    # there would be none about each.
     try:
         return ask(names)
     except (*AWAY, kafka_errors.KafkaError) as error:

@@ -1,4 +1,4 @@
-"""Reads single-partition topics step by step: up to their ends, and then on."""
+"""Reads single-partition topics step by step: up to their ends, and then onward."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -9,8 +9,8 @@ from kafka import KafkaConsumer, TopicPartition
 
 from safeconsumer._kafka.of_group.control_reader import ControlReader, topic_ids
 from safeconsumer.consumer import SafeConsumer
-from safeconsumer.group.control_clients import Remade
-from safeconsumer.group.fold import NO_TIME_MS, Written
+from safeconsumer.group.control_clients import RecreatedTopic
+from safeconsumer.group.fold import NO_TIME_MS, RawRecord
 
 _ASK_TIMEOUT_MS = 5_000
 _CLOSE_MS = 500
@@ -22,17 +22,17 @@ _LAST_RECORDS = 20_000
 
 class TopicReader:
     """
-    Reads topics incrementally, and goes on where it was after every failure.
+    Reads topics incrementally, and continues at its positions after every failure.
 
-    After a failure the caller closes it. The next :meth:`begin` makes another client,
-    and goes on at the same positions.
+    After a failure the caller closes the reader. The next :meth:`begin` makes another
+    client, and continues at the same positions.
 
     Thread rules: one thread; :meth:`wake` on any thread.
 
     Args:
         connect: makes its client.
         recent: a topic of which only the last seconds are read; None if there is none.
-        seconds: about how many.
+        seconds: the number of these seconds, about.
 
     Attributes:
         positions: the offsets below which everything was returned, past compacted
@@ -63,9 +63,9 @@ class TopicReader:
         *,
         asker: KafkaConsumer | None = None,
         ids: Mapping[str, object] | None = None,
-    ) -> tuple[Remade, ...]:
+    ) -> tuple[RecreatedTopic, ...]:
         """
-        Find out where the topics end, to read up to there from where it was.
+        Find out where the topics end, to read from the present positions up to there.
 
         Args:
             names: the topics.
@@ -80,7 +80,7 @@ class TopicReader:
         Raises:
             KafkaError: the broker does not answer, or refuses.
         """
-        if self.others(ids or {}):
+        if self.replaced(ids or {}):
             self.close()  # its metadata is of the old topic
         is_new = self._consumer is None
         consumer = self._connected(tps := [TopicPartition(name, 0) for name in names])
@@ -88,19 +88,21 @@ class TopicReader:
         firsts = asker.beginning_offsets(tps, timeout_ms=_ASK_TIMEOUT_MS)
         ends = asker.end_offsets(tps, timeout_ms=_ASK_TIMEOUT_MS)
         found = topic_ids(asker, names) if ids is None else ids
-        others = self.others(found)
+        replaced = self.replaced(found)
         at = self.positions
-        remade = [
-            Remade(tp.topic, at.get(tp, 0), ends[tp])
+        recreated = [
+            RecreatedTopic(tp.topic, at.get(tp, 0), ends[tp])
             for tp in tps
-            if tp.topic in others or tp in self._truncated or ends[tp] < at.get(tp, 0)
+            if tp.topic in replaced or tp in self._truncated or ends[tp] < at.get(tp, 0)
         ]
         recent = TopicPartition(self._recent, 0)
-        is_anew = recent not in at or any(one.topic == self._recent for one in remade)
+        is_anew = recent not in at or any(
+            one.topic == self._recent for one in recreated
+        )
         if recent in tps and (is_new or is_anew):
             last = max(firsts[recent], ends[recent] - _LAST_RECORDS)
             firsts = {**firsts, recent: _since(asker, recent, self._seconds, last)}
-        for one in remade:
+        for one in recreated:
             tp = TopicPartition(one.topic, 0)
             self.positions.pop(tp, None)
             self._epochs.pop(tp, None)
@@ -108,7 +110,7 @@ class TopicReader:
         self._ids.update({name: one for name, one in found.items() if one is not None})
         self._ends = dict(ends)
         self._seek(firsts)
-        return tuple(remade)
+        return tuple(recreated)
 
     def _connected(self, tps: Sequence[TopicPartition]) -> SafeConsumer:
         if self._consumer is None:
@@ -137,7 +139,7 @@ class TopicReader:
         Raises:
             KafkaError: the brokers do not answer, or refuse, or a topic was made again.
         """
-        # While its caller was busy with records no fetch was out.
+        # While the caller was busy with records, no fetch was on its way.
         if self._consumer is None or self._client is None or self._waited > _SILENCE:
             message = f"no answer to a fetch for {_SILENCE:.0f} s"
             raise kafka_errors.KafkaTimeoutError(message)
@@ -145,8 +147,8 @@ class TopicReader:
         try:
             polled = self._consumer.poll(wait_ms)
         except kafka_errors.LogTruncationError as error:
-            # Records that were read are gone, and others have their offsets: what was
-            # read does not say what is there. The next beginning reads all of it.
+            # Records that were read are gone, and other records have their offsets. The
+            # next beginning reads the whole topic.
             self._truncated.update(error.divergent_offsets)
             raise
         waited = self._waited + time.monotonic() - began
@@ -154,16 +156,16 @@ class TopicReader:
         # A topic that was created again is fetched from the old one's offset, as soon
         # as the client has learnt its new id: those records do not follow the earlier
         # ones.
-        if others := self.others(topic_ids(self._consumer, [*self._ids])):
-            message = f"{', '.join(others)} was made again"
+        if replaced := self.replaced(topic_ids(self._consumer, [*self._ids])):
+            message = f"{', '.join(replaced)} was made again"
             raise kafka_errors.UnknownTopicOrPartitionError(message)
         self.positions.update(self._client.positions())
         self._epochs.update(self._client.epochs())
         return {tp.topic: records for tp, records in polled.items()}
 
-    def others(self, ids: Mapping[str, object | None]) -> tuple[str, ...]:
-        """Return the topics of which these ids are not those of what it reads. Any thread."""
-        # An admin client tells ids as text, a consumer's metadata does not.
+    def replaced(self, ids: Mapping[str, object | None]) -> tuple[str, ...]:
+        """Return the topics whose ids differ from those that it reads. Any thread."""
+        # An admin client's ids are text, those of a consumer's metadata are not.
         return tuple(
             name
             for name, one in ids.items()
@@ -203,10 +205,10 @@ def _since(
     return otherwise if one is None or one.offset < 0 else int(one.offset)
 
 
-def written(record: Any) -> Written:  # noqa: ANN401 - kafka-python is untyped
+def raw_record(record: Any) -> RawRecord:  # noqa: ANN401 - kafka-python is untyped
     """Return the parts of a control topic's record that are used."""
     at_ms = NO_TIME_MS if record.timestamp is None else record.timestamp
-    return Written(record.key, record.value, record.offset, at_ms)
+    return RawRecord(record.key, record.value, record.offset, at_ms)
 
 
 def time_of(record: Any) -> float | None:  # noqa: ANN401 - kafka-python is untyped

@@ -1,4 +1,4 @@
-"""Defines the settings of control topics, and judges those that a broker reports."""
+"""Defines the settings of control topics, and checks those that a broker reports."""
 
 from collections.abc import Mapping
 
@@ -7,19 +7,19 @@ from attrs import frozen
 from safeconsumer.errors.base import ControlTopicError
 from safeconsumer.group import report_wire, wire
 
-# Milliseconds; a member that was away for a day should still read tombstones.
-_LEAST_KEPT_MS = 24 * 3600 * 1000
+_DAY_MS = 24 * 3600 * 1000
+# A member that was away for a day should still read tombstones.
+_LEAST_KEPT_MS = _DAY_MS
 # Bytes: the longest record that is ever written, and what a batch adds.
 _LEAST_BYTES = wire.MAX_VALUE_BYTES + wire.MAX_KEY_BYTES + 1024
 _LEAST_STATUS_BYTES = report_wire.MAX_REPORT_BYTES + wire.MAX_KEY_BYTES + 1024
 
-_DAY_MS = 24 * 3600 * 1000
 # The holds topic is the journal of what operators did.
 HISTORY_DAYS = 30
 
 # One partition gives one order and one end offset. Holds expire by the broker's time.
-# No record of the last 30 days is compacted away; of what is older, each hold's last
-# record stays, so that a start reads the month and that. Kafka's own maximum, no limit,
+# No record of the last 30 days is compacted away; of older records, the last of each hold
+# stays, so that a start reads the month and these. Kafka's own maximum, no limit,
 # is set because a broker's may be shorter, which Kafka refuses beside the minimum.
 HOLDS_SETTINGS: Mapping[str, str] = {
     "cleanup.policy": "compact",
@@ -52,10 +52,10 @@ class Facts:
 
     Attributes:
         name: the topic.
-        partitions: how many it has; 0 if it does not exist, or is not known.
-        settings: names and values; None if the broker does not give them to us.
-        is_hidden: whether the right to describe it is lacking; then it is not known
-            whether it exists.
+        partitions: their number; 0 if the topic does not exist, or is not known.
+        settings: names and values; None if this principal may not see them.
+        is_hidden: whether the right to describe it is missing; then its existence is
+            unknown.
     """
 
     name: str
@@ -65,23 +65,23 @@ class Facts:
 
 
 def absent(name: str) -> str:
-    """Return the sentence that a control topic does not exist, with what to do."""
+    """Return the sentence that a control topic does not exist, with advice."""
     return f"no topic {name}: run safeconsumer control init"
 
 
 def require_fit(facts: Facts) -> None:
     """
-    Check that a topic is fit to keep holds, as far as can be found out.
+    Check that a topic is fit to keep holds, as far as its settings are known.
 
     Raises:
-        ControlTopicError: it is not; the message says what to do.
+        ControlTopicError: the topic is unfit; the message has advice.
     """
     if wrong := faults(facts):
         raise ControlTopicError("; ".join(wrong))
 
 
 def faults(facts: Facts) -> tuple[str, ...]:
-    """Return why a topic is unfit to keep holds, each with what to do; () if it is fit."""
+    """Return why a topic is unfit to keep holds, each with advice; () if it is fit."""
     if fault := _not_one(facts, absent(facts.name)):
         return (fault,)
     policy = (facts.settings or {}).get("cleanup.policy", "compact")
@@ -108,30 +108,30 @@ def _not_one(facts: Facts, absent: str) -> str:
 
 
 def advice(facts: Facts) -> tuple[str, ...]:
-    """Return what should be changed on a topic that is fit, each as a sentence."""
+    """Return recommended changes of a topic that is fit, each as a sentence."""
     if facts.settings is None:
         return (unknown_settings(facts),)
-    said = []
+    found = []
     if facts.settings.get("message.timestamp.type") != "LogAppendTime":
-        said.append(
+        found.append(
             f"{facts.name}: message.timestamp.type is not LogAppendTime, so holds "
             "expire by the clock of the host that placed them"
         )
     if facts.settings.get("unclean.leader.election.enable") == "true":
-        said.append(
+        found.append(
             f"{facts.name}: unclean.leader.election.enable=true may lose "
             "acknowledged holds"
         )
-    return tuple(said)
+    return tuple(found)
 
 
 def unknown_settings(facts: Facts) -> str:
-    """Say that the settings of a topic are not known."""
+    """Return the sentence that the settings of a topic are not known."""
     return f"{facts.name}: settings unknown, no right to DescribeConfigs on it"
 
 
 def shortcomings(facts: Facts) -> tuple[str, ...]:
-    """Return what an operator must change on a topic that is fit, each as a sentence."""
+    """Return the settings that an operator must change, each as a sentence."""
     obeying = (
         "a member that cannot read for so long goes on obeying holds that were lifted "
         "meanwhile"
@@ -169,7 +169,7 @@ def status_faults(facts: Facts) -> tuple[str, ...]:
 
 
 def _untimed(facts: Facts, what: str) -> tuple[str, ...]:
-    """Return a sentence if a topic is known to have the times of those who write."""
+    """Return a sentence if a topic is known to have the times of its producers."""
     kind = "message.timestamp.type"
     if (facts.settings or {}).get(kind, "LogAppendTime") == "LogAppendTime":
         return ()

@@ -9,10 +9,11 @@ import kafka.errors as kafka_errors
 from attrs import frozen
 
 from safeconsumer.errors.base import ControlTopicError
+from safeconsumer.group.topics import ACLS
 
 
 class Kind(Enum):
-    """Says what can be done about an error of the cluster, or of the way to it."""
+    """The kinds of errors of a cluster, by the possible remedies."""
 
     AWAY = "no broker answers in time; trying again may help"
     REFUSED = "the broker refuses; trying again does not help"
@@ -33,11 +34,11 @@ def kind_of(error: BaseException | None) -> Kind:
     return _judged(error).kind
 
 
-def said(error: BaseException) -> str:
-    """Describe the error of the cluster, in the broker's own words, and what to do."""
+def error_text(error: BaseException) -> str:
+    """Describe an error of the cluster, in the broker's own words, with advice."""
     judged = _judged(error)
     words = f"{judged.what}: {_words(error)}"
-    # Errors of our own end with the same advice.
+    # Our own errors end with the same advice.
     return words if judged.do in words else f"{words}; {judged.do}"
 
 
@@ -90,7 +91,6 @@ _MISSING = (
 _TLS = "[SSL"
 _CLIENT_TIMEOUT = "Request timed out after"
 _NETWORK = (ConnectionError, TimeoutError, socket.gaierror)
-_ACLS = "safeconsumer control acls prints the ACLs that are needed"
 _NO_TLS = _Judgement(
     Kind.REFUSED,
     "no secure connection to the broker",
@@ -112,7 +112,7 @@ _TABLE: Mapping[tuple[type[BaseException], ...], _Judgement] = {
         "safeconsumer control init",
     ),
     (kafka_errors.AuthorizationError,): _Judgement(
-        Kind.REFUSED, "the broker refuses", _ACLS
+        Kind.REFUSED, "the broker refuses", ACLS
     ),
     _LOGIN: _Judgement(
         Kind.REFUSED,

@@ -1,8 +1,8 @@
 """
-Has the one table of verdicts on partitions, members and groups.
+Defines the verdicts on partitions, members and groups, with their words.
 
-Each row has a level, two or three words, and a sentence that names fill in. Commands,
-pages, REST and metrics all use these rows and no words of their own.
+Each verdict has a level, two or three words, and a sentence with places for names.
+Commands, pages, REST and metrics print these, and have no words of their own.
 """
 
 from collections.abc import Mapping
@@ -10,16 +10,16 @@ from enum import StrEnum
 
 from attrs import evolve, frozen
 
-from safeconsumer.group.durations import words_of
+from safeconsumer.group.durations import duration_text
 from safeconsumer.group.report_wire import STREAM, Report
 from safeconsumer.holds.explain import counted
 
 CONTROL = "SafeConsumer(control=Control())"
-"""What a client needs to obey holds."""
+"""The setting that makes a client obey holds."""
 
 
 class Level(StrEnum):
-    """How much a verdict matters; the first is the worst."""
+    """The importance of a verdict; the first is the worst."""
 
     ALARM = "alarm"
     UNKNOWN = "unknown"
@@ -41,7 +41,7 @@ class Verdict:
         level: its importance for an operator.
         words: a text of two or three words, the same for each verdict of this kind.
         sentence: the reason; empty if the words say everything.
-        do: what to do about it; empty if looking again is enough.
+        do: the advice; empty if trying again is enough.
     """
 
     level: Level
@@ -51,7 +51,7 @@ class Verdict:
 
     @property
     def reason(self) -> str:
-        """The sentence, without the words where it begins with them."""
+        """The sentence, without the words if it begins with them."""
         return self.sentence.removeprefix(f"{self.words}: ")
 
     @property
@@ -59,16 +59,16 @@ class Verdict:
         """Its place among the levels; 0 is the worst."""
         return LEVELS.index(self.level)
 
-    def of(self, **names: object) -> "Verdict":
-        """Return it with the names in its sentence filled in."""
+    def filled(self, **names: object) -> "Verdict":
+        """Return the verdict with these names in its sentence."""
         return evolve(self, sentence=self.sentence.format(**names))
 
     def aged(self, age: float) -> "Verdict":
-        """Return what it is worth after so many seconds without news."""
+        """Return the verdict as it counts after so many seconds without an update."""
         # An alarm may still be true; anything else is now unknown.
         known = self if self.level is Level.ALARM else UNKNOWN
-        said = self.sentence or self.words
-        return evolve(known, sentence=f"{words_of(age)} ago: {said}")
+        sentence = self.sentence or self.words
+        return evolve(known, sentence=f"{duration_text(age)} ago: {sentence}")
 
 
 UNKNOWN = Verdict(Level.UNKNOWN, "unknown", "{why}")
@@ -116,7 +116,7 @@ FLOWS = Verdict(Level.FLOWS, "flows", "not held; {why}")
 
 # ---------------------------------------------------------------- members
 
-# Their sentences follow the member's name.
+# These sentences follow the member's name.
 OBEYS = Verdict(Level.GOOD, "obeys")
 BEHIND = Verdict(Level.WAITING, "behind", "is {records} behind")
 UNAVAILABLE = Verdict(
@@ -148,7 +148,9 @@ AT_WORK = Verdict(
     "unknown",
     "has stopped, and still worked on records of {topics} then",
 )
-UNHEARD = Verdict(Level.UNKNOWN, "unknown", "cannot be judged: reports cannot be read")
+REPORTS_UNREAD = Verdict(
+    Level.UNKNOWN, "unknown", "cannot be judged: reports cannot be read"
+)
 UNMEASURED = Verdict(
     Level.UNKNOWN,
     "unknown",
@@ -177,8 +179,7 @@ def of_report(report: Report, ends: Mapping[str, int] | None) -> Verdict:
     if report.state != "ready":
         row = UNAVAILABLE
         if report.kind == STREAM:
-            said = STREAM_STATES.get(report.state, row.sentence)
-            return evolve(row, sentence=said)
+            return evolve(row, sentence=STREAM_STATES.get(report.state, row.sentence))
         return row
     if ends is None:
         return UNMEASURED
@@ -187,22 +188,22 @@ def of_report(report: Report, ends: Mapping[str, int] | None) -> Verdict:
     )
     if not behind:
         return OBEYS
-    return BEHIND.of(records=counted(behind, "record"))
+    return BEHIND.filled(records=counted(behind, "record"))
 
 
 def of_lost(report: Report, now: float | None) -> Verdict:
     """Return the verdict on a member that reported, and does not any more."""
     if report.state == "stopped":
         topics = ", ".join(sorted(report.busy))
-        return AT_WORK.of(topics=topics) if topics else STOPPED
+        return AT_WORK.filled(topics=topics) if topics else STOPPED
     for_ = ""
     if now is not None:
         for_ = f" for {max(0.0, now - report.at_ms / 1000 - report.clock_offset):.0f} s"
-    return LOST.of(for_=for_)
+    return LOST.filled(for_=for_)
 
 
-def gone_text(report: Report) -> str:
-    """Describe a stream that reports no more, or that was stopped in a batch."""
+def lost_stream_text(report: Report) -> str:
+    """Describe a stream that no longer reports, or that was stopped in a batch."""
     if report.state == "stopped":
         read = ", ".join(sorted(report.busy))
         return (
@@ -240,14 +241,14 @@ HOLDS_UNKNOWN = Verdict(
 @frozen
 class Finding:
     """
-    One thing that was checked.
+    The result of a check.
 
     Attributes:
-        id: the check's name, which stays when its words change; one check may find
-            several things.
+        id: the check's name, which stays when its words change; one check may have
+            several findings.
         rank: ``ok``, ``note`` or ``PROBLEM``.
-        what: the state of it.
-        do: what to do about it; empty if nothing.
+        what: the finding.
+        do: the advice; empty if there is no need for any.
     """
 
     id: str

@@ -1,14 +1,14 @@
 """
 Shows one group at one moment: its members, its partitions and itself, each with a verdict.
 
-Commands, pages, JSON and metrics print a :class:`View`. It makes no requests, and judges
-only when somebody looks:
+Commands, pages, JSON and metrics print a :class:`View`. A view makes no requests, and
+computes verdicts when they are first asked for:
 
 1. A report counts for the member that Kafka knows by the same member id, in the group's
    present generation (:class:`Member`).
-2. The members that own a partition, or work on it, tell whether it is delivered, and the
-   holds that cover it what that means (:class:`Row`).
-3. Members and rows together tell whether the group is quiet (:class:`Quietness`).
+2. The members that own a partition, or work on it, decide whether it is delivered; the
+   holds that cover it decide the verdict (:class:`Row`).
+3. Members and rows together decide whether the group is quiet (:class:`Quietness`).
 """
 
 from collections import Counter
@@ -31,14 +31,14 @@ from safeconsumer.group.partitions import (
     partitions_of,
     partitions_text,
 )
-from safeconsumer.group.report_wire import STREAM, Kept, Report, kept_text
+from safeconsumer.group.report_wire import STREAM, KeptHold, Report, kept_holds_text
 from safeconsumer.group.verdicts import Level, Verdict
 from safeconsumer.holds.explain import counted, utc
 
 _MANY, _FEW = 20, 5
 
 UNSEEN = "a consumer that assigns partitions itself and does not report is not seen"
-"""What is never known of a group."""
+"""The part of every group that cannot be known."""
 
 UNCOMMITTED = "nothing committed"
 """The words in place of a lag where there is no committed offset."""
@@ -60,7 +60,7 @@ T = TypeVar("T", "Member", "Row")
 @frozen
 class Times:
     """
-    The times by which it is judged whether a hold has ended, in seconds since the epoch.
+    The times that decide whether a hold has ended, in seconds since the epoch.
 
     A hold whose end is before :attr:`proven` has ended. One whose end is before
     :attr:`here` alone may have ended, and counts as in force: members obey it.
@@ -69,8 +69,8 @@ class Times:
         now: the broker's time; None if it is unknown, because nobody reports.
         newest: the time of the newest record; the broker's is no earlier.
         wall: this machine's time, which may be wrong.
-        is_by_broker: whether holds are given the broker's time as they are written. Else
-            they have that of the host that writes them.
+        is_by_broker: whether records of holds get the broker's time. Else they have the
+            time of the host that writes them.
         taken_at: when these were the times, by our monotonic clock; None if no time
             passes.
     """
@@ -115,9 +115,9 @@ class Member:
     A member that Kafka lists or that reports.
 
     Attributes:
-        facts: what Kafka lists of it; None of others, which assigned their partitions
+        facts: its entry in Kafka's list; None for others, which assigned their partitions
             themselves, or are not in the group any more.
-        report: its last report; None if there is none that belongs to it.
+        report: its last report; None if it has not reported.
         verdict: whether it obeys everything on the control topics.
         has_gone: whether it was a member that Kafka no longer lists; False if Kafka's
             list is not known.
@@ -144,7 +144,7 @@ class Member:
 
     @property
     def host(self) -> str:
-        """Where it runs, or where it connects from."""
+        """The host on which it runs, or from which it connects."""
         if self.report is not None and self.report.host:
             return self.report.host
         return self.facts.host.lstrip("/") if self.facts else ""
@@ -156,16 +156,16 @@ class Member:
 
     @cached_property
     def claimed(self) -> frozenset[TopicPartition]:
-        """The partitions that it owns according to itself."""
+        """The partitions that it owns according to its report."""
         return frozenset(partitions_of(self.report.assigned if self.report else {}))
 
     @cached_property
     def owned(self) -> frozenset[TopicPartition]:
         """
-        The partitions that it owns according to Kafka or to itself.
+        The partitions that it owns according to Kafka or to its report.
 
         In a cooperative rebalance a member may go on for a moment with a partition that
-        Kafka has not given to anybody yet.
+        Kafka has not given to a member yet.
         """
         return self.claimed | (self.facts.assigned if self.facts else frozenset())
 
@@ -203,19 +203,20 @@ class Member:
         """Tell whether it reports that it delivers a partition."""
         return tp in self.claimed and tp not in self.quiet and not self.is_lost
 
-    def is_missing(self, loud: Collection[TopicPartition]) -> bool:
+    def is_missing(self, not_quiet: Collection[TopicPartition]) -> bool:
         """
-        Tell whether a group is not quiet because of it.
+        Tell whether a group is not quiet because of this member.
 
-        One that reports no more counts by its partitions alone: it may have died quiet.
+        A member that reports no more counts by its partitions alone: it may have died
+        quiet.
 
         Args:
-            loud: the partitions that are not quiet, or about which nothing is known.
+            not_quiet: the partitions that are not quiet, or unknown.
         """
         if self.is_lost:
-            return not (self.busy | self.owned).isdisjoint(loud)
+            return not (self.busy | self.owned).isdisjoint(not_quiet)
         delivered = self.busy | (self.owned - self.quiet)
-        return not self.obeys or not delivered.isdisjoint(loud)
+        return not self.obeys or not delivered.isdisjoint(not_quiet)
 
     @property
     def quiet_count(self) -> int | None:
@@ -226,7 +227,7 @@ class Member:
 
     @property
     def more(self) -> str:
-        """The reason for its verdict, and what else it reports."""
+        """The reason for its verdict, and the rest of its report."""
         return "; ".join(filter(None, (self.verdict.reason, *self._notes())))
 
     def _notes(self) -> Iterator[str]:
@@ -237,14 +238,14 @@ class Member:
             yield "Kafka does not list it as a member of the group"
         yield from report.outages
         if report.kept:
-            kept = kept_text(report.kept)
+            kept = kept_holds_text(report.kept)
             yield f"obeys what its topic has lost, until resume lifts it: {kept}"
         if report.recreated:
             yield _recreated_text(report.recreated)
         if report.gated:
             verb = "waits" if report.gated == 1 else "wait"
-            said = counted(report.gated, "partition")
-            yield f"{said} {verb} for the control topics"
+            gated = counted(report.gated, "partition")
+            yield f"{gated} {verb} for the control topics"
         if report.skipped:
             yield f"skipped {counted(report.skipped, 'unreadable control record')}"
 
@@ -276,7 +277,7 @@ _Delivery = tuple[Answer, Member | None, str]
 @frozen(kw_only=True)
 class Row:
     """
-    One partition of a group: who delivers it, or why nobody does.
+    One partition of a group: the member that delivers it, or why none does.
 
     Attributes:
         tp: the partition.
@@ -284,7 +285,7 @@ class Row:
         member: the member that decides it; None if there is no owner.
         why: the reason, where the partition is neither quiet nor simply flowing; it
             follows the member's name, if there is one.
-        owner: its owner's client id; empty if nobody owns it, None if that is unknown.
+        owner: its owner's client id; empty if it has no owner, None if that is unknown.
         lag: records after its committed offset; None if unknown.
         committed: its committed offset; None if there is none, or it is unknown.
         holds: the holds that cover it.
@@ -322,17 +323,19 @@ class Row:
         is_members = (
             self.member is not None and self.why == self.member.verdict.sentence
         )
-        is_said = bool(self.why) and is_members and self.verdict.sentence == self.reason
-        return "" if is_said else self.verdict.sentence
+        is_repeated = (
+            bool(self.why) and is_members and self.verdict.sentence == self.reason
+        )
+        return "" if is_repeated else self.verdict.sentence
 
     @property
     def is_good(self) -> bool:
-        """Whether it is known that nobody delivers it."""
+        """Whether it is known that no member delivers it."""
         return self.answer in {Answer.QUIET, Answer.UNOWNED}
 
     @property
     def is_ending(self) -> bool:
-        """Whether it flows only until what was begun before has ended."""
+        """Whether it flows only until work that began before the hold has ended."""
         is_behind = self.member is not None and self.member.is_behind
         return is_behind or self.why in {_IN_HAND, _IN_BATCH}
 
@@ -343,19 +346,19 @@ class Row:
 @frozen(kw_only=True)
 class Quietness:
     """
-    How far a group is from obeying everything and being quiet on some scopes.
+    The progress of a group towards obeying everything and being quiet on some scopes.
 
     Attributes:
         view: the group.
-        covers: how many partitions the scopes cover.
-        loud: the partitions that are not quiet, or about which nothing is known.
-        members: how many members there are.
+        covers: the number of partitions that the scopes cover.
+        not_quiet: the partitions that are not quiet, or unknown.
+        members: the number of members.
         missing: the members that do not obey everything, or deliver some of the scopes.
     """
 
     view: "View"
     covers: int
-    loud: Mapping[TopicPartition, Row]
+    not_quiet: Mapping[TopicPartition, Row]
     members: int
     missing: tuple[Member, ...]
 
@@ -364,15 +367,17 @@ class Quietness:
         """
         Whether every member obeys, and no record of the scopes is delivered.
 
-        If nothing is covered it is not reached, unless the group has no members at all.
+        Scopes that cover nothing are not quiet, unless the group has no members at all.
         """
         is_known = not self.view.unsettled and (self.covers > 0 or not self.members)
-        return is_known and not self.missing and not self.loud
+        return is_known and not self.missing and not self.not_quiet
 
     @property
     def verdict(self) -> Verdict:
         """The verdict on the group, if the scopes are those of its holds."""
-        flowing = [one for one in self.loud.values() if one.answer is Answer.FLOWING]
+        flowing = [
+            one for one in self.not_quiet.values() if one.answer is Answer.FLOWING
+        ]
         if any(not one.is_ending for one in flowing):
             row = verdicts.HELD_BUT_FLOWING
         elif self.is_reached:
@@ -383,39 +388,39 @@ class Quietness:
             row = verdicts.NOT_QUIET_YET
         else:
             row = verdicts.UNKNOWN
-        return row.of(why=self.sentence())
+        return row.filled(why=self.sentence())
 
     @property
     def _is_on_its_way(self) -> bool:
         levels = {one.verdict.level for one in self.missing}
-        is_ending = all(one.is_ending for one in self.loud.values())
+        is_ending = all(one.is_ending for one in self.not_quiet.values())
         return is_ending and Level.UNKNOWN not in levels and not self.view.unsettled
 
     def sentence(self) -> str:
-        """Describe it in a sentence."""
+        """Describe the progress in a sentence."""
         quiet = self.members - len(self.missing)
         if self.view.unsettled:
-            said = f"{self.view.unsettled}: who owns what is not known"
+            text = f"{self.view.unsettled}: who owns what is not known"
         elif not self.members:
-            said = f"no members: {UNSEEN}"
+            text = f"no members: {UNSEEN}"
         elif not self.covers:
-            said = "nothing that the group owns or has committed for is covered"
+            text = "nothing that the group owns or has committed for is covered"
         else:
-            said = f"{quiet} of {self.members} members quiet"
-        gone = map(verdicts.gone_text, self.view.gone[:_MANY])
-        said += "".join(f"; {one}" for one in [*self._reasons(), *gone])
+            text = f"{quiet} of {self.members} members quiet"
+        lost = map(verdicts.lost_stream_text, self.view.lost_streams[:_MANY])
+        text += "".join(f"; {one}" for one in [*self._reasons(), *lost])
         for answer, word in ((Answer.FLOWING, "flowing"), (Answer.UNKNOWN, "unknown")):
-            found = [tp for tp, one in self.loud.items() if one.answer is answer]
-            said += f"; {word}: {partitions_text(found)}" if found else ""
+            found = [tp for tp, one in self.not_quiet.items() if one.answer is answer]
+            text += f"; {word}: {partitions_text(found)}" if found else ""
         reports = self.view.reports
         recreated = sorted({one for report in reports for one in report.recreated})
-        return said + (f"; {_recreated_text(recreated)}" if recreated else "")
+        return text + (f"; {_recreated_text(recreated)}" if recreated else "")
 
     def _reasons(self) -> Iterator[str]:
         found = [(one.verdict.sentence, one.name) for one in self.missing]
         found += [
             (one.why, one.deliverer)
-            for one in self.loud.values()
+            for one in self.not_quiet.values()
             if one.member is not None and one.member.obeys
         ]
         named: dict[str, dict[str, None]] = {}
@@ -434,32 +439,33 @@ class Quietness:
 @frozen(kw_only=True)
 class View:
     """
-    One group at one moment. What could not be read is None or empty, and is named.
+    One group at one moment. Unreadable parts are None or empty, and are named.
 
-    Members and partitions are judged when they are first asked for, and once.
+    Verdicts on members and partitions are computed once, when they are first asked for.
 
     Attributes:
         group: the consumer group.
-        facts: what the cluster knows of it.
+        facts: the group as the cluster describes it.
         holds: the holds that members obey, folded as members fold them; expiry is
             judged by the time that a record proves, and the allowed skew.
         reports: the last report of every member that reported lately.
         ends: the end offsets of the control topics; None if unknown.
         lags: records behind the committed offset, of all partitions that have one.
-        times: the times at which it was looked.
-        unread: what could not be read, each with the reason, as text.
-        is_heard: whether reports could be read; if not, it is unknown who obeys.
+        times: the times at which the view was taken.
+        unread: the parts that could not be read, each with the reason, as text.
+        reports_are_read: whether reports could be read; else no member is known to obey.
         skew: seconds by which members lift holds late, the most of all members.
-        gone: the last reports of Spark streams that reported lately, and do not any
-            more, though they did not say that they stop.
-        late: the last reports of members that reported lately, and do not any more; and
-            of those that have stopped, while Kafka lists them.
-        just_over: the holds that expired so lately that a report may count them still.
-        moves: held partitions whose committed offset moved: lately, between two looks,
-            while the same member owned them and did not report; or as one look shows it.
-        age: seconds for which there were no news, if that is too long; else None.
+        lost_streams: the last reports of Spark streams that no longer report, though they
+            did not report that they stop.
+        former_reports: the last reports of members that no longer report; and of members
+            that have stopped, while Kafka lists them.
+        recently_expired: holds that expired so recently that a report may still count
+            them.
+        moves: held partitions whose committed offset moved: recently, between two views,
+            while one member owned them and did not report; or as one view shows it.
+        age: seconds since the view was current, if that is too long; else None.
         judged: the view as it was before it became too old; None if it is not.
-        incarnation: how often the holds topic was created again, as far as its reader
+        incarnation: how many times the holds topic was created again, as far as its reader
             knows.
     """
 
@@ -471,11 +477,11 @@ class View:
     lags: Mapping[TopicPartition, int] = field(factory=dict)
     times: Times = NO_TIMES
     unread: tuple[str, ...] = ()
-    is_heard: bool = True
+    reports_are_read: bool = True
     skew: float = 0.0
-    gone: tuple[Report, ...] = ()
-    late: tuple[Report, ...] = ()
-    just_over: tuple[HoldRecord, ...] = ()
+    lost_streams: tuple[Report, ...] = ()
+    former_reports: tuple[Report, ...] = ()
+    recently_expired: tuple[HoldRecord, ...] = ()
     moves: Mapping[TopicPartition, Move] = field(factory=dict)
     age: float | None = None
     judged: "View | None" = None
@@ -485,37 +491,37 @@ class View:
 
     @property
     def is_known(self) -> bool:
-        """Whether anything is known of such a group; if not, its name may be mistyped."""
-        said = (self.holds, self.reports, self.late, self.gone)
-        return self.facts.is_known or any(said)
+        """Whether the group is known; if not, its name may be mistyped."""
+        traces = (self.holds, self.reports, self.former_reports, self.lost_streams)
+        return self.facts.is_known or any(traces)
 
-    def is_outlived(self, one: HoldRecord) -> bool:
+    def is_from_earlier_topic(self, one: HoldRecord) -> bool:
         """
-        Tell whether the holds topic was created again since, and lacks a hold.
+        Tell whether a hold was on the holds topic before that was created again.
 
-        Members that were there before obey it; one that starts now does not know it.
+        Members that had read the hold obey it; a member that starts now does not know it.
         """
         return one.incarnation < self.incarnation
 
     @property
-    def kept(self) -> tuple[Kept, ...]:
+    def kept(self) -> tuple[KeptHold, ...]:
         """The holds that members obey though the control topics lost them."""
         return tuple(sorted({kept for one in self.reports for kept in one.kept}))
 
     @cached_property
     def consumed(self) -> tuple[TopicPartition, ...]:
-        """What the group owns or has committed for, also in the middle of a rebalance."""
-        # In a rebalance only the members' reports say what they own.
+        """The partitions that it owns or has committed for, also during a rebalance."""
+        # During a rebalance only the members' reports name their partitions.
         reported = (tp for one in self.reports for tp in partitions_of(one.assigned))
         return tuple(sorted({*self.facts.partitions, *reported}))
 
     @property
     def reporting(self) -> int | None:
-        """How many of the members that Kafka lists report; None if unknown."""
-        if not self.is_heard or self.facts.member_count is None:
+        """The number of members in Kafka's list that report; None if unknown."""
+        if not self.reports_are_read or self.facts.member_count is None:
             return None
-        said = {one.member_id for one in self.reports}
-        return sum(one.member_id in said for one in self.facts.members)
+        reporting = {one.member_id for one in self.reports}
+        return sum(one.member_id in reporting for one in self.facts.members)
 
     @property
     def held_by_silent(self) -> dict[TopicPartition, str]:
@@ -524,18 +530,22 @@ class View:
         ids = {one.member_id for one in self.reports}
         return {
             tp: one.member_id
-            for one in (self.facts.members if self.is_heard else ())
+            for one in (self.facts.members if self.reports_are_read else ())
             if one.member_id not in ids
             for tp in one.assigned
-            if self._coverage.of(tp)
+            if self._coverage.covering(tp)
         }
 
     def held_since(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, float]:
-        """Return when the oldest hold of each was placed, of those of which that is known."""
+        """Return when the oldest hold of each partition was placed, where that is known."""
         found = {
-            tp: [one.since for one in self._coverage.of(tp) if one.since is not None]
+            tp: [
+                one.since
+                for one in self._coverage.covering(tp)
+                if one.since is not None
+            ]
             for tp in partitions
         }
         return {tp: min(times) for tp, times in found.items() if times}
@@ -554,13 +564,13 @@ class View:
 
     @property
     def whole_lag(self) -> int | None:
-        """How many records wait for the group; None if one partition's are unknown."""
+        """The number of records that wait for the group; None if one lag is unknown."""
         is_whole = self.lags and not self.without_lag and not self.uncommitted
         return self.least_lag if is_whole else None
 
     @property
     def least_lag(self) -> int:
-        """How many records wait for the group at least, as far as lags are known."""
+        """The least number of records that wait for the group, by the lags that are known."""
         return sum(self.lags.values())
 
     def lag_words(self, row: Row | None = None) -> str:
@@ -586,8 +596,8 @@ class View:
         return tuple(one for one in self.holds if not one.is_over(proven))
 
     @property
-    def maybe_over(self) -> tuple[HoldRecord, ...]:
-        """The holds of these that have ended by this machine's clock alone."""
+    def maybe_ended(self) -> tuple[HoldRecord, ...]:
+        """The holds among them that have ended by this machine's clock alone."""
         here = self.times.here
         return tuple(one for one in self.lasting if one.is_over(here))
 
@@ -609,18 +619,18 @@ class View:
         """Return the verdict on holds that have all ended, or may have; else None."""
         by = self.lifted_by(holds)
         if by is not None:
-            return verdicts.HOLD_ENDED.of(by=utc(by))
+            return verdicts.HOLD_ENDED.filled(by=utc(by))
         here = self.times.here
         ends = [one.expires_at for one in holds if one.is_over(here)]
         if not ends or len(ends) < len(holds):
             return None
-        return verdicts.MAY_HAVE_ENDED.of(by=utc(max(one or 0.0 for one in ends)))
+        return verdicts.MAY_HAVE_ENDED.filled(by=utc(max(one or 0.0 for one in ends)))
 
     # ------------------------------------------------------------ members
 
     @cached_property
     def unsettled(self) -> str:
-        """Why it is not known who owns what; empty if it is known."""
+        """Why the owners of partitions are not known; empty if they are."""
         facts = self.facts
         if facts.state == UNKNOWN:
             return (
@@ -633,15 +643,15 @@ class View:
         return ""
 
     @cached_property
-    def everybody(self) -> tuple[Member, ...]:
+    def all_members(self) -> tuple[Member, ...]:
         """
         The members that Kafka lists, then others, each judged by its own report.
 
-        Others assigned partitions themselves, or may not know yet that they are out;
-        those that report no more and did not say that they stop are the last.
+        Others assigned partitions themselves, or may not know yet that they were
+        expelled; those that no longer report, and did not report that they stop, come last.
         """
         reports = {one.member_id: one for one in self.reports if one.member_id}
-        late = {one.member_id: one for one in self.late}
+        former = {one.member_id: one for one in self.former_reports}
         ids = {one.member_id for one in self.facts.members}
         last = max(
             (reports[one].generation or -1 for one in ids & set(reports)), default=-1
@@ -649,7 +659,7 @@ class View:
         return (
             *(
                 self._listed(
-                    one, reports.get(one.member_id), late.get(one.member_id), last
+                    one, reports.get(one.member_id), former.get(one.member_id), last
                 )
                 for one in self.facts.members
             ),
@@ -660,27 +670,33 @@ class View:
             ),
             *(
                 self._unlisted(one, verdicts.of_lost(one, self.times.now))
-                for one in self.late
+                for one in self.former_reports
                 if one.member_id not in ids and (one.state != "stopped" or one.busy)
             ),
         )
 
     def _listed(
-        self, facts: MemberFacts, report: Report | None, late: Report | None, last: int
+        self,
+        facts: MemberFacts,
+        report: Report | None,
+        former: Report | None,
+        last: int,
     ) -> Member:
         if report is not None and _is_out_of_date(facts, report, last):
-            verdict = verdicts.OUT_OF_DATE.of(generation=report.generation)
+            verdict = verdicts.OUT_OF_DATE.filled(generation=report.generation)
         elif report is not None:
             verdict = verdicts.of_report(report, self.ends)
-        elif late is not None:
-            verdict = verdicts.of_lost(late, self.times.now)
-            report = None if late.state == "stopped" and not late.busy else late
+        elif former is not None:
+            verdict = verdicts.of_lost(former, self.times.now)
+            report = None if former.state == "stopped" and not former.busy else former
         else:
-            verdict = verdicts.SILENT if self.is_heard else verdicts.UNHEARD
+            verdict = (
+                verdicts.SILENT if self.reports_are_read else verdicts.REPORTS_UNREAD
+            )
         return Member(facts=facts, report=report, verdict=verdict)
 
     def _unlisted(self, report: Report, verdict: Verdict) -> Member:
-        # Whether it has left is known only if Kafka has listed its members.
+        # A member is known to have left only if Kafka has listed the members.
         has_gone = bool(report.member_id) and self.facts.state != UNKNOWN
         return Member(facts=None, report=report, verdict=verdict, has_gone=has_gone)
 
@@ -689,39 +705,39 @@ class View:
         """
         The members of the group, and consumers that assigned partitions themselves.
 
-        A member that was thrown out may still deliver, but is not listed: it will stop.
+        An expelled member may still deliver, but is not among them: it will stop.
         """
-        return tuple(one for one in self.everybody if not one.has_gone)
+        return tuple(one for one in self.all_members if not one.has_gone)
 
     @cached_property
     def members(self) -> tuple[Member, ...]:
-        """Everybody, the worst first, each judged by what is delivered as well."""
+        """All members, the worst first; their verdicts include what they deliver."""
         if self.judged is not None:
             return tuple(map(self._aged, self.judged.members))
         rows = self.rows.items()
         alarms = {tp for tp, one in rows if one.verdict.level is Level.ALARM}
-        found = (_disobeying(one, alarms) for one in self.everybody)
+        found = (_disobeying(one, alarms) for one in self.all_members)
         return tuple(sorted(found, key=lambda one: (one.verdict.rank, one.name)))
 
     # ------------------------------------------------------------ partitions
 
     @cached_property
     def _owners(self) -> Mapping[TopicPartition, Sequence[Member]]:
-        return _by_partition((one, one.owned) for one in self.everybody)
+        return _by_partition((one, one.owned) for one in self.all_members)
 
     @cached_property
     def _workers(self) -> Mapping[TopicPartition, Sequence[Member]]:
-        return _by_partition((one, one.busy) for one in self.everybody)
+        return _by_partition((one, one.busy) for one in self.all_members)
 
     @cached_property
     def rows(self) -> Mapping[TopicPartition, Row]:
-        """What the group owns or has committed for, or a member owns or works on."""
+        """A row for each partition that the group consumes, or a member works on."""
         known = {*self.facts.partitions, *self._owners, *self._workers}
         return {tp: self.row(tp) for tp in sorted(known)}
 
     @cached_property
     def no_longer_read(self) -> tuple[str, ...]:
-        """The topics without any owner; none if nobody owns anything."""
+        """The topics without any owner; empty if no partition has an owner."""
         rows = [self.rows[tp] for tp in self.consumed if tp in self.rows]
         unowned = {one.tp.topic for one in rows if one.answer is Answer.UNOWNED}
         read = {one.tp.topic for one in rows if one.answer is not Answer.UNOWNED}
@@ -737,7 +753,7 @@ class View:
 
     @property
     def has_unknown_rows(self) -> bool:
-        """Whether no partition of the group is known, and that is not all there is."""
+        """Whether no partition of the group is known, though there may be some."""
         return bool(self.unsettled) and not self.rows
 
     @property
@@ -749,20 +765,20 @@ class View:
 
     @property
     def quiet(self) -> int | None:
-        """How many held partitions are quiet; None if that is unknown."""
+        """The number of held partitions that are quiet; None if that is unknown."""
         if self.age is not None:
             return None
         return sum(one.verdict.level is Level.QUIET for one in self.held)
 
     @property
     def flowing(self) -> tuple[str, ...]:
-        """The names of held partitions that are delivered all the same."""
+        """The names of held partitions that are delivered nevertheless."""
         held = self.held
         return tuple(one.name for one in held if one.verdict.level is Level.ALARM)
 
     @property
     def lag(self) -> int | None:
-        """How many records wait in held partitions; None if unknown, or none is held."""
+        """The number of records in held partitions; None if unknown, or nothing is held."""
         lags = [one.lag for one in self.held]
         return None if not lags or None in lags else sum(one or 0 for one in lags)
 
@@ -771,7 +787,7 @@ class View:
         return Coverage(self.holds)
 
     def row(self, tp: TopicPartition) -> Row:
-        """Judge whether a member delivers a partition, and what that means."""
+        """Judge whether a member delivers a partition, and return the verdict with it."""
         answer, member, why = self._delivery(tp)
         row = Row(
             tp=tp,
@@ -781,12 +797,12 @@ class View:
             owner=self._owner(tp, member),
             lag=self.lags.get(tp),
             committed=self.facts.committed.get(tp),
-            holds=self._coverage.of(tp),
+            holds=self._coverage.covering(tp),
         )
         return evolve(row, verdict=self._verdict(row))
 
     def _owner(self, tp: TopicPartition, member: Member | None) -> str | None:
-        # The one that Kafka lists, if there is one.
+        # Kafka's list comes first.
         for one in reversed(self._owners.get(tp, ())):
             if one.facts is not None and tp in one.facts.assigned:
                 return one.name
@@ -795,7 +811,7 @@ class View:
         return None if self.unsettled else ""
 
     def _delivery(self, tp: TopicPartition) -> _Delivery:
-        # In the middle of a rebalance only the members report what they own.
+        # During a rebalance only the members' reports name their partitions.
         owners = self._owners.get(tp, ())
         if self.unsettled:
             for one in owners:
@@ -803,7 +819,7 @@ class View:
                     return Answer.FLOWING, one, ""
             why = f"{self.unsettled}: who owns it is not known"
             return Answer.UNKNOWN, None, why
-        found = [self._by(tp, one) for one in owners]
+        found = [self._by_owner(tp, one) for one in owners]
         for delivery in found:
             if delivery[0] is not Answer.QUIET:
                 return delivery
@@ -812,43 +828,43 @@ class View:
         return found[0] if found else self._unowned()
 
     def _unowned(self) -> _Delivery:
-        # A consumer that assigns partitions to itself and does not report is not seen.
-        for one in self.everybody:
+        # A consumer that assigns partitions to itself and does not report is invisible.
+        for one in self.all_members:
             if not one.is_listed and one.report is not None and one.report.is_partial:
                 return Answer.UNKNOWN, one, _TOO_MANY
         return Answer.UNOWNED, None, ""
 
-    def _by(self, tp: TopicPartition, one: Member) -> _Delivery:
+    def _by_owner(self, tp: TopicPartition, one: Member) -> _Delivery:
         """Return whether one of its owners delivers a partition, and why."""
-        said = one.verdict.sentence
+        sentence = one.verdict.sentence
         if one.report is None or one.is_lost:
-            return self._of_silent(tp, one)
+            return self._by_silent_owner(tp, one)
         if one.verdict.words == verdicts.UNKNOWN.words:
-            return Answer.UNKNOWN, one, said
+            return Answer.UNKNOWN, one, sentence
         if one.report.is_partial:
             return Answer.UNKNOWN, one, _TOO_MANY
         if tp in one.quiet:
-            return (Answer.QUIET if one.obeys else Answer.UNKNOWN), one, said
-        return _of_loud(tp, one)
+            return (Answer.QUIET if one.obeys else Answer.UNKNOWN), one, sentence
+        return _by_delivering_owner(tp, one)
 
-    def _of_silent(self, tp: TopicPartition, one: Member) -> _Delivery:
-        # Only its commits can be seen. A member whose reports are unreadable may obey
-        # all the same: it commits records that it had before.
-        said, move = one.verdict.sentence, self.moves.get(tp)
+    def _by_silent_owner(self, tp: TopicPartition, one: Member) -> _Delivery:
+        # Only its commits are visible. A member whose reports are unreadable may obey:
+        # it commits records that it had before.
+        sentence, move = one.verdict.sentence, self.moves.get(tp)
         if move is not None and not (one.is_lost or one.verdict == verdicts.SILENT):
             move = None
         if move is not None and move.is_proven:
             return Answer.FLOWING, one, f"delivers it: {_moved_text(move)}"
         if self._died_quiet(tp, one):
-            return Answer.QUIET, one, said
+            return Answer.QUIET, one, sentence
         if move is not None:
-            said = f"likely delivers it: {_moved_text(move)} since it was held"
-        return Answer.UNKNOWN, one, said
+            sentence = f"likely delivers it: {_moved_text(move)} since it was held"
+        return Answer.UNKNOWN, one, sentence
 
     def _died_quiet(self, tp: TopicPartition, one: Member) -> bool:
-        # Its last report shows that it obeyed a hold which still stands. If it is
+        # Its last report shows that it obeyed a hold that is still in force. If it is
         # frozen, and goes on, it does not deliver the partition either, unless the hold
-        # may have ended by then: it may obey a smaller clock skew than others do.
+        # may have ended by then: its clock skew may be smaller than that of others.
         report = one.report
         if report is None or report.is_partial or report.state != "ready":
             return False
@@ -858,7 +874,7 @@ class View:
         )
         return tp in one.quiet and any(
             hold.offset < applied and not hold.is_over(here)
-            for hold in self._coverage.of(tp)
+            for hold in self._coverage.covering(tp)
         )
 
     def _verdict(self, row: Row) -> Verdict:
@@ -866,32 +882,32 @@ class View:
             unknown = verdicts.BEHIND if row.is_ending else verdicts.UNKNOWN
             return evolve(unknown, sentence=row.reason)
         if not row.holds:
-            return _of_unheld(row, is_read=self.ends is not None)
+            return _on_unheld(row, is_read=self.ends is not None)
         if row.answer is Answer.UNOWNED:
             return verdicts.HELD_WITHOUT_OWNER
-        return self.ended(row.holds) or _of_held(row)
+        return self.ended(row.holds) or _on_held(row)
 
     # ------------------------------------------------------------ the group
 
     def quietness(self, scopes: Iterable[Covering]) -> Quietness:
-        """Tell how far the group is from obeying everything and being quiet on scopes."""
+        """Return the progress of the group towards being quiet on scopes."""
         wanted = covered(scopes, self.rows)
-        loud = {tp: self.rows[tp] for tp in wanted if not self.rows[tp].is_good}
+        not_quiet = {tp: self.rows[tp] for tp in wanted if not self.rows[tp].is_good}
         there = [
             *self.present,
-            # Those that Kafka does not list any more, and that may be in the way.
+            # Members that Kafka does not list any more may still deliver.
             *(
                 one
-                for one in self.everybody
-                if one.is_lost and one.has_gone and one.is_missing(loud)
+                for one in self.all_members
+                if one.is_lost and one.has_gone and one.is_missing(not_quiet)
             ),
         ]
         return Quietness(
             view=self,
             covers=len(wanted),
-            loud=loud,
+            not_quiet=not_quiet,
             members=len(there),
-            missing=tuple(one for one in there if one.is_missing(loud)),
+            missing=tuple(one for one in there if one.is_missing(not_quiet)),
         )
 
     @cached_property
@@ -902,17 +918,17 @@ class View:
         if not self.holds and self.ends is None:
             return verdicts.HOLDS_UNKNOWN
         if not self.holds and self.kept:
-            return verdicts.KEPT_BY_MEMBERS.of(kept=kept_text(self.kept))
+            return verdicts.KEPT_BY_MEMBERS.filled(kept=kept_holds_text(self.kept))
         if not self.holds:
             return verdicts.NOTHING_HELD
-        if (over := self.ended(self.holds)) is not None:
-            return over
+        if (ended := self.ended(self.holds)) is not None:
+            return ended
         verdict = self.quietness(self.lasting).verdict
         is_unread = self.ends is None and verdict.level is not Level.ALARM
         return verdicts.HOLDS_UNKNOWN if is_unread else verdict
 
     def aged(self, age: float) -> "View":
-        """Return what it is worth after so many seconds without news."""
+        """Return the view as it counts after so many seconds without an update."""
         return evolve(self, age=age, judged=self)
 
     def _aged(self, one: T) -> T:
@@ -920,7 +936,7 @@ class View:
 
 
 def urgency(view: View) -> tuple[int, bool, int, str]:
-    """Sort groups by it: the worst verdict is first, then holds, then the most lag."""
+    """Return a sort key: the worst verdict is first, then holds, then the most lag."""
     return view.verdict.rank, not view.holds, -view.least_lag, view.group
 
 
@@ -942,23 +958,23 @@ def headline(views: Sequence[View]) -> tuple[Level, str]:
 
 
 def _disobeying(one: Member, alarms: AbstractSet[TopicPartition]) -> Member:
-    """Return a member as it is shown, if these partitions are held but flowing."""
+    """Return a member with its verdict, if these partitions are held but flowing."""
     if one.has_gone and not one.is_lost:
         return evolve(one, verdict=verdicts.LEFT)
     if alarms.isdisjoint(one.owned):
         return one
     if one.report is None:
         return evolve(one, verdict=evolve(one.verdict, level=Level.ALARM))
-    # One that is behind, or cannot read the holds, says so itself.
+    # A member that is behind, or cannot read the holds, reports that itself.
     return evolve(one, verdict=verdicts.DISOBEYS) if one.obeys else one
 
 
 def _is_out_of_date(facts: MemberFacts, report: Report, last: int) -> bool:
     """
-    Tell whether a report is of an earlier generation than the last that is reported.
+    Tell whether a report is of an earlier generation than the last reported one.
 
-    An epoch of KIP-848 moves for all members whenever one comes or goes, also for those
-    that keep what they own; they need not notice.
+    An epoch of KIP-848 moves for all members whenever one joins or leaves, also for those
+    that keep their partitions; they need not notice.
     """
     generation = report.generation or -1
     if facts.epoch is None:
@@ -987,10 +1003,10 @@ def _busy_of(one: Member) -> _Delivery:
     return Answer.FLOWING, one, _IN_BATCH if one.is_stream else _IN_HAND
 
 
-def _of_loud(tp: TopicPartition, one: Member) -> _Delivery:
+def _by_delivering_owner(tp: TopicPartition, one: Member) -> _Delivery:
     if tp in one.busy:
         return _busy_of(one)
-    # Kafka's answer and the report are of two moments; a rebalance may come in between.
+    # Kafka's answer and the report are of two moments, with perhaps a rebalance between.
     if tp not in one.claimed:
         return Answer.UNKNOWN, one, _UNREPORTED
     return Answer.FLOWING, one, _LEFT if one.has_gone else one.verdict.sentence
@@ -1000,15 +1016,15 @@ def _flowing_text(row: Row) -> str:
     return row.reason if row.why else f"{row.deliverer} delivers it"
 
 
-def _of_held(row: Row) -> Verdict:
-    """Return the verdict on a held partition of which it is known whether it flows."""
+def _on_held(row: Row) -> Verdict:
+    """Return the verdict on a held partition that is known to be quiet or to flow."""
     if row.answer is Answer.FLOWING:
         is_ending = row.is_ending
         found = verdicts.NOT_QUIET_YET if is_ending else verdicts.HELD_BUT_FLOWING
-        return found.of(why=_flowing_text(row))
+        return found.filled(why=_flowing_text(row))
     last = max(row.holds, key=lambda one: one.expires_at or float("inf"))
     end = last.expires_at
-    return verdicts.QUIET.of(
+    return verdicts.QUIET.filled(
         owner=last.key.owner,
         until="until somebody lifts it" if end is None else f"until {utc(end)}",
         reason=f": {last.hold.reason}" if last.hold and last.hold.reason else "",
@@ -1016,25 +1032,25 @@ def _of_held(row: Row) -> Verdict:
     )
 
 
-def _of_unheld(row: Row, *, is_read: bool) -> Verdict:
+def _on_unheld(row: Row, *, is_read: bool) -> Verdict:
     """Return the verdict on a partition that no hold covers, as far as holds are read."""
     if row.answer is Answer.UNOWNED:
         return verdicts.NO_OWNER
     if not is_read:
         return verdicts.HOLDS_UNKNOWN
     if row.answer is Answer.QUIET:
-        return _of_quiet(row)
+        return _on_quiet(row)
     if row.lag == 0:
         return verdicts.ALL_READ
-    return verdicts.FLOWS.of(why=_flowing_text(row))
+    return verdicts.FLOWS.filled(why=_flowing_text(row))
 
 
-def _of_quiet(row: Row) -> Verdict:
+def _on_quiet(row: Row) -> Verdict:
     """Return the verdict on a quiet partition that no hold on the topics covers."""
     report = None if row.member is None else row.member.report
     if report is not None and report.gated:
-        return verdicts.STARTING.of(member=row.deliverer)
+        return verdicts.STARTING.filled(member=row.deliverer)
     if report is not None and report.kept:
-        kept = kept_text(report.kept)
-        return verdicts.KEPT_BY_MEMBER.of(member=row.deliverer, kept=kept)
-    return verdicts.PAUSED.of(member=row.deliverer)
+        kept = kept_holds_text(report.kept)
+        return verdicts.KEPT_BY_MEMBER.filled(member=row.deliverer, kept=kept)
+    return verdicts.PAUSED.filled(member=row.deliverer)

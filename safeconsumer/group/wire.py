@@ -46,8 +46,8 @@ class ControlKey:
 
     Attributes:
         group: the consumer group.
-        owner: who placed it, without ``operator:``, which members put before it.
-        scope: what it covers, in scope notation, not parsed yet.
+        owner: the owner, without ``operator:``, which members put before it.
+        scope: the scope, in scope notation, not parsed yet.
         extra: fields of a later version.
         version: the version of the key.
     """
@@ -64,16 +64,16 @@ class Reset:
     """
     Offsets to which a group is moved for as long as a hold of it stands.
 
-    They are absolute: the command that writes them asks the brokers once, so that every
-    owner of a partition moves it to the same place.
+    The offsets are absolute: the command that writes them asks the brokers once, so that
+    every owner of a partition moves it to the same place.
 
     Attributes:
         to: topic, partition, and the offset of the next record to be read there; each
             partition once, sorted.
-        topic_ids: topics with the ids, as Kafka writes them, that they had then: a topic
-            that was deleted and recreated since is left alone.
-        asked: what the operator asked for, as text; empty if that was not the same for
-            all partitions.
+        topic_ids: topics with their ids at that time, as Kafka writes them: a topic that
+            was deleted and recreated since is left alone.
+        asked: the target that the operator typed; empty if that was not the same for all
+            partitions.
     """
 
     to: tuple[tuple[str, int, int], ...]
@@ -84,22 +84,22 @@ class Reset:
 @frozen
 class ControlHold:
     """
-    What a control record says about its hold.
+    The content of a control record.
 
     Attributes:
         hold_id: identifies this placing, for people.
-        reason: why, or None.
+        reason: the reason, or None.
         ttl_ms: milliseconds after the broker's time of the record, or None.
-        version: the value's version; one above ours is not understood, but held.
-        host: where it was placed, by that machine's own name, or None.
-        principal: how its writer logged in, as it claims, or None. The topic's ACLs
+        version: the value's version; a later version is not understood, but held.
+        host: the machine that placed it, by its own name, or None.
+        principal: the login of its writer, as that claims, or None. The topic's ACLs
             decide who may write it.
-        since_ms: the broker's time of the record that placed it, if a later record of
-            its owner and scope came before it ended: it was extended, renewed or
-            replaced, and what it covers is held since then. Otherwise None.
-        reset: where the group is moved while it stands; None if it is not. Members of
-            versions before 0.6 hold, and do not move. A hold that ends by itself has
-            none: what is not moved by then never would be.
+        since_ms: the broker's time of the record that placed the hold, if a later record
+            of its owner and scope came before its end: it was extended, renewed or
+            replaced, and its partitions are held since then. Otherwise None.
+        reset: the offsets to which the group is moved while the hold is in force; None if
+            it is not moved. Members of versions before 0.6 hold, and do not move. A hold
+            that ends by itself has no reset, as it might end too early.
     """
 
     hold_id: str = ""
@@ -119,7 +119,7 @@ def encode_key(key: ControlKey) -> bytes:
 
 
 def decode_key(data: object) -> ControlKey | None:
-    """Read a key; None if it is not one."""
+    """Decode a key; return None if it is not a key."""
     joined = _text_of(data, MAX_KEY_BYTES)
     if joined is None:
         return None
@@ -157,7 +157,7 @@ def encode_hold(hold: ControlHold) -> bytes:
 
 
 def decode_hold(data: object) -> ControlHold | None:
-    """Read a value; None if it is not one. A later version's value is a hold without end."""
+    """Decode a value, or return None; a later version's value is a hold without end."""
     return _decoded(data) if isinstance(data, bytes) else None
 
 
@@ -190,7 +190,7 @@ def _reset_document(reset: Reset) -> dict[str, object]:
 
 
 def _reset(value: object) -> Reset:
-    # One that cannot be read whole moves nothing, and its hold counts.
+    # A reset that is partly unreadable moves nothing; its hold counts.
     found = fields_of(value, _RESET, {"asked": text(MAX_NAME_LENGTH)})
     offsets = {
         (topic, partition): offset
@@ -229,9 +229,9 @@ def fields_of(
     document: object, needed: Mapping[str, Read], others: Mapping[str, Read]
 ) -> dict[str, Any] | None:
     """
-    Return the values of a document's fields; None if one that is needed cannot be read.
+    Return the values of a document's fields; None if a needed field cannot be read.
 
-    Others that are absent or cannot be read are left out.
+    Other fields are left out if they are absent or cannot be read.
     """
     found: dict[str, Any] = {}
     for name, read in (*needed.items(), *others.items()):
@@ -244,7 +244,7 @@ def fields_of(
 
 
 def of_type(kind: type[Kind], value: object) -> Kind:
-    """Return a value that has a type; True and False are no numbers."""
+    """Return a value if it has a type; True and False are no numbers."""
     if not isinstance(value, kind) or isinstance(value, bool):
         message = f"no {kind.__name__}"
         raise TypeError(message)
@@ -252,7 +252,7 @@ def of_type(kind: type[Kind], value: object) -> Kind:
 
 
 def within(value: Number, least: float, most: float) -> Number:
-    """Return a number that is between two, both included."""
+    """Return a number if it is between two others, both included."""
     if not least <= value <= most:
         raise ValueError
     return value
@@ -280,7 +280,7 @@ def _is_text(value: object, most: int, least: int = 0) -> TypeGuard[str]:
 
 
 def several(read: Read, most: int) -> Read:
-    """Read the first of a list, without those that cannot be read."""
+    """Read the first items of a list, without unreadable ones."""
 
     def read_all(value: object) -> tuple[Any, ...]:
         found = []
@@ -308,20 +308,20 @@ def by_topic(read: Read) -> Read:
 
 
 def version_of(document: object) -> int:
-    """Return a document's version; 0 if it has none."""
+    """Return a document's version; 0 if it has no version."""
     found = fields_of(document, {"v": number(1, math.inf)}, {})
     return 0 if found is None else int(found["v"])
 
 
 PARTITION, OFFSET = number(0, 2**31 - 1), number(0, 2**63 - 1)
 
-# Without one of these, or if one cannot be read, it is no hold.
+# A record without one of these fields, or with an unreadable one, is no hold.
 _HOLD: Mapping[str, Read] = {
     "id": text(MAX_OWNER_LENGTH),
     "reason": _reason,
     "ttl_ms": lambda value: value if value is None else number(1, MAX_TTL_MS)(value),
 }
-# These are for people, or change no hold: an illegal one is left out.
+# These fields are for people, or do not change the hold: illegal ones are left out.
 _CLAIMS: Mapping[str, Read] = {
     "host": text(MAX_NAME_LENGTH),
     "principal": text(MAX_NAME_LENGTH),
@@ -358,7 +358,7 @@ def as_json(document: Mapping[str, object]) -> bytes:
 
 
 def document_of(data: object, most: int = MAX_VALUE_BYTES) -> dict[str, Any]:
-    """Read a JSON object of so many bytes at most; an empty one if it is not one."""
+    """Read a JSON object with a limit of bytes; return an empty dict for anything else."""
     try:
         document = json.loads(_text_of(data, most) or "")
     except (ValueError, RecursionError):

@@ -26,7 +26,8 @@ class Activity:
         reading: those that the last planned batch reads, until it has ended.
         is_planned: whether it has planned a batch yet; until then a batch from before a
             restart may run again.
-        is_deciding: whether a plan is being made: what it will read is not known yet.
+        is_deciding: whether a plan is being made, so that the partitions of the next
+            batch are not known yet.
     """
 
     query: str = ""
@@ -61,12 +62,12 @@ class Batch:
     number: int
 
 
-class Watched:
+class ActivityTracker:
     """
     Keeps the activity of one stream.
 
-    Spark runs one batch of a stream at a time, and asks for its metrics when it has
-    run: that question, or the next plan, proves that the batch has ended.
+    Spark runs one batch of a stream at a time, and asks for metrics after each: that
+    question, or the next plan, proves that the batch has ended.
 
     Thread rules: any thread; nothing is called under its lock.
     """

@@ -163,16 +163,16 @@ class SparkJournals:
             SparkSetupError: an executor lacks what judging needs.
         """
         troubles = list(self._empty)
-        told = self._facts
+        facts = self._facts
         for journal in more:
             own = list(distributed.rows_about(journal, troubles.append))
-            told = told.unionByName(self._spark.createDataFrame(own, _ddl(FACTS)))
-        answers = _answers(self._spark, told, settings)
+            facts = facts.unionByName(self._spark.createDataFrame(own, _ddl(FACTS)))
+        answers = _answers(self._spark, facts, settings)
         with _translated(self._paths):
             found = answers.where("rows <> '[]'").select("rows").collect()
         rows = [Row(**row) for one in found for row in json.loads(one.rows)]
         rows.sort(key=lambda row: (row.group, row.topic, row.partition))
-        # What is wrong with an entry is said of each partition that it is about.
+        # A broken entry has the same reason in the row of each of its partitions.
         troubles += sorted({row.unjudged for row in rows if not row.check})
         return tuple(row for row in rows if row.check), tuple(troubles)
 
@@ -197,12 +197,12 @@ def facts_of(spark: Any, paths: Sequence[str]) -> Frame:  # noqa: ANN401 - pyspa
     return texts.mapInArrow(distributed.take_apart, _ddl(FACTS))
 
 
-def _answers(spark: Any, told: Frame, settings: Settings) -> Frame:  # noqa: ANN401 - pyspark is optional
+def _answers(spark: Any, facts: Frame, settings: Settings) -> Frame:  # noqa: ANN401 - pyspark is optional
     """Return the answers on all cases, each judged by one task."""
     broadcast = import_module("pyspark.sql.functions").broadcast
-    addresses = told.select("address").distinct().coalesce(1)
+    addresses = facts.select("address").distinct().coalesce(1)
     needs = addresses.mapInArrow(distributed.tell_needs, _ddl(NEEDS))
-    sent = told.join(broadcast(needs), "address").repartition(_tasks(spark), "case")
+    sent = facts.join(broadcast(needs), "address").repartition(_tasks(spark), "case")
     sent = sent.sortWithinPartitions("case", "member", "place")
     judging = partial(distributed.judge_cases, settings=settings)
     sent = sent.select("case", "is_written", "address", "member", "fact")
@@ -210,7 +210,7 @@ def _answers(spark: Any, told: Frame, settings: Settings) -> Frame:  # noqa: ANN
 
 
 def _try(spark: Any) -> None:  # noqa: ANN401 - pyspark is optional
-    # Somebody asks for verdicts later, where what an executor lacks is a trace of Java's.
+    # Verdicts are asked for later, when a missing package would be a trace of Java's.
     nothing = spark.range(1).coalesce(1).selectExpr(f"'{REPORT}' as address")
     nothing.mapInArrow(distributed.tell_needs, _ddl(NEEDS)).collect()
 
@@ -256,10 +256,10 @@ def _translated(folders: Sequence[str]) -> Iterator[None]:
     except Exception as error:
         if not is_of_spark(error):
             raise
-        raise _said(named, str(error)) from error
+        raise _error_of(named, str(error)) from error
 
 
-def _said(named: str, text: str) -> Exception:
+def _error_of(named: str, text: str) -> Exception:
     module = _MISSING_MODULE.search(text)
     if module is not None:
         return SparkSetupError(

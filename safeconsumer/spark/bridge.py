@@ -27,8 +27,7 @@ from safeconsumer.spark.stream import Stream
 
 log = logging.getLogger("safeconsumer.spark")
 
-# Both sides must have the same protocol: something that one side does not know must
-# never be taken for consent.
+# Both sides must have the same protocol: an unknown answer must never count as consent.
 PROTOCOL = "6"
 
 # The option that a session's configuration gives to its streams.
@@ -46,7 +45,7 @@ _REFUSALS = (
 
 class Bridge:
     """
-    Answers the shim: go on, no with the reason, or that nothing could be decided.
+    Answers the shim: go on, no with a reason, or no decision.
 
     Thread rules: any thread; Java's threads call it.
 
@@ -73,9 +72,9 @@ class Bridge:
         facts = dict(parse_qsl(text, keep_blank_values=True))
         answer = {"protocol": PROTOCOL, "decider": self.decider}
         answer["number"] = facts.get("number", "")
-        verdict, said = self._judged(question, facts)
+        verdict, answered = self._judged(question, facts)
         # The order matters: the shim looks at how an answer begins.
-        return urlencode({**answer, "verdict": verdict, **said})
+        return urlencode({**answer, "verdict": verdict, **answered})
 
     def streams(self) -> tuple[Stream, ...]:
         """Return the streams that run."""
@@ -93,7 +92,7 @@ class Bridge:
     def _judged(self, question: str, facts: Facts) -> tuple[str, Facts]:
         asker = facts.get("stream", ""), question
         try:
-            said = self._answer(question, facts)
+            answered = self._answer(question, facts)
         except _REFUSALS as error:
             return "refuse", {"why": str(error)}
         except Exception as error:
@@ -103,7 +102,7 @@ class Bridge:
                 log.exception("the question %r was not answered", question)
             return "none", {"why": why}
         self._failed.pop(asker, None)
-        return "go", said
+        return "go", answered
 
     def _answer(self, question: str, facts: Facts) -> Facts:
         if (facts["protocol"], facts["decider"]) != (PROTOCOL, self.decider):

@@ -1,10 +1,10 @@
 """Describes the Kafka clients that streams need, of Java's library or another."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
-from safeconsumer.group.control_clients import Remade
-from safeconsumer.group.fold import Written
+from safeconsumer.group.control_clients import RecreatedTopic
+from safeconsumer.group.fold import RawRecord
 from safeconsumer.group.topics import Facts
 from safeconsumer.holds.scope import TopicPartition
 from safeconsumer.spark.offsets import Offsets
@@ -39,7 +39,7 @@ class HoldsTopic(Protocol):
             until: the end of its patience on the monotonic clock, here and below.
         """
 
-    def begin(self, until: float) -> Remade | None:
+    def begin(self, until: float) -> RecreatedTopic | None:
         """
         Ask where the topic ends now, to read up to there.
 
@@ -47,14 +47,14 @@ class HoldsTopic(Protocol):
             The topic, if it was created again or cut: it is read from its beginning.
         """
 
-    def read(self, until: float) -> Sequence[Written]:
+    def read(self, until: float) -> Sequence[RawRecord]:
         """Return the next records, once they have come; it may return none."""
 
     def reason(self, error: BaseException) -> str:
         """Return for people why a method failed."""
 
     def close(self) -> None:
-        """Close the clients; what was read stays known. It may be called twice."""
+        """Close the clients; read records stay known. It may be called twice."""
 
 
 class StatusTopic(Protocol):
@@ -73,7 +73,7 @@ class StatusTopic(Protocol):
 
 class Cluster(Protocol):
     """
-    Answers a stream's questions about its topics, and commits its progress.
+    Answers a stream's questions about its topics.
 
     It connects at the first question; ``until`` is of the monotonic clock.
 
@@ -92,13 +92,32 @@ class Cluster(Protocol):
     def topic_ids(self, names: Collection[str], until: float) -> Mapping[str, str]:
         """Return the topics' ids."""
 
-    def group(
-        self, name: str, until: float
-    ) -> tuple[int, Mapping[TopicPartition, str]]:
-        """Return how many members a group has, and the metadata of what it committed."""
+    def close(self) -> None:
+        """Close the client; it may be called twice."""
 
-    def commit(self, group: str, ends: Offsets, note: str, until: float) -> None:
-        """Commit offsets to a group without members, with this metadata."""
+
+class ProgressGroup(Protocol):
+    """
+    Commits a stream's progress to a consumer group without members.
+
+    It connects at the first call; ``until`` is of the monotonic clock.
+
+    Thread rules: any thread.
+    """
+
+    @property
+    def name(self) -> str:
+        """The name of the group."""
+
+    @property
+    def errors(self) -> tuple[type[Exception], ...]:
+        """The exceptions with which it fails; others are defects."""
+
+    def state(self, until: float) -> tuple[int, Mapping[TopicPartition, str]]:
+        """Return how many members it has, and the metadata of its committed offsets."""
+
+    def commit(self, ends: Offsets, note: str, until: float) -> None:
+        """Commit offsets with this metadata."""
 
     def reason(self, error: BaseException) -> str:
         """Return for people why a method failed."""
@@ -119,17 +138,21 @@ class Clients(Protocol):
         """The exceptions with which its clients fail, OSError too; others are defects."""
 
     def holds_topic(self, name: str) -> HoldsTopic:
-        """Return what reads the holds topic; it connects to nothing yet."""
+        """Return a reader of the holds topic; it connects to nothing yet."""
 
     def status_topic(self, name: str) -> StatusTopic:
-        """Return what writes the status topic; it connects to nothing yet."""
+        """Return a writer of the status topic; it connects to nothing yet."""
 
     def cluster(self) -> Cluster:
-        """Return what answers questions about topics; it connects to nothing yet."""
+        """Return the cluster of the topics; it connects to nothing yet."""
 
 
-class MakesClients(Protocol):
-    """Makes the clients of a stream, with properties as Java's clients name them."""
+MakesClients = Callable[[Mapping[str, str]], Clients]
+"""
+Makes the clients of a stream, with properties as Java's clients name them.
+"""
 
-    def __call__(self, properties: Mapping[str, str], /) -> Clients:
-        """Return the clients."""
+MakesGroup = Callable[[Mapping[str, str], str], ProgressGroup]
+"""
+Makes the group of a name, with the same properties.
+"""

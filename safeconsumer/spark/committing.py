@@ -4,18 +4,20 @@ import logging
 import secrets
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping
 
 from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.errors.base import SparkSettingError
+from safeconsumer.holds.explain import counted
 from safeconsumer.holds.scope import TopicPartition
-from safeconsumer.spark.clients import Cluster
+from safeconsumer.spark.clients import ProgressGroup
 from safeconsumer.spark.offsets import Offsets
 
 # Seconds for one commit, and for the last one.
 _COMMIT_SECONDS = 5.0
 _CLOSE_SECONDS = 2.0
-# The metadata of each committed offset begins so, by which ours are known.
+# The metadata of each offset that a stream commits begins with this.
 MARK = "safeconsumer stream"
 
 log = logging.getLogger("safeconsumer.spark")
@@ -27,51 +29,64 @@ class Committer:
 
     A failure is reported once, and the next batch tries again: no batch waits for it.
     Each commit asks first whether the group is still the stream's own: a fleet may have
-    come to it and be away for a moment, when Kafka accepts the commits of anybody. Of two
+    come to it and be away for a moment, when Kafka accepts anybody's commits. Of two
     streams with one group the one that began to commit last goes on, as after a restart.
+    If it is dropped without :meth:`close` its thread ends all the same, after the last
+    commit.
 
     Thread rules: any thread.
 
     Args:
-        cluster: commits the offsets.
-        group: the group.
+        group: commits the offsets.
         failed: called with the reason when commits begin to fail, and with an empty
             text when they succeed again.
     """
 
-    def __init__(
-        self, cluster: Cluster, group: str, failed: Callable[[str], object]
-    ) -> None:
-        self._cluster = cluster
+    def __init__(self, group: ProgressGroup, failed: Callable[[str], object]) -> None:
+        self._commits = _Commits(group, failed)
+        # The thread refers to the commits, and not to this object.
+        self._thread = threading.Thread(
+            target=self._commits.run, name="safeconsumer-commits", daemon=True
+        )
+        self._thread.start()
+        weakref.finalize(self, self._commits.end).atexit = False
+
+    def commit(self, ends: Offsets, query: str) -> None:
+        """Commit these offsets soon; it does not block."""
+        self._commits.add(ends, query)
+
+    def close(self) -> None:
+        """Commit what is left, or had failed, and end the thread, in two seconds at most."""
+        self._commits.end()
+        self._thread.join(_CLOSE_SECONDS)
+
+
+class _Commits:
+    # The work of a committer's thread.
+
+    def __init__(self, group: ProgressGroup, failed: Callable[[str], object]) -> None:
         self._group = group
         self._failed = failed
         self._sign = secrets.token_hex(4)  # ends its notes, and no other stream's
         self._own: frozenset[TopicPartition] = frozenset()  # it committed these
-        self._why = ""
+        self._reason = ""  # why the last commit failed
         self._lock = threading.Lock()
         self._ends: Offsets = {}
         self._note = ""
         self._is_over = False
         self._changed = InterruptibleEvent()
-        self._thread = threading.Thread(
-            target=self._run, name="safeconsumer-commits", daemon=True
-        )
-        self._thread.start()
 
-    def commit(self, ends: Offsets, query: str) -> None:
-        """Commit these offsets soon; it does not block."""
+    def add(self, ends: Offsets, query: str) -> None:
         with self._lock:
             names = filter(None, (MARK, query, self._sign))
             self._ends, self._note = ends, " ".join(names)
         self._changed.set()
 
-    def close(self) -> None:
-        """Commit what is left, or had failed, and end the thread, in two seconds at most."""
+    def end(self) -> None:
         self._is_over = True
         self._changed.set()
-        self._thread.join(_CLOSE_SECONDS)
 
-    def _run(self) -> None:
+    def run(self) -> None:
         is_over = False
         while not is_over:
             self._changed.wait(None)
@@ -81,7 +96,7 @@ class Committer:
                 self._commit()
             except BaseException:
                 log.exception("a hook wanted to end the thread that commits")
-        self._cluster.close()
+        self._group.close()
 
     def _commit(self) -> None:
         with self._lock:
@@ -89,27 +104,27 @@ class Committer:
             self._ends = {}
         if not ends:
             return
-        why = ""
+        reason = ""
         try:
             self._commit_if_own(ends, note, time.monotonic() + _COMMIT_SECONDS)
         except Exception as error:  # noqa: BLE001 - it must not end the thread
-            why = self._cluster.reason(error)
+            reason = self._group.reason(error)
             with self._lock:
                 self._ends = self._ends or ends
-        before, self._why = self._why, why
-        if bool(why) != bool(before):
-            self._failed(why)
+        before, self._reason = self._reason, reason
+        if bool(reason) != bool(before):
+            self._failed(reason)
 
     def _commit_if_own(self, ends: Offsets, note: str, until: float) -> None:
-        members, notes = self._cluster.group(self._group, until)
-        require_own(self._group, members, notes)
+        members, notes = self._group.state(until)
+        require_own(self._group.name, members, notes)
         if not all(notes[tp].endswith(self._sign) for tp in self._own & notes.keys()):
             message = (
-                f"commitGroup: group {self._group}: another stream commits to it; give "
-                "each stream a group of its own"
+                f"commitGroup: group {self._group.name}: another stream commits to it; "
+                "give each stream a group of its own"
             )
             raise SparkSettingError(message)
-        self._cluster.commit(self._group, ends, note, until)
+        self._group.commit(ends, note, until)
         self._own |= ends.keys()
 
 
@@ -129,7 +144,9 @@ def require_own(group: str, members: int, notes: Mapping[TopicPartition, str]) -
     others = [one for one in notes.values() if not one.startswith(MARK)]
     if not members and not others:
         return
-    has = f"has {members} members" if members else "has offsets that others committed"
+    has = "has offsets that others committed"
+    if members:
+        has = f"has {counted(members, 'member')}"
     message = (
         f"commitGroup: group {group} {has}; name a group that only this stream commits "
         "to, for example the query's name with -progress behind it"

@@ -1,4 +1,4 @@
-"""Reads holds from the holds topic in the driver, up to date at every plan."""
+"""Reads holds from the holds topic in the driver, to its end at every plan."""
 
 import threading
 import time
@@ -26,8 +26,8 @@ class ControlFollower:
     """
     Reads the holds that were placed for one consumer group.
 
-    A plan reads the topic up to an end that is asked for after the plan began: so it
-    obeys every hold that was acknowledged before.
+    A plan asks for the topic's end after it began, and reads up to there: so it obeys
+    every hold that was acknowledged before.
 
     Thread rules: any thread; one reads at a time, the others wait for it.
 
@@ -61,8 +61,8 @@ class ControlFollower:
         self._alarms = TopicAlarms(self._ledger, topic)
         self._checked_at = 0.0
 
-    def seen(self) -> ControlStatus:
-        """Return how far the holds topic is read."""
+    def status(self) -> ControlStatus:
+        """Return how far the holds topic is read, and whether it can be."""
         at = self._reader.position
         return ControlStatus(
             state="ready" if self._alarms.is_ready else "unavailable",
@@ -71,11 +71,11 @@ class ControlFollower:
             kept=self._state.kept(),
         )
 
-    def state(self) -> Holds:
+    def known_holds(self) -> Holds:
         """Return the holds that are known now."""
         return self._ledger.view().holds
 
-    def fresh(self) -> Holds:
+    def current_holds(self) -> Holds:
         """
         Return every hold that was acknowledged before this call.
 
@@ -105,12 +105,12 @@ class ControlFollower:
             )
             raise HoldsUnreadableError(message) from None  # the cause has Java's stack
         self._ledger.deliver()
-        return self.state()
+        return self.known_holds()
 
-    def look(self) -> None:
-        """Read what there is, if that is possible; :meth:`seen` tells whether it was."""
+    def refresh(self) -> None:
+        """Read the topic to its end; :meth:`status` tells whether that succeeded."""
         with suppress(SafeConsumerError):
-            self.fresh()
+            self.current_holds()
 
     def close(self) -> None:
         """End the clients."""
@@ -128,8 +128,8 @@ class ControlFollower:
             self._check(until, is_due=self._reader.connect())
             remade = self._reader.begin(until)
             if remade is not None:
-                self._state.begin_again()
-                self._alarms.made_again(remade)
+                self._state.topic_recreated()
+                self._alarms.recreated(remade)
             self._read_to_end(until)
         except BaseException:
             self._reader.close()

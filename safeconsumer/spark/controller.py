@@ -31,15 +31,15 @@ from safeconsumer.holds.view import Holds
 from safeconsumer.spark import offsets
 from safeconsumer.spark.bridge import Bridge, Opener
 from safeconsumer.spark.queries import SparkQueries
-from safeconsumer.spark.skipping import Wanted, checked_skip
+from safeconsumer.spark.skipping import SkipRequests, checked_skip
 
-_LOOK_SECONDS = 0.05
+_POLL_SECONDS = 0.05
 _STARTING = "it is starting; what it reads is not known yet"
 
 
 class Controller:
     """
-    Holds every ``safekafka`` stream of a session, those started later too.
+    Holds every ``safekafka`` stream of a session, also those that start later.
 
     A batch whose planning began before :meth:`pause` returned may still read held
     partitions; no batch that is planned later does. Holds placed here live as long as
@@ -60,9 +60,9 @@ class Controller:
         ledger: PauseLedger,
         queries: SparkQueries,
         *,
-        wanted: Wanted,
+        skip_requests: SkipRequests,
     ) -> None:
-        self._wanted = wanted
+        self._skip_requests = skip_requests
         self._ledger = ledger
         self._queries = queries
         self._bridge = Bridge(open_stream, queries.ends)
@@ -133,7 +133,7 @@ class Controller:
         query: str | None = None,
     ) -> None:
         """
-        Pass over offsets of one partition, without surgery on the checkpoint.
+        Skip offsets of one partition, without surgery on the checkpoint.
 
         The next planned batch ends the partition at ``to`` and reads nothing of it, held
         or not; one that was cut off and runs again reads it from there. One query skips,
@@ -147,19 +147,24 @@ class Controller:
                 not behind the partition's end; anything up to its end in a topic that
                 was made again, and is shorter now than what was read.
             reason: text for people.
-            owner: who wants it.
+            owner: the owner of the skip.
             query: the name or id of the query that skips; a new checkpoint has a new
                 id. None is the only query of this session that has read the partition,
-                be it stopped since; if none has, the first one that does.
+                be it stopped since. Before any query has planned a batch it is the
+                first one that reads the partition. A skip that no query can take yet
+                is a warning in the log, and ``skipWaiting`` in each progress until
+                one takes it.
 
         Raises:
             ScopeSyntaxError, TargetTypeError, HoldSettingError: nothing is skipped.
-            SparkSetupError: the session was stopped, or no query is named and several
-                of it have read the partition.
+            SparkSetupError: the session was stopped; no query is named, and several of
+                the session have read the partition; or the queries that could be meant
+                read other partitions.
         """
         self._refuse_if_over()
         scope = _scopes((target,))
-        self._wanted.ask(checked_skip(scope, to, reason, owner, query))
+        skip = checked_skip(scope, to, reason, owner, query)
+        self._skip_requests.request(skip)
 
     @contextmanager
     def held(self, *targets: object, reason: str | None = None) -> Iterator[None]:
@@ -195,23 +200,23 @@ class Controller:
         self._refuse_if_over()
         found = _scopes(targets)
         deadline = time.monotonic() + _checked_timeout(timeout)
-        while loud := self._loud(found):
+        while reasons := self._not_quiet(found):
             if time.monotonic() > deadline:
-                message = f"not quiet after {timeout:g} s: {'; '.join(loud)}"
+                message = f"not quiet after {timeout:g} s: {'; '.join(reasons)}"
                 raise NotQuietError(message)
-            time.sleep(_LOOK_SECONDS)
+            time.sleep(_POLL_SECONDS)
 
-    def _loud(self, found: tuple[Scope, ...]) -> list[str]:
-        said = self._starting()
+    def _not_quiet(self, found: tuple[Scope, ...]) -> list[str]:
+        reasons = self._starting()
         for stream in self._bridge.streams():  # after those that are not opened yet
-            by_why: dict[str, list[TopicPartition]] = {}
-            for tp, why in stream.loud(found).items():
-                by_why.setdefault(why, []).append(tp)
-            query = stream.watched.now().query or f"stream {stream.name}"
-            for why, them in by_why.items():
-                there = offsets.named(tp for tp in them if tp[0])
-                said.append(f"{query}: {there}{', ' if there else ''}{why}")
-        return said
+            by_reason: dict[str, list[TopicPartition]] = {}
+            for tp, reason in stream.not_quiet(found).items():
+                by_reason.setdefault(reason, []).append(tp)
+            query = stream.activity.now().query or f"stream {stream.name}"
+            for reason, partitions in by_reason.items():
+                named = offsets.named(tp for tp in partitions if tp[0])
+                reasons.append(f"{query}: {named}{', ' if named else ''}{reason}")
+        return reasons
 
     def _starting(self) -> list[str]:
         active = self._queries.active()
@@ -219,11 +224,11 @@ class Controller:
         if active is None:
             found = [f"{one.name or one.id}: {_STARTING}" for one in made]
             return [*found, "Spark does not tell which queries are starting"]
-        wanted = {one.id for one in made}
+        not_opened = {one.id for one in made}
         return [
             f"{one.name or one.id}: {_STARTING}"
             for one in active
-            if one.is_starting or one.id in wanted
+            if one.is_starting or one.id in not_opened
         ]
 
     def holds(self) -> tuple[Hold, ...]:
@@ -240,11 +245,11 @@ class Controller:
         return self._holds()
 
     def _holds(self) -> tuple[Hold, ...]:
-        everywhere = (hold for one in self._bridge.streams() for hold in one.holds())
-        elsewhere = {hold.key: hold for hold in everywhere}
-        for hold in self._ledger.view().holds:
-            elsewhere.pop(hold.key, None)  # every stream has it, too
-        return (*self._ledger.view().holds, *elsewhere.values())
+        found = {hold.key: hold for hold in self._ledger.view().holds}
+        for stream in self._bridge.streams():
+            for hold in stream.holds():
+                found.setdefault(hold.key, hold)
+        return tuple(found.values())
 
     def close(self) -> None:
         """
@@ -294,13 +299,13 @@ class Controller:
         patterns = scopes.Pattern
         if not isinstance(hold.scope, patterns) or not isinstance(wanted, patterns):
             return bool(Holds((hold,)).overlapping(wanted))
-        # Whether two patterns have a name in common is shown by the names there are; as
-        # long as there are none nobody knows.
-        activities = (one.watched.now() for one in self._bridge.streams())
+        # Two patterns overlap if a known topic matches both; as long as no topic is
+        # known, they may overlap.
+        activities = (one.activity.now() for one in self._bridge.streams())
         known = (tp for activity in activities for tp in activity.partitions)
-        there = [tp for tp in known if wanted.covers(tp)]
+        covered = [tp for tp in known if wanted.covers(tp)]
         of_hold = hold.scope
-        return of_hold == wanted or not there or any(map(of_hold.covers, there))
+        return of_hold == wanted or not covered or any(map(of_hold.covers, covered))
 
     def lag(self) -> dict[TopicPartition, int]:
         """

@@ -13,9 +13,9 @@ Held = Mapping[TopicPartition, tuple[Hold, ...]]
 
 
 @frozen(kw_only=True)
-class Known:
+class KnownHolds:
     """
-    The holds that are known at one moment.
+    The holds that a stream knows at one moment.
 
     Attributes:
         states: each source's holds; a partition that any of them covers is held.
@@ -45,7 +45,7 @@ class Plan:
         start: where it starts.
         latest: where the partitions end now.
         held: the held partitions, each with its holds.
-        skips: where partitions go on that skip offsets, held or not.
+        skips: the target of each skip, of held partitions and others.
     """
 
     start: Offsets
@@ -53,23 +53,23 @@ class Plan:
     held: Held = field(factory=dict)
     skips: Offsets = field(factory=dict)
 
-    def pretended(self) -> dict[TopicPartition, int]:
-        """Return starts for which a limiter gives the others the whole quota."""
-        none = {*self.held, *self.skips}
-        seen = {tp: self.latest[tp] for tp in none if tp in self.latest}
-        return {**self.start, **seen}
+    def starts_for_limiter(self) -> dict[TopicPartition, int]:
+        """Return the starts with which a limiter gives the others the whole quota."""
+        without_share = {*self.held, *self.skips}
+        ends = {tp: self.latest[tp] for tp in without_share if tp in self.latest}
+        return {**self.start, **ends}
 
-    def frozen(self, end: Offsets) -> dict[TopicPartition, int]:
+    def adjusted_end(self, end: Offsets) -> dict[TopicPartition, int]:
         """
         Return ``end`` with every held partition put back to where it starts.
 
         A new one starts at 0: lifting the hold brings all of it. A partition that was
         truncated or created again, and ends before its start, ends there, as with the
         official source, which refuses a batch that ends after the existing records;
-        :meth:`losses` reports that as a loss. A partition that was missing in one look,
+        :meth:`losses` reports that as a loss. A partition that was missing at one plan,
         which the query survived by ``failOnDataLoss=false``, begins at 0 like a new one
-        when it is back: it may have been created again. One that skips ends where it
-        goes on.
+        when it is back: it may have been created again. A partition with a skip ends
+        at the skip's target.
         """
         kept = {tp: self._kept(tp) for tp in self.held if tp in end}
         skipped = {tp: to for tp, to in self.skips.items() if tp in end}

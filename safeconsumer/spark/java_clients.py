@@ -17,8 +17,8 @@ from uuid import uuid4
 
 from safeconsumer.errors.base import ClientPropertyError
 from safeconsumer.group import topics as topic_facts
-from safeconsumer.group.control_clients import Remade
-from safeconsumer.group.fold import Written
+from safeconsumer.group.control_clients import RecreatedTopic
+from safeconsumer.group.fold import RawRecord
 from safeconsumer.holds.scope import TopicPartition
 from safeconsumer.spark import platforms
 from safeconsumer.spark.offsets import Offsets
@@ -61,7 +61,7 @@ _SILENT = (
 
 def errors(*more: type[Exception]) -> tuple[type[Exception], ...]:
     """
-    Return what a call into the JVM raises, also if the JVM has ended, and more.
+    Return the exceptions of a call into the JVM, also if that has ended, and others.
 
     PySpark makes errors of its own of some of Java's, wherever they come from.
     """
@@ -79,7 +79,7 @@ def java_class(jvm: Any, name: str) -> Any:  # noqa: ANN401 - py4j is untyped
 
 
 def root_cause(error: BaseException) -> tuple[str, str]:
-    """Return the class of the first cause of an error of Java's, and what it says."""
+    """Return the class of the first cause of an error of Java's, and its message."""
     java = getattr(error, "java_exception", None)
     if java is None:
         return type(error).__name__, platforms.reason(error)
@@ -114,19 +114,19 @@ class JavaClients:
 
     @property
     def errors(self) -> tuple[type[Exception], ...]:
-        """What a call into the JVM raises."""
+        """The exceptions that a call into the JVM raises."""
         return errors()
 
     def holds_topic(self, name: str) -> "JavaHoldsTopic":
-        """Return what reads the holds topic; it connects to nothing yet."""
+        """Return a reader of the holds topic; it connects to nothing yet."""
         return JavaHoldsTopic(self, name)
 
     def status_topic(self, name: str) -> "JavaStatusTopic":
-        """Return what writes the status topic; it connects to nothing yet."""
+        """Return a writer of the status topic; it connects to nothing yet."""
         return JavaStatusTopic(self, name)
 
     def cluster(self) -> "JavaCluster":
-        """Return what answers questions about topics; it connects to nothing yet."""
+        """Return the cluster of the topics; it connects to nothing yet."""
         return JavaCluster(self)
 
     def consumer(self) -> Any:  # noqa: ANN401 - Java's
@@ -182,7 +182,7 @@ class JavaClients:
         return self.jvm.java.time.Duration.ofMillis(int(seconds * 1000))
 
     def result(self, future: Any, until: float) -> Any:  # noqa: ANN401 - Java's
-        """Return what a future of Java's has by then, on the monotonic clock."""
+        """Return the result of a future of Java's, until a time of the monotonic clock."""
         left = max(_LEAST_MS, int((until - time.monotonic()) * 1000))
         return future.get(left, self._milliseconds)
 
@@ -191,7 +191,7 @@ class JavaClients:
         return self.jvm.java.util.concurrent.TimeUnit.MILLISECONDS
 
     def close(self, client: Any) -> None:  # noqa: ANN401 - Java's
-        """Close one of them, within half a second."""
+        """Close a client, within half a second."""
         client.close(self.duration(_CLOSE_MS / 1000))
 
     def record(self, topic: str, at_ms: int, key: bytes, value: bytes) -> Any:  # noqa: ANN401 - Java's
@@ -200,7 +200,7 @@ class JavaClients:
         return kind(topic, 0, at_ms, key, value)
 
     def offsets_of(self, partitions: Iterable[Any], where: str = "latest") -> Any:  # noqa: ANN401 - Java's
-        """Return what an admin is asked for to learn where partitions end, or begin."""
+        """Return the question to an admin where partitions end, or begin."""
         spec = java_class(self.jvm, f"{_KAFKA}.clients.admin.OffsetSpec")
         wanted = self.jvm.java.util.HashMap()
         for one in partitions:
@@ -220,9 +220,9 @@ class JavaClients:
         try:
             return getattr(kind, make)(wanted) if make else kind(wanted)
         except errors() as error:
-            name, said = root_cause(error)
+            name, text = root_cause(error)
             if name == "ConfigException":
-                message = f"kafka.* or holds.control.kafka.*: {said}"
+                message = f"kafka.* or holds.control.kafka.*: {text}"
                 raise ClientPropertyError(message) from None
             raise
 
@@ -236,7 +236,9 @@ class JavaHoldsTopic:
         self._consumer: Any = None
         self._admin: Any = None
         self._partition: Any = None
-        self._to_end: Any = None  # what to ask for: made once, as each call costs
+        self._to_end: Any = (
+            None  # the question for its end: made once, as each call costs
+        )
         self._is_placed = False
         self._id = ""
         self._end = 0
@@ -264,7 +266,7 @@ class JavaHoldsTopic:
         partitions = self._described(until).partitions().size()
         return topic_facts.Facts(self._name, partitions, self._settings(until))
 
-    def begin(self, until: float) -> Remade | None:
+    def begin(self, until: float) -> RecreatedTopic | None:
         """Ask where the topic ends now; return it if it was created again, or cut."""
         asked = self._admin.listOffsets(self._to_end).partitionResult(self._partition)
         self._end = int(self._clients.result(asked, until).offset())
@@ -282,15 +284,15 @@ class JavaHoldsTopic:
             self._is_placed = True
         return remade
 
-    def _remade(self, until: float) -> Remade | None:
+    def _remade(self, until: float) -> RecreatedTopic | None:
         id_ = str(self._described(until).topicId())
         known, self._id = self._id or id_, id_
         at = self.position or 0
         if known == id_ and self._end >= at:
             return None
-        return Remade(self._name, at, self._end)
+        return RecreatedTopic(self._name, at, self._end)
 
-    def read(self, until: float) -> Sequence[Written]:
+    def read(self, until: float) -> Sequence[RawRecord]:
         """Return the next records, once they have come."""
         polled = self._consumer.poll(self._clients.duration(_POLL))
         text = ""
@@ -301,15 +303,15 @@ class JavaHoldsTopic:
 
     def reason(self, error: BaseException) -> str:
         """Return why the topic could not be read."""
-        name, said = root_cause(error)
+        name, text = root_cause(error)
         if name == _MISSING:
             return topic_facts.absent(self._name)
         if name.endswith(_REFUSED):
-            return f"no right to read {self._name}: {topic_facts.ACLS} ({said})"
-        return _SILENT if name.startswith("Timeout") else said
+            return f"no right to read {self._name}: {topic_facts.ACLS} ({text})"
+        return _SILENT if name.startswith("Timeout") else text
 
     def close(self) -> None:
-        """Close the clients; what was read stays known."""
+        """Close the clients; the records that were read stay known."""
         clients = [one for one in (self._consumer, self._admin) if one is not None]
         self._consumer = self._admin = None
         for one in clients:
@@ -366,8 +368,8 @@ class JavaStatusTopic:
                 self._clients.close(producer)
 
 
-class JavaCluster:
-    """A :class:`~safeconsumer.spark.clients.Cluster` with Java's admin client."""
+class _Admin:
+    # Java's admin client, which connects at the first question.
 
     def __init__(self, clients: JavaClients) -> None:
         self._clients = clients
@@ -376,8 +378,26 @@ class JavaCluster:
 
     @property
     def errors(self) -> tuple[type[Exception], ...]:
-        """What a call into the JVM raises."""
+        """The exceptions that a call into the JVM raises."""
         return errors(ClientPropertyError)
+
+    def close(self) -> None:
+        """Close the client, if there is one."""
+        with self._lock:
+            made, self._made = self._made, None
+        if made is not None:
+            with suppress(*errors()):
+                self._clients.close(made)
+
+    def _admin(self) -> Any:  # noqa: ANN401 - Java's
+        with self._lock:
+            if self._made is None:
+                self._made = self._clients.admin()
+            return self._made
+
+
+class JavaCluster(_Admin):
+    """A :class:`~safeconsumer.spark.clients.Cluster` with Java's admin client."""
 
     def firsts(
         self, partitions: Collection[TopicPartition], until: float
@@ -397,8 +417,27 @@ class JavaCluster:
         found = self._clients.result(asked, until)
         return {name: str(found[name].topicId()) for name in names}
 
-    def group(self, name: str, until: float) -> tuple[int, dict[TopicPartition, str]]:
-        """Return how many members a group has, and the metadata of what it committed."""
+
+class JavaGroup(_Admin):
+    """
+    A :class:`~safeconsumer.spark.clients.ProgressGroup` with Java's admin client.
+
+    Args:
+        jvm: the driver's JVM, by py4j.
+        properties: properties of Java's clients.
+        name: the group.
+
+    Attributes:
+        name: the same.
+    """
+
+    def __init__(self, jvm: Any, properties: Mapping[str, str], name: str) -> None:  # noqa: ANN401 - py4j is untyped
+        super().__init__(JavaClients(jvm, properties))
+        self.name = name
+
+    def state(self, until: float) -> tuple[int, dict[TopicPartition, str]]:
+        """Return how many members it has, and the metadata of its committed offsets."""
+        name = self.name
         asked = self._admin().describeConsumerGroups([name]).describedGroups()[name]
         try:
             members = int(self._clients.result(asked, until).members().size())
@@ -414,34 +453,20 @@ class JavaCluster:
             if one is not None
         }
 
-    def commit(self, group: str, ends: Offsets, note: str, until: float) -> None:
-        """Commit offsets to a group without members, with this metadata."""
+    def commit(self, ends: Offsets, note: str, until: float) -> None:
+        """Commit offsets with this metadata."""
         kind = java_class(
             self._clients.jvm, f"{_KAFKA}.clients.consumer.OffsetAndMetadata"
         )
         wanted = self._clients.jvm.java.util.HashMap()
         for tp, end in ends.items():
             wanted.put(self._clients.partition(*tp), kind(end, note))
-        asked = self._admin().alterConsumerGroupOffsets(group, wanted)
+        asked = self._admin().alterConsumerGroupOffsets(self.name, wanted)
         self._clients.result(asked.all(), until)
 
     def reason(self, error: BaseException) -> str:
         """Return for people why a method failed."""
         return root_cause(error)[1]
-
-    def close(self) -> None:
-        """Close the client, if there is one."""
-        with self._lock:
-            made, self._made = self._made, None
-        if made is not None:
-            with suppress(*errors()):
-                self._clients.close(made)
-
-    def _admin(self) -> Any:  # noqa: ANN401 - Java's
-        with self._lock:
-            if self._made is None:
-                self._made = self._clients.admin()
-            return self._made
 
 
 def _partition(text: str) -> TopicPartition:
@@ -449,11 +474,11 @@ def _partition(text: str) -> TopicPartition:
     return topic, int(number)
 
 
-def _record(line: str) -> Written:
+def _record(line: str) -> RawRecord:
     facts = dict(parse_qsl(line, keep_blank_values=True))
     key, value = (
         facts[name].encode("latin-1") if name in facts else None
         for name in ("key", "value")
     )
     at_ms = int(facts["timestamp"])
-    return Written(key, value, int(facts["offset"]), at_ms)
+    return RawRecord(key, value, int(facts["offset"]), at_ms)

@@ -2,20 +2,22 @@
 
 import threading
 import time
+import weakref
 from collections import Counter
 from collections.abc import Callable, Hashable
 from contextlib import ExitStack, suppress
 from typing import Protocol, TypeVar, cast
 
+from safeconsumer.errors.base import SparkSettingError
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.spark import events
-from safeconsumer.spark.clients import Cluster, MakesClients
+from safeconsumer.spark.clients import MakesClients, MakesGroup, ProgressGroup
 from safeconsumer.spark.committing import Committer, require_own
 from safeconsumer.spark.control import ControlFollower
 from safeconsumer.spark.options import SourceOptions
 from safeconsumer.spark.reporting import StatusReporter, StreamReport
 from safeconsumer.spark.retention import Retention
-from safeconsumer.spark.skipping import SkipFiles, Skipping, Wanted
+from safeconsumer.spark.skipping import SkipFiles, Skipping, SkipRequests
 from safeconsumer.spark.stream import Stream
 
 _OWNER = "option"
@@ -30,10 +32,11 @@ class Opening:
     Args:
         own: holds of this process; its hooks take the streams' events.
         clients: makes the clients of a stream.
-        files: makes what keeps skips beside a checkpoint, from the source's folder.
+        files: makes the skips' files of a checkpoint, from the source's folder.
+        group: makes a group that commits progress; None refuses ``commitGroup``.
 
     Attributes:
-        wanted: the skips that were asked for.
+        skip_requests: the requested skips.
     """
 
     def __init__(
@@ -41,11 +44,13 @@ class Opening:
         own: PauseLedger,
         clients: MakesClients,
         files: Callable[[str], SkipFiles],
+        group: MakesGroup | None = None,
     ) -> None:
         self._own = own
         self._clients = clients
         self._files = files
-        self.wanted = Wanted()
+        self._group = group
+        self.skip_requests = SkipRequests()
         self._shared = Shared()
 
     def stream(self, name: str, options: SourceOptions, folder: str = "") -> Stream:
@@ -67,8 +72,7 @@ class Opening:
         with ExitStack() as closing:
             cluster = self._clients(options.data_client).cluster()
             closing.callback(cluster.close)
-            if options.commit_group is not None:
-                _require_own(cluster, options.commit_group, options.control_timeout)
+            group = self._own_group(options, closing)
             follower = self._follower(options, closing)
             made = Stream(
                 name,
@@ -78,15 +82,30 @@ class Opening:
                 skipping=self._skipping(folder),
                 retention=Retention(cluster),
             )
-            if options.commit_group is not None:
-                closing.callback(_commit(made, cluster, options.commit_group).close)
+            if group is not None:
+                closing.callback(_commit(made, group).close)
             if follower is not None:
                 self._report(made, follower, options, closing)
             made.on_close = closing.pop_all().close
         return made
 
+    def _own_group(
+        self, options: SourceOptions, closing: ExitStack
+    ) -> ProgressGroup | None:
+        if options.commit_group is None:
+            return None
+        if self._group is None:
+            message = "this source cannot commit: leave out commitGroup"
+            raise SparkSettingError(message)
+        group = self._group(options.data_client, options.commit_group)
+        closing.callback(group.close)
+        until = time.monotonic() + options.control_timeout
+        with suppress(*group.errors):  # each commit asks again
+            require_own(group.name, *group.state(until))
+        return group
+
     def _skipping(self, folder: str) -> Skipping | None:
-        return Skipping(self.wanted, self._files(folder)) if folder else None
+        return Skipping(self.skip_requests, self._files(folder)) if folder else None
 
     def _follower(
         self, options: SourceOptions, closing: ExitStack
@@ -121,7 +140,7 @@ class Opening:
             return
         report = StreamReport(
             group=options.group,
-            watched=made.watched,
+            activity=made.activity,
             follower=follower,
             covers=made.covers,
             skew=options.clock_skew,
@@ -133,29 +152,26 @@ class Opening:
         )
         reporter.add(report)
         closing.callback(reporter.remove, report)
-        made.on_change = lambda: reporter.wake() if report.is_news() else None
+        made.on_change = lambda: reporter.wake() if report.has_changed() else None
 
 
-def _require_own(cluster: Cluster, group: str, timeout: float) -> None:
-    with suppress(*cluster.errors):  # each commit asks again
-        require_own(group, *cluster.group(group, time.monotonic() + timeout))
+def _commit(made: Stream, group: ProgressGroup) -> Committer:
+    stream = weakref.ref(made)  # the committer's thread must not keep the stream
 
+    def report(reason: str) -> None:
+        if (known := stream()) is not None:
+            known.emit(events.ProgressNotCommitted, group=group.name, reason=reason)
 
-def _commit(made: Stream, cluster: Cluster, group: str) -> Committer:
-    committer = Committer(
-        cluster,
-        group,
-        lambda why: made.tell(events.ProgressNotCommitted, group=group, reason=why),
-    )
-    made.on_end = lambda ends: committer.commit(ends, made.watched.now().query)
+    committer = Committer(group, report)
+    made.on_end = lambda ends: committer.commit(ends, made.activity.now().query)
     return committer
 
 
 class Closable(Protocol):
-    """What is lent."""
+    """An object that can be lent."""
 
     def close(self) -> None:
-        """End it."""
+        """Close it."""
 
 
 Lent = TypeVar("Lent", bound=Closable)
@@ -165,7 +181,7 @@ class Shared:
     """
     Lends objects: equal ones are shared, from the first user to the last.
 
-    Thread rules: any thread; making one connects to nothing, so nobody waits for it.
+    Thread rules: any thread; to make an object takes no time, as it connects later.
     """
 
     def __init__(self) -> None:
@@ -174,22 +190,22 @@ class Shared:
         self._users: Counter[Hashable] = Counter()
 
     def lease(
-        self, what: Hashable, make: Callable[[], Lent], closing: ExitStack
+        self, key: Hashable, make: Callable[[], Lent], closing: ExitStack
     ) -> Lent:
         """Return the object for a key until ``closing``; the last user closes it."""
         with self._lock:
-            if what not in self._lent:
-                self._lent[what] = make()
-            self._users[what] += 1
-            lent = cast("Lent", self._lent[what])
-        closing.callback(self._give_back, what)
+            if key not in self._lent:
+                self._lent[key] = make()
+            self._users[key] += 1
+            lent = cast("Lent", self._lent[key])
+        closing.callback(self._give_back, key)
         return lent
 
-    def _give_back(self, what: Hashable) -> None:
+    def _give_back(self, key: Hashable) -> None:
         with self._lock:
-            self._users[what] -= 1
-            if self._users[what]:
+            self._users[key] -= 1
+            if self._users[key]:
                 return
-            del self._users[what]
-            lent = self._lent.pop(what)
+            del self._users[key]
+            lent = self._lent.pop(key)
         lent.close()

@@ -53,7 +53,7 @@ OPTIONS: Mapping[str, tuple[str, str]] = {
     ),
     "holds.topic": (HOLDS_TOPIC, "The topic of the holds."),
 }
-# What says nothing without holds.control.
+# The options that need holds.control.
 _OF_CONTROL = ("holds.group", "holds.statusTopic", "holds.topic")
 # The limit of milliseconds: some 300 years.
 _MAX_DIGITS = 13

@@ -25,7 +25,7 @@ _JAR = re.compile(
     r"(?:.+_)?spark-sql-kafka-0-10_(?P<scala>[\d.]+)-(?P<version>.+)\.jar"
 )
 
-# What follows the message in the text of an exception.
+# The end of the message in the text of an exception.
 _DETAILS = re.compile(r"\n\s*(?:at |=== Streaming Query ===|JVM stacktrace:|== SQL)")
 
 

@@ -14,14 +14,14 @@ from safeconsumer.group.report_wire import STREAM, Report
 from safeconsumer.group.reports import ControlStatus, MemberReports
 from safeconsumer.holds.scope import TopicPartition
 from safeconsumer.holds.view import View
-from safeconsumer.spark.activity import Watched
+from safeconsumer.spark.activity import ActivityTracker
 from safeconsumer.spark.clients import Clients
 from safeconsumer.spark.control import ControlFollower
 
 # Seconds between two reports while nothing changes, and between two looks at the
-# control topics: a stream whose trigger is an hour away has to tell what it obeys.
+# control topics: a stream whose trigger is an hour away has to report, too.
 _INTERVAL = 3.0
-_LOOK = 1.0
+_READ_INTERVAL = 1.0
 _CLOSE_SECONDS = 1.0
 # Seconds to wait for plans that are being made, for all streams together: a report
 # counts for fifteen seconds, and none may be late because of the others.
@@ -34,13 +34,13 @@ class StreamReport:
     """
     Makes the reports of one stream, which answers as a member's client does.
 
-    What is read first is confirmed by what is read last: a stream that obeys everything
+    ``applied`` is read first, and the activity last: a stream that obeys every hold
     below ``applied``, and has no batch under way on a held partition, will not read it,
     because the next plan reads the same holds.
 
     Args:
         group: the group whose holds it obeys.
-        watched: the stream's activity.
+        activity: the stream's activity.
         follower: reads the control topics.
         covers: returns whether any hold covers a partition now.
         skew: seconds by which it lifts holds late.
@@ -53,17 +53,21 @@ class StreamReport:
         self,
         *,
         group: str,
-        watched: Watched,
+        activity: ActivityTracker,
         follower: ControlFollower,
         covers: Callable[[TopicPartition], bool],
         skew: float,
     ) -> None:
-        self._watched = watched
+        self._activity = activity
         self.follower = follower
         self._covers = covers
-        self._told: object = None
+        self._last_content: object = None
         self._reports = MemberReports(
-            group=group, client_id=STREAM, look=self._look, client=self, skew=skew
+            group=group,
+            client_id=STREAM,
+            read_status=self._look,
+            client=self,
+            skew=skew,
         )
         self.member = self._reports.member
 
@@ -77,24 +81,24 @@ class StreamReport:
             state: the state to report, instead of the actual one.
             patience: the most seconds to wait for a plan that is being made.
         """
-        self._watched.now(patience)
+        self._activity.now(patience)
         if state is None:
-            self._told = self._news()
+            self._last_content = self._content()
         report = self._reports.report(state)
-        name = f"{STREAM} {self._watched.now().query}"[:200].strip()
+        name = f"{STREAM} {self._activity.now().query}"[:200].strip()
         return evolve(report, client_id=name, kind=STREAM)
 
-    def is_news(self) -> bool:
+    def has_changed(self) -> bool:
         """Tell whether the report would differ from the last one."""
-        return self._told != self._news()
+        return self._last_content != self._content()
 
-    def _news(self) -> tuple[object, ...]:
+    def _content(self) -> tuple[object, ...]:
         seen, view = self._look(), self.view()
         quiet = view.quiet - self.busy()
         return quiet, view.assigned, seen.state, seen.applied
 
     def _look(self) -> ControlStatus:
-        seen, activity = self.follower.seen(), self._watched.now()
+        seen, activity = self.follower.status(), self._activity.now()
         if not activity.is_planned:
             return evolve(seen, state="starting")
         return evolve(seen, state="deciding") if activity.is_deciding else seen
@@ -103,15 +107,15 @@ class StreamReport:
 
     @property
     def ledger(self) -> "StreamReport":
-        """Shows what is held: this does."""
+        """The object with :meth:`view`."""
         return self
 
     def view(self) -> View:
         """Return what is held of the stream; nothing is quiet while a plan is made."""
-        # Holds are read first, then the activity: never the other way round.
-        holds = self.follower.state()
-        held = {tp for tp in self._watched.now().partitions if self._covers(tp)}
-        activity = self._watched.now()
+        # The holds are read before the activity, never the other way round.
+        holds = self.follower.known_holds()
+        held = {tp for tp in self._activity.now().partitions if self._covers(tp)}
+        activity = self._activity.now()
         assigned: dict[str, dict[TopicPartition, TopicPartition]] = {}
         for tp in activity.partitions:
             assigned.setdefault(tp[0], {})[tp] = tp
@@ -125,10 +129,10 @@ class StreamReport:
         Also when the stream stops: a batch that has not ended then runs again in full
         when its query is started again.
         """
-        return self._watched.now().reading
+        return self._activity.now().reading
 
     def busy_elsewhere(self) -> Collection[TopicPartition]:
-        """Return nothing: who reads a batch's rows is Spark's, until the batch has run."""
+        """Return nothing: Spark's tasks are busy until their batch has run."""
         return ()
 
     def membership(self) -> tuple[str, int]:
@@ -157,7 +161,7 @@ class StatusReporter:
         self._streams: tuple[StreamReport, ...] = ()
         self._leaving: tuple[StreamReport, ...] = ()
         self._lock = threading.Lock()  # of these
-        self._is_told = False
+        self._is_failure_logged = False
         self._is_over = False
         self._changed = InterruptibleEvent()
         self._thread = threading.Thread(
@@ -198,7 +202,7 @@ class StatusReporter:
             is_due = time.monotonic() - sent_at >= _INTERVAL
             if self._send_all(is_due=is_due) and is_due:
                 sent_at = time.monotonic()
-            self._changed.wait(_LOOK)
+            self._changed.wait(_READ_INTERVAL)
             self._changed.clear()
         with self._lock:
             self._leaving, self._streams = (*self._leaving, *self._streams), ()
@@ -211,18 +215,18 @@ class StatusReporter:
             streams = self._streams
         try:
             self._send(leaving, "stopped")
-            # First what is known: to read the control topics may take seconds.
-            self._send([one for one in streams if is_due or one.is_news()])
+            # Known changes go first: to read the control topics may take seconds.
+            self._send([one for one in streams if is_due or one.has_changed()])
             for follower in {one.follower for one in streams}:
-                follower.look()
-            self._send([one for one in streams if one.is_news()])
+                follower.refresh()
+            self._send([one for one in streams if one.has_changed()])
         except self._errors:
             log.debug("a report could not be sent", exc_info=True)
             self._topic.close()
             return False
         except Exception:
-            if not self._is_told:
-                self._is_told = True
+            if not self._is_failure_logged:
+                self._is_failure_logged = True
                 log.exception("no reports can be sent")
             return False
         return True

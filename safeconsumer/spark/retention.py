@@ -1,4 +1,4 @@
-"""Finds out what a held partition has lost before its hold is lifted."""
+"""Finds out which records a held partition has lost, before its hold is lifted."""
 
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -15,10 +15,11 @@ _PATIENCE = 1.0
 
 class Retention:
     """
-    Watches held partitions: what is deleted of them, and whether they are still the same.
+    Watches held partitions: their deleted records, and whether their topics are the same.
 
-    Spark's Kafka source looks at what a batch reads, so it would notice neither before
-    the hold is lifted; and of a topic that was made again with as many records, never.
+    Spark's Kafka source looks at the offsets that a batch reads, so it would notice
+    neither before the hold is lifted; and a topic that was made again with as many
+    records it would never notice.
 
     Thread rules: one thread.
 
@@ -40,7 +41,7 @@ class Retention:
         self._made_again: frozenset[TopicPartition] = frozenset()
         self._settled: frozenset[TopicPartition] = frozenset()  # by a skip
 
-    def look(
+    def refresh(
         self,
         held: Collection[TopicPartition],
         skipped: Collection[TopicPartition] = (),
@@ -48,13 +49,13 @@ class Retention:
         """
         Ask again, if it is time or other partitions are held than before.
 
-        Those that were held before are asked for as well: a hold that ends is the last
-        moment at which a loss can be reported before it is met.
+        Partitions that were held before are asked for as well: the end of a hold is the
+        last moment at which a loss can be reported before a batch meets it.
 
         Args:
             held: the held partitions.
-            skipped: those that skip now, and go on in the topic of now: a loss of theirs
-                is reported once more.
+            skipped: the partitions that skip now, and go on in the new topic: their
+                loss is reported once more.
         """
         wanted = frozenset(held)
         every = wanted | self._watched
@@ -64,7 +65,7 @@ class Retention:
         if not every or (wanted == self._watched and not is_due):
             return
         until = time.monotonic() + _PATIENCE
-        with suppress(*self._cluster.errors):  # else what is known stays known
+        with suppress(*self._cluster.errors):  # the last answers stay known then
             self._firsts = self._cluster.firsts(every, until)
             ids = self._cluster.topic_ids({topic for topic, _ in every}, until)
             first = {tp: self._ids.get(tp, ids[tp[0]]) for tp in every}
@@ -72,7 +73,7 @@ class Retention:
                 tp for tp, id_ in first.items() if ids[tp[0]] != id_
             )
             self._ids = {**first, **{tp: ids[tp[0]] for tp in self._settled}}
-        # Forgotten also without an answer: a later hold begins with the id of then.
+        # Ids are forgotten also without an answer: a later hold begins with a new one.
         self._ids = {tp: id_ for tp, id_ in self._ids.items() if tp in wanted}
         self._asked_at, self._watched = self._clock(), wanted
 
@@ -82,5 +83,5 @@ class Retention:
         return {tp: count for tp, count in gone.items() if count > 0}
 
     def made_again(self) -> Collection[TopicPartition]:
-        """Return those whose topic has another id than when their hold began."""
+        """Return the partitions whose topic has another id than when their hold began."""
         return self._made_again

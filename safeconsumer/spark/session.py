@@ -17,6 +17,7 @@ from safeconsumer.spark.controller import Controller, ledger
 from safeconsumer.spark.folders import CheckpointSkips
 from safeconsumer.spark.java_clients import (
     JavaClients,
+    JavaGroup,
     errors,
     java_class,
     root_cause,
@@ -66,10 +67,13 @@ def register(spark: Any, *, hooks: tuple[Hook, ...] | None = None) -> Controller
     _forget_stopped()
     own = ledger(hooks)
     opening = Opening(
-        own, partial(JavaClients, gateway.jvm), partial(CheckpointSkips, spark)
+        own,
+        partial(JavaClients, gateway.jvm),
+        partial(CheckpointSkips, spark),
+        partial(JavaGroup, gateway.jvm),
     )
     controller = Controller(
-        opening.stream, own, SparkQueries(spark), wanted=opening.wanted
+        opening.stream, own, SparkQueries(spark), skip_requests=opening.skip_requests
     )
     decider = controller.bridge.decider
     line = _line(gateway, controller.bridge)
@@ -96,7 +100,7 @@ def _refuse_stopped(spark: Any) -> None:  # noqa: ANN401 - pyspark is optional
 
 def _forget_stopped() -> None:
     """
-    Release what sessions of this process have that were stopped since.
+    Release the connections of sessions of this process that were stopped.
 
     A stream that has not noticed yet, which it does at its next trigger, keeps the
     connection over which it reports that it closes; a later call releases that.
@@ -132,7 +136,7 @@ def _refuse_a_second(spark: Any, gateway: Any) -> None:  # noqa: ANN401 - py4j i
         java_class(gateway.jvm, _SHIM).hello(other)
     except errors() as error:
         if _LATE not in root_cause(error)[1]:
-            return  # its process has ended; what it held stays held
+            return  # its process has ended; its held streams stay held
         state = "does not answer in time (it may be suspended)"
     message = (
         f"another process decides for the streams of this session, and {state}: "

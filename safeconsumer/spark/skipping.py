@@ -1,13 +1,14 @@
 """
-Skips offsets of a stream: past a record that no code can read, or what is gone.
+Skips offsets of a stream: past a record that no code can read, or deleted ones.
 
 A skip is one partition and the offset at which reading goes on. The next batch ends the
-partition there, and reads nothing of it. Spark writes that end into its log, where the
-skip itself has no place; so the checkpoint keeps it beside, in a file of the batch's
-number: a batch that runs again after a restart leaves out the same offsets.
+partition there, and reads nothing of it. Spark's log keeps that end, and has no place
+for the skip; so the checkpoint keeps the skip in a file with the batch's number: a
+batch that runs again after a restart leaves out the same offsets.
 """
 
 import json
+import logging
 import threading
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
@@ -22,20 +23,23 @@ from safeconsumer.errors.base import (
 )
 from safeconsumer.holds.hold import checked_owner, checked_reason
 from safeconsumer.holds.scope import Partition, Scope, TopicPartition
+from safeconsumer.spark import offsets
 from safeconsumer.spark.activity import Batch, Partitions
 from safeconsumer.spark.offsets import Offsets
+
+log = logging.getLogger("safeconsumer.spark")
 
 
 @frozen(kw_only=True)
 class Skip:
     """
-    A wish to go on at an offset.
+    A request to go on at an offset.
 
     Attributes:
         topic: the topic.
         partition: its partition.
         to: the first offset that is read again.
-        owner: who wants it.
+        owner: the owner of the skip.
         reason: text for people.
         at: the offset that would have been read next; -1 until a batch skips.
         query: the name or id of the query that skips; empty if any may.
@@ -54,12 +58,16 @@ class Skip:
         """The partition."""
         return self.topic, self.partition
 
+    @property
+    def where(self) -> str:
+        """The partition as people write it."""
+        return f"{self.topic}:{self.partition}"
+
     def __str__(self) -> str:
-        where = f"{self.topic}:{self.partition}"
         gone = f"offsets {self.at} to {self.to - 1} are skipped"
         if self.to <= self.at:
             gone = f"reading begins at {self.to} of a topic that was made again"
-        return f"{where}: {gone}, by {self.owner}: {self.reason}"
+        return f"{self.where}: {gone}, by {self.owner}: {self.reason}"
 
 
 def checked_skip(
@@ -70,7 +78,7 @@ def checked_skip(
     query: object = None,
 ) -> Skip:
     """
-    Return a skip of what a caller named.
+    Return the skip that a caller asked for.
 
     Raises:
         HoldSettingError: the offset is no number, the reason is missing, or the owner
@@ -107,7 +115,7 @@ Skips = Mapping[TopicPartition, Skip]
 
 def refusal(skip: Skip, start: Offsets, latest: Offsets) -> str:
     """
-    Return why a skip cannot be; empty if it can.
+    Return why a skip is impossible; empty if it is possible.
 
     Args:
         skip: the skip.
@@ -126,19 +134,28 @@ def refusal(skip: Skip, start: Offsets, latest: Offsets) -> str:
         why = "it is read next anyway"
     elif skip.to < at <= end:
         why = f"{at} is read next, and records would come twice"
-    return why and f"{skip.topic}:{skip.partition} cannot go on at {skip.to}: {why}"
+    return why and f"{skip.where} cannot go on at {skip.to}: {why}"
 
 
 @frozen(kw_only=True)
 class _Reader:
-    # A query, and the partitions of its last plan.
+    # A query that has planned a batch, and the partitions of its last plan.
+    id: str
     name: str
     partitions: Partitions
 
+    def __str__(self) -> str:
+        return self.name or self.id
 
-class Wanted:
+    @property
+    def named(self) -> str:
+        """Its partitions as people write them."""
+        return offsets.named(self.partitions)
+
+
+class SkipRequests:
     """
-    Keeps the skips that no query has taken yet.
+    Keeps the requested skips that no query has taken yet.
 
     A query that was stopped still counts as a reader of its partitions: it may be
     started again, and a skip that is meant for it must not go to another.
@@ -151,30 +168,46 @@ class Wanted:
         self._skips: tuple[Skip, ...] = ()
         self._readers: dict[str, _Reader] = {}  # by the query's id
 
-    def ask(self, skip: Skip) -> None:
+    def request(self, skip: Skip) -> None:
         """
-        Add a skip; one that names no query is for the only one that read its partition.
+        Add a skip; without a query it is for the only one that has read its partition.
 
         Raises:
-            SparkSetupError: several queries of the session did.
+            SparkSetupError: several queries of the session have read it, or no query
+                that could be meant has.
         """
         with self._lock:
-            readers = {
-                query: one.name or query
-                for query, one in self._readers.items()
-                if skip.tp in one.partitions
-            }
-        if not skip.query and len(readers) > 1:
+            readers = tuple(self._readers.values())
+        meant = [one for one in readers if skip.query in {"", one.id, one.name}]
+        reading = {one.id: one for one in meant if skip.tp in one.partitions}
+        if meant and not reading:
+            reads = "; ".join(sorted(f"{one} reads {one.named}" for one in meant))
+            named = f"query {skip.query} does not read"
             message = (
-                f"{len(readers)} queries of this session read {skip.topic}:"
-                f"{skip.partition}, or did ({', '.join(sorted(readers.values()))}), and "
-                "only one would skip: give its name or id as query="
+                f"{named if skip.query else 'no query of this session reads'} "
+                f"{skip.where}: by their last plans {reads}; for a query that has not "
+                "planned a batch yet, give its name or id as query="
             )
             raise SparkSetupError(message)
-        query = skip.query or next(iter(readers), "")
-        self.add(evolve(skip, query=query))
+        if not skip.query and len(reading) > 1:
+            named = ", ".join(sorted(map(str, reading.values())))
+            message = (
+                f"{len(reading)} queries of this session read {skip.where}, or did "
+                f"({named}), and only one would skip: give its name or id as query="
+            )
+            raise SparkSetupError(message)
+        query = skip.query or next(iter(reading), "")
+        added = evolve(skip, query=query)
+        self.put_back(added)
+        if not reading:
+            log.warning("a skip waits: %s", _waiting(added))
 
-    def add(self, *skips: Skip) -> None:
+    def waiting(self) -> tuple[str, ...]:
+        """Return a line for each skip that no query has taken."""
+        with self._lock:
+            return tuple(map(_waiting, self._skips))
+
+    def put_back(self, *skips: Skip) -> None:
         """Add skips; a later one takes an earlier one's place."""
         new = {(one.tp, one.query) for one in skips}
         with self._lock:
@@ -188,12 +221,19 @@ class Wanted:
         names = {"", batch.query, batch.name}
         with self._lock:
             read = frozenset(partitions)
-            self._readers[batch.query] = _Reader(name=batch.name, partitions=read)
+            self._readers[batch.query] = _Reader(
+                id=batch.query, name=batch.name, partitions=read
+            )
             taken = tuple(
                 one for one in self._skips if one.tp in read and one.query in names
             )
             self._skips = tuple(one for one in self._skips if one not in taken)
         return taken
+
+
+def _waiting(skip: Skip) -> str:
+    which = f"query {skip.query}" if skip.query else "the first query that reads it"
+    return f"{skip.where} to {skip.to}, for {which}"
 
 
 class SkipFiles(Protocol):
@@ -213,12 +253,15 @@ class Skipping:
     Thread rules: one thread.
 
     Args:
-        wanted: the skips that were asked for.
+        requests: the requested skips.
         files: keeps those of each batch.
+
+    Attributes:
+        refused: why requested skips of the last plan are impossible.
     """
 
-    def __init__(self, wanted: Wanted, files: SkipFiles) -> None:
-        self._wanted = wanted
+    def __init__(self, requests: SkipRequests, files: SkipFiles) -> None:
+        self._requests = requests
         self._files = files
         self._batch: int | None = None
         self._skips: Skips = {}
@@ -227,7 +270,7 @@ class Skipping:
     def planned(self, batch: Batch, start: Offsets, latest: Offsets) -> Skips:
         """Return the skips of a batch that is being planned; they are in its file."""
         known = self._of(batch.number).items()
-        asked = self._wanted.take(batch, {*start, *latest})
+        asked = self._requests.take(batch, {*start, *latest})
         kept = [one for tp, one in known if one.at == start.get(tp, 0)]
         why = {one: refusal(one, start, latest) for one in (*kept, *asked)}
         self.refused = tuple(filter(None, why.values()))
@@ -240,18 +283,18 @@ class Skipping:
         """
         Return the skips of a batch that was planned before a restart and runs again.
 
-        One that was asked for since counts, as far as the batch reads. What is left of
-        it waits for the next plan, which judges it.
+        A skip that was requested since then counts as far as the batch reads. Its rest
+        waits for the next plan, which judges it.
         """
         known = self._of(batch.number).items()
-        asked = self._wanted.take(batch, end)
+        asked = self._requests.take(batch, end)
         cut = [
             evolve(one, at=start.get(one.tp, 0), to=min(one.to, end[one.tp]))
             for one in asked
         ]
         new = {one.tp: one for one in cut if one.at < one.to}
         left = (one for one in asked if one.to > end[one.tp] or one.tp not in new)
-        self._wanted.add(*left)
+        self._requests.put_back(*left)
         kept = {
             tp: one
             for tp, one in known
@@ -259,8 +302,12 @@ class Skipping:
         }
         return self._keep(batch.number, kept, new, asked)
 
+    def waiting(self) -> tuple[str, ...]:
+        """Return a line for each requested skip that no query has taken."""
+        return self._requests.waiting()
+
     def _of(self, batch: int) -> Skips:
-        if self._batch is None:  # the one that was cut off, maybe
+        if self._batch is None:  # after a restart this batch may have been cut off
             self._skips = _parsed(self._files.load(batch))
         elif self._batch != batch:
             self._skips = {}
@@ -276,14 +323,14 @@ class Skipping:
                 entries = [asdict(one) for one in skips.values()]
                 self._files.store(batch, json.dumps(entries))
             except BaseException:
-                self._wanted.add(*asked)  # the next plan tries again
+                self._requests.put_back(*asked)  # the next plan tries again
                 raise
         self._skips = skips
         return skips
 
 
 def _parsed(text: str) -> Skips:
-    # A file that was cut off is of a batch that Spark has not planned.
+    # If a file was cut off, Spark has not planned its batch.
     with suppress(ValueError, TypeError):
         skips = [Skip(**entry) for entry in json.loads(text or "[]")]
         return {one.tp: one for one in skips}

@@ -5,15 +5,15 @@ from collections.abc import Callable, Collection, Mapping
 
 from safeconsumer.errors.base import HeldDataLostError, HoldsUnreadableError
 from safeconsumer.events.base import Event, sorted_partitions
-from safeconsumer.holds.explain import hold_line
+from safeconsumer.holds.explain import counted, hold_line
 from safeconsumer.holds.hold import Hold
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import Everything, Scope, TopicPartition
 from safeconsumer.holds.view import Holds
 from safeconsumer.spark import events, offsets
-from safeconsumer.spark.activity import Watched, batch_of, query_name
+from safeconsumer.spark.activity import ActivityTracker, batch_of, query_name
 from safeconsumer.spark.control import ControlFollower
-from safeconsumer.spark.decision import Known, Plan
+from safeconsumer.spark.decision import KnownHolds, Plan
 from safeconsumer.spark.options import SourceOptions
 from safeconsumer.spark.retention import Retention
 from safeconsumer.spark.skipping import Skipping, Skips
@@ -22,13 +22,13 @@ Facts = Mapping[str, str]
 
 # The owner, with the stream's name, of holds that stand for unreadable ones.
 UNREADABLE = "unreadable:"
-_UNTOLD = "it is held only for as long as it cannot be told what is held"
+_UNKNOWN_HOLDS = "it is held only because the holds cannot be read"
 _MADE_AGAIN = "its topic was deleted and made again while it was held"
 
 
 class Stream:
     """
-    Answers the questions of each plan, in the words of ``design/spark.md``.
+    Answers the questions of each plan, which ``design/spark.md`` lists.
 
     Thread rules: :meth:`plan`, :meth:`freeze` and :meth:`again` on one thread at a
     time; the others on any.
@@ -43,7 +43,7 @@ class Stream:
         wall: returns seconds since the epoch.
 
     Attributes:
-        watched: the stream's present activity.
+        activity: the stream's present activity.
         on_change: called after the activity may have changed.
         on_end: called with the ends of a batch that has run.
         on_close: called when the stream closes.
@@ -68,14 +68,14 @@ class Stream:
         self._retention = retention
         self._wall = wall
         self._plan = self._planned = Plan(start={}, latest={})
-        self._known_before = Known()
+        self._known_before = KnownHolds()
         self._troubles: tuple[str, ...] = ()  # of the last plan
-        self._told: tuple[object, ...] = ((), (), ())
-        self._told_losses: tuple[str, ...] = ()
+        self._reported: tuple[object, ...] = ((), (), ())
+        self._reported_losses: tuple[str, ...] = ()
         self._skips: Skips = {}
-        self._told_skips: Skips = {}
+        self._reported_skips: Skips = {}
         self._ends: offsets.Offsets = {}  # of the last planned batch
-        self.watched = Watched()
+        self.activity = ActivityTracker()
         self.on_change: Callable[[], object] = lambda: None
         self.on_end: Callable[[offsets.Offsets], object] = lambda _: None
         self.on_close: Callable[[], object] = lambda: None
@@ -93,17 +93,17 @@ class Stream:
             HoldsUnreadableError: the holds cannot be read, and the run ends by itself.
         """
         start, latest = offsets.parse(facts["start"]), _latest(facts)
-        self.watched.begin(query_name(facts.get("batch", "")), start)
-        known = self._known_before = self._known(lambda one: one.fresh())
+        self.activity.begin(query_name(facts.get("batch", "")), start)
+        known = self._known_before = self._known(lambda one: one.current_holds())
         self._skips = self._skipped(facts, start, latest)
         limit = facts.get("limit", "none")
         is_set_back = bool(self._skips) or bool(known.held({*start, *latest}))
         if limit == "none" or (limit == "maximum" and not is_set_back):
             return self._decided(facts, start, known)
         self._refuse_undecided(facts, known)
-        pretended = self._planned_now(start, latest, known).pretended()
+        plan = self._planned_now(start, latest, known)
         self._plan = Plan(start=start, latest=start)
-        return {"from": offsets.render(pretended)}
+        return {"from": offsets.render(plan.starts_for_limiter())}
 
     def freeze(self, facts: Facts) -> Facts:
         """
@@ -113,30 +113,32 @@ class Stream:
             HeldDataLostError: as :meth:`plan`.
             HoldsUnreadableError: as :meth:`plan`.
         """
-        before, now = self._known_before, self._known(lambda one: one.state())
-        # A hold that was lifted meanwhile counts for this batch, and so does a trouble.
+        before, now = self._known_before, self._known(lambda one: one.known_holds())
+        # Holds that were lifted meanwhile count for this batch, and so do troubles.
         troubles = tuple(dict.fromkeys((*before.troubles, *now.troubles)))
         states = (*now.states, *before.states)
-        known = Known(states=states, troubles=troubles)
+        known = KnownHolds(states=states, troubles=troubles)
         return self._decided(facts, self._plan.start, known)
 
-    def _decided(self, facts: Facts, start: offsets.Offsets, known: Known) -> Facts:
+    def _decided(
+        self, facts: Facts, start: offsets.Offsets, known: KnownHolds
+    ) -> Facts:
         end = offsets.parse(facts["end"])
         self._refuse_undecided(facts, known)
         self._plan = self._planned_now(start, _latest(facts), known)
         self._judge_losses()
-        frozen = self._plan.frozen(end)
-        said = {"end": offsets.render(frozen), **self._report(known.troubles)}
+        adjusted = self._plan.adjusted_end(end)
+        answer = {"end": offsets.render(adjusted), **self._report(known.troubles)}
         if self._skips:
-            said["start"] = offsets.render({**start, **self._plan.skips})
+            answer["start"] = offsets.render({**start, **self._plan.skips})
         self._planned = self._plan
-        self._ends = frozen
-        self.watched.planned({**start, **self._plan.skips}, frozen)
+        self._ends = adjusted
+        self.activity.planned({**start, **self._plan.skips}, adjusted)
         self.on_change()
-        return said
+        return answer
 
     def _planned_now(
-        self, start: offsets.Offsets, latest: offsets.Offsets, known: Known
+        self, start: offsets.Offsets, latest: offsets.Offsets, known: KnownHolds
     ) -> Plan:
         return Plan(
             start=start,
@@ -145,9 +147,9 @@ class Stream:
             skips={tp: one.to for tp, one in self._skips.items()},
         )
 
-    def _refuse_undecided(self, facts: Facts, known: Known) -> None:
+    def _refuse_undecided(self, facts: Facts, known: KnownHolds) -> None:
         # A running query holds everything until the holds can be read; a run that ends
-        # by itself would otherwise end successfully without having read anything.
+        # by itself would end successfully without having read anything.
         self._troubles = known.troubles
         if known.troubles and facts.get("ends") == "yes":
             message = (
@@ -164,15 +166,15 @@ class Stream:
             Where it starts, if it skips offsets.
         """
         start, end = offsets.parse(facts["start"]), offsets.parse(facts["end"])
-        self.watched.begin(query_name(facts.get("batch", "")), start)
+        self.activity.begin(query_name(facts.get("batch", "")), start)
         skips: Skips = {}
         batch = batch_of(facts.get("batch", ""))
         if self._skipping is not None and batch is not None:
             skips = self._skipping.again(batch, start, end)
-        self._tell_skips(skips)
+        self._report_skips(skips)
         starts = {**start, **{tp: one.to for tp, one in skips.items()}}
         self._ends = end
-        self.watched.planned(starts, end)
+        self.activity.planned(starts, end)
         self.on_change()
         if not skips:
             return {}
@@ -180,7 +182,7 @@ class Stream:
 
     def ended(self, _: Facts) -> Facts:
         """Note that the last planned batch has run."""
-        self.watched.ended()
+        self.activity.ended()
         self.on_change()
         self.on_end(self._ends)
         return {}
@@ -193,26 +195,26 @@ class Stream:
             return {}
         skips = self._skipping.planned(batch, start, latest)
         if self._skipping.refused:
-            self.tell(events.SkipRefused, reasons=self._skipping.refused)
-        self._tell_skips(skips)
+            self.emit(events.SkipRefused, reasons=self._skipping.refused)
+        self._report_skips(skips)
         return skips
 
-    def _tell_skips(self, skips: Skips) -> None:
+    def _report_skips(self, skips: Skips) -> None:
         new = tuple(
-            str(one) for tp, one in skips.items() if one != self._told_skips.get(tp)
+            str(one) for tp, one in skips.items() if one != self._reported_skips.get(tp)
         )
         if new:
-            self.tell(events.OffsetsSkipped, skipped=new)
-        self._told_skips = skips
+            self.emit(events.OffsetsSkipped, skipped=new)
+        self._reported_skips = skips
 
     def holds(self) -> tuple[Hold, ...]:
         """
         Return every known hold.
 
-        If its last plan, or this call, could not read its holds, there is one more for
-        each reason: it holds everything, and nobody can lift it.
+        If its last plan, or this call, could not read its holds, each reason is a hold
+        of everything, which nobody can lift.
         """
-        known = self._known(lambda one: one.state())
+        known = self._known(lambda one: one.known_holds())
         troubles = dict.fromkeys((*self._troubles, *known.troubles))
         found = [hold for state in known.states for hold in state]
         return (*found, *(self._unreadable(one) for one in troubles))
@@ -231,43 +233,44 @@ class Stream:
 
     def covers(self, tp: TopicPartition) -> bool:
         """Tell whether a known hold covers a partition; it reads nothing."""
-        return bool(self._known(lambda one: one.state()).covering(tp))
+        return bool(self._known(lambda one: one.known_holds()).covering(tp))
 
-    def loud(self, scopes: Collection[Scope]) -> dict[TopicPartition, str]:
+    def not_quiet(self, scopes: Collection[Scope]) -> dict[TopicPartition, str]:
         """
-        Return the partitions of which it may deliver records, each with the reason.
+        Return the partitions whose records it may still deliver, each with the reason.
 
         Args:
             scopes: the scopes to check; without any, the held partitions, which are
-                all of them where it is not known what is held.
+                all partitions if the holds cannot be read.
         """
-        known = self._known(lambda one: one.state())
-        activity = self.watched.now()  # after the holds: it may only have grown since
+        known = self._known(lambda one: one.known_holds())
+        activity = self.activity.now()  # after the holds: it may only have grown since
         if not activity.is_planned:
             return {("", 0): "it has not planned a batch yet"}
-        is_untold = bool(known.troubles or self._troubles)
+        is_unknown = bool(known.troubles or self._troubles)
         found = {}
         for tp in sorted(activity.partitions):
             is_held = bool(known.covering(tp))
             is_meant = any(one.covers(tp) for one in scopes) if scopes else is_held
-            if not is_meant and (scopes or not is_untold):
+            if not is_meant and (scopes or not is_unknown):
                 continue
-            if not (is_held or is_untold):
+            if not (is_held or is_unknown):
                 found[tp] = "it is not held"
             elif activity.may_read(tp):
                 found[tp] = "a batch that was planned before may still read it"
             elif not is_held:
-                found[tp] = _UNTOLD
+                found[tp] = _UNKNOWN_HOLDS
         return found
 
     def close(self) -> None:
-        """Give back what it has of others."""
+        """Release the clients and threads that it shares or owns."""
         self.on_close()
 
     # ------------------------------------------------------------ inside
 
-    def _known(self, ask: Callable[[ControlFollower], Holds]) -> Known:
-        # The control topics come first: this process is read after the wait for them.
+    def _known(self, ask: Callable[[ControlFollower], Holds]) -> KnownHolds:
+        # The control topics come first: the holds of this process are read after that
+        # wait.
         states: list[Holds] = []
         troubles: list[str] = []
         if self._follower is not None:
@@ -276,14 +279,14 @@ class Stream:
             except HoldsUnreadableError as error:
                 troubles.append(str(error))
         states.extend(ledger.view().holds for ledger in self._ledgers)
-        return Known(states=tuple(states), troubles=tuple(troubles))
+        return KnownHolds(states=tuple(states), troubles=tuple(troubles))
 
     def _judge_losses(self) -> None:
         found = {**self._deleted(), **self._plan.losses()}
         losses = tuple(f"{tp[0]}:{tp[1]}: {why}" for tp, why in sorted(found.items()))
-        if losses and losses != self._told_losses:
-            self.tell(events.HeldDataLost, losses=losses)
-        self._told_losses = losses
+        if losses and losses != self._reported_losses:
+            self.emit(events.HeldDataLost, losses=losses)
+        self._reported_losses = losses
         if self._plan.losses() and self._options.fails_on_loss:
             message = (
                 f"held data is lost: {'; '.join(losses)}. Start a new checkpoint, skip "
@@ -296,10 +299,11 @@ class Stream:
         if self._retention is None:
             return {}
         plan = self._plan
-        self._retention.look(plan.held, plan.skips)
+        self._retention.refresh(plan.held, plan.skips)
         starts = {tp: plan.next_of(tp) for tp in plan.held}
         found = {
-            tp: f"the {count} records from offset {starts[tp]} on are deleted already"
+            tp: f"the {counted(count, 'record')} from offset {starts[tp]} on "
+            f"{'is' if count == 1 else 'are'} deleted already"
             for tp, count in self._retention.deleted(starts).items()
         }
         return {**found, **dict.fromkeys(self._retention.made_again(), _MADE_AGAIN)}
@@ -307,39 +311,43 @@ class Stream:
     def _report(self, troubles: tuple[str, ...]) -> dict[str, str]:
         plan = self._plan
         lag = sum(plan.lags().values())
-        said = {
+        answer = {
             "metric.held": offsets.named(plan.held),
             "metric.heldPartitions": str(len(plan.held)),
             "metric.heldLag": str(lag),
         }
         if plan.held:
-            said["description"] = f"held: {said['metric.held']}, {lag} behind"
-        if self._told_losses:
-            said["metric.heldLost"] = "; ".join(self._told_losses)
+            answer["description"] = f"held: {answer['metric.held']}, {lag} behind"
+        if self._reported_losses:
+            answer["metric.heldLost"] = "; ".join(self._reported_losses)
         if self._skips:
-            said.update(_skipped_metric(self._skips))
-        if self._skipping is not None and self._skipping.refused:
-            said["metric.skipRefused"] = "; ".join(self._skipping.refused)
+            answer.update(_skipped_metric(self._skips))
+        if self._skipping is not None:
+            requests = {
+                "metric.skipRefused": "; ".join(self._skipping.refused),
+                "metric.skipWaiting": "; ".join(self._skipping.waiting()),
+            }
+            answer.update({name: text for name, text in requests.items() if text})
         if troubles:
-            said["metric.heldBecause"] = "; ".join(troubles)
+            answer["metric.heldBecause"] = "; ".join(troubles)
         because = {
             hold.key: hold_line(hold) for holds in plan.held.values() for hold in holds
         }
         partitions = sorted_partitions(plan.held)
-        told = partitions, tuple(because.values()), troubles
-        if told != self._told:
-            self.tell(
+        reported = partitions, tuple(because.values()), troubles
+        if reported != self._reported:
+            self.emit(
                 events.PlanChanged,
                 held=partitions,
                 lag_at_plan=lag,
-                because=told[1] + troubles,
+                because=reported[1] + troubles,
             )
             if troubles:
-                self.tell(events.HoldsUnreadable, reasons=troubles)
-        self._told = told
-        return said
+                self.emit(events.HoldsUnreadable, reasons=troubles)
+        self._reported = reported
+        return answer
 
-    def tell(self, kind: type[Event], **fields: object) -> None:
+    def emit(self, kind: type[Event], **fields: object) -> None:
         """Emit an event of this stream."""
         ledger = self._ledgers[0]
         ledger.emit(kind, stream=self.name, **fields)
@@ -347,8 +355,8 @@ class Stream:
 
 
 def _latest(facts: Facts) -> dict[TopicPartition, int]:
-    # The offsets that the official source has just found may have more partitions than
-    # those that the plan began with.
+    # The ends that the official source has just found may have more partitions than the
+    # plan began with.
     return {**offsets.parse(facts["end"]), **offsets.parse(facts["latest"])}
 
 

@@ -29,7 +29,7 @@ class Ticket:
     Args:
         decisions: takes its outcome.
         task: the task.
-        out: has it as long as some of its records have no answer.
+        out: the tickets with records that have no answer; this one adds itself.
 
     Attributes:
         task: the task.
@@ -58,7 +58,7 @@ class Ticket:
     def answer(
         self, indexes: Iterable[int] | None, error: BaseException | None = None
     ) -> None:
-        """Take the answer for records: done, or an error; None: for all that have none."""
+        """Take an answer for records, done or an error; None: for all without an answer."""
         self.threads.add(threading.get_ident())
         with self._decisions.queue.kept.lock:
             new = self._take(indexes)
@@ -195,11 +195,11 @@ class Batch:
 
         Args:
             error: the exception of these records.
-            indexes: indexes in ``records``, one or several; with an empty list nothing
-                has failed, with None all that have no answer have.
+            indexes: one or several in ``records``; an empty list means that no record
+                has failed, and None stands for all that have no answer.
 
         Raises:
-            IndexError: there is no such record; nothing has failed.
+            IndexError: there is no such record; no failure was noted.
             TypeError: ``error`` is not an exception, or is a ``BatchFailure``; or the
                 indexes have another type.
         """
@@ -219,7 +219,7 @@ class Batch:
                 message = f"indexes must be whole numbers, as [0, 2], not {index!r:.60}"
                 raise TypeError(message)
             if not 0 <= index < len(self.records):
-                message = f"the batch has {len(self.records)} records, not {index}"
+                message = f"{index} is no index of a batch of {len(self.records)}"
                 raise IndexError(message)
         return [self._indexes[index] for index in chosen]
 
@@ -253,7 +253,7 @@ class HandOut:
         readers: the consumer's deserializers, called when a batch is taken.
 
     Attributes:
-        ready: set when there may be something to hand out.
+        ready: set when a batch may be ready.
         begun: set once the worker has its consumer, or has ended.
     """
 
@@ -287,14 +287,14 @@ class HandOut:
         self.begun.set()
 
     def wait_ready(self, _seconds: float) -> bool:
-        """Tell whether it has begun: it does at once."""
+        """Return True: it begins at once."""
         return True
 
     def recall(self) -> None:
         """Do nothing: claimed batches are out."""
 
     def stop(self, _seconds: float = 0.0) -> None:
-        """Hand out nothing any more."""
+        """Stop handing out batches."""
         self._decisions.queue.listen(None)
         self._decisions.queue.end()
         self._is_over = True
@@ -323,8 +323,8 @@ class HandOut:
         """Return up to so many batches."""
         self._is_new_request = True
         for ticket in self._last:
-            # A caller who asks for more does not work on batches that were taken away,
-            # and a later ownership waits for those that it works on.
+            # A caller that asks for more does not work on batches of a partition that has
+            # left, and a later ownership waits for batches that are worked on.
             if ticket.task.epoch.is_closed:
                 ticket.give_back()
         self.ready.clear()
@@ -369,7 +369,8 @@ class HandOut:
         """
         Give back the batch that was handed out last, unless another thread works on it.
 
-        If more was asked for since, it was handed on, unless the error says otherwise.
+        If the program has asked for more since, it has handed that batch on, unless the
+        error says otherwise.
         """
         if self._is_new_request and not isinstance(error, UnansweredBatchError):
             return

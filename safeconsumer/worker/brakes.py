@@ -1,4 +1,4 @@
-"""Holds back what would be too much: the holds of the limits, and the room of a poll."""
+"""Places the holds of the limits, and computes how many records a poll may take."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -31,7 +31,7 @@ _GAVE_BACK_SECONDS = 5.0
 
 class Brakes:
     """
-    Derives a pump's holds each turn from the records it holds. Polling thread only.
+    Derives a worker's holds each turn from the records it keeps. Polling thread only.
 
     It does not remember which holds it placed: it asks the consumer's ledger.
 
@@ -79,7 +79,7 @@ class Brakes:
         floorless: Iterable[TopicPartition] = (),
     ) -> None:
         """
-        Place and lift holds so that they are as they must be now.
+        Place and lift holds as the kept records require it now.
 
         Args:
             is_draining: whether no record at all may come.
@@ -126,7 +126,7 @@ class Brakes:
         return self._credit(load) < max(1, much // 4)
 
     def _is_starving(self) -> bool:
-        # True if a partition flows but for our holds, and has no record to work on.
+        # True if a partition that only our holds stop has no record to work on.
         view = self._group.ledger.peek()
         return any(
             tp not in self._throttled
@@ -163,9 +163,10 @@ class Brakes:
 
     def make_room(self) -> None:
         """
-        Forget queued records beyond a partition's share while another one has no record.
+        Forget queued records beyond a partition's share, if there is no room.
 
-        If there is no room. Forgotten records were not begun, and are fetched again.
+        Another partition must have no record to work on. Forgotten records were not
+        begun, and are fetched again.
         """
         share = self._share
         if not self._is_throttled or share is None or not self._is_starving():
@@ -189,7 +190,7 @@ class Brakes:
                     self._client.go_back(tp, offset)
 
     def _sharing_count(self) -> int:
-        # How many partitions have records, as far as is known; held ones get no share.
+        # Counts the partitions that are known to have records; held ones get no share.
         epochs, view = self._kept.epochs, self._group.ledger.peek()
         here = {tp for tp, epoch in tuple(epochs.items()) if epoch.records}
         there = {tp for tp in self._group.lagging() if not covers(view, tp)}
@@ -225,7 +226,7 @@ class Brakes:
         return min(self._client.most, max(self._share.high.records, least))
 
     def fitting(self, records: list[AnyRecord]) -> list[AnyRecord]:
-        """Return those of the records that may be kept now: the first ones."""
+        """Return the first of the records, as many as may be kept now."""
         free = max(0, self._limits.records - self._kept.records)
         return records if len(records) <= free else records[:free]
 
@@ -254,7 +255,7 @@ class Brakes:
         """
         Return since when no record was completed though all room is taken; any thread.
 
-        None if there is room, or others hold all that is here.
+        None if there is room, or holds of others cover all records.
         """
         epochs = tuple(self._kept.epochs.values()) if self._is_throttled else ()
         moved = [one.moved_at for one in epochs if one.records and not one.is_held]
@@ -268,8 +269,8 @@ class Brakes:
         """
         Tell whether a hold of ours still covers the partition.
 
-        One of the partition alone ends with the ownership that it was placed in, which
-        may have been lost, and another begun, in the poll.
+        A hold of the partition alone ends with the ownership in which it was placed: the
+        poll may have lost that one, and begun another.
         """
         if (BACKPRESSURE, None) in self._wanted and self._kept.low is not None:
             return True

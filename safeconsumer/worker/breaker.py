@@ -1,4 +1,4 @@
-"""Says when a topic's failures are an outage, and for how long it is held."""
+"""Decides when a topic's failures are an outage, and for how long it is held."""
 
 from attrs import define, field, frozen
 
@@ -19,7 +19,7 @@ class Breaker:
 
     Once it opens, the topic is held, with the owner ``worker:breaker``, a reason and an
     expiry, and no handler begins on it. When the hold expires the topic goes on, first
-    with the record that failed last: the first success ends it all, and at the first
+    with the record that failed last: the first success closes it, and at the first
     such error the topic is held again, for longer. No failure uses up an attempt from
     the one that opened the breaker on. With several handlers at a time several records
     may fail before it is held again. To close it early, call
@@ -33,8 +33,7 @@ class Breaker:
     Args:
         on: exception classes that count as failures, with their subclasses, and
             ExceptionGroups of nothing else. Other exceptions, and those that steer a
-            worker, count neither as failures nor as
-            successes.
+            worker, count neither as failures nor as successes.
         failures: this many failures in a row open it, of whatever records. If records
             are handled one after the other, as with ``order="partition"``, set
             ``Retry.attempts`` no lower than this, or a record is given up before the

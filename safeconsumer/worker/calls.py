@@ -80,7 +80,7 @@ class Slot:
         doing: the activity of its record, as text for people.
         limit: seconds after which its handler is reported, if that is earlier than
             ``Limits.age``.
-        ended: why it runs nothing any more; None while it does.
+        ended: the error that has ended it; None while it runs handlers.
     """
 
     name: str = ""
@@ -97,7 +97,7 @@ class Slot:
 def end_slot(
     slot: Slot, fail: Callable[[BaseException], None], error: BaseException
 ) -> None:
-    """Note that a slot runs nothing any more, and stop the worker by ``fail``."""
+    """Note that a slot has ended by an error, and stop the worker by ``fail``."""
     slot.task, slot.ended = None, error
     wrong = HandlersCannotRunError(f"{slot.name} has ended: {shown(error)}")
     wrong.__cause__ = error
@@ -273,7 +273,7 @@ def call_batch(handle: Handler, task: Task, slot: Slot, context: Context) -> Out
 
 def failure_of(error: BaseException) -> BaseException:
     """
-    Return the exception that a record's call counts as having raised.
+    Return the exception that counts as the failure of a record's call.
 
     A ``CancelledError`` is not an ``Exception``, and would end the worker. So would a
     group with one in it. Its tracebacks are of limited length from now on, for as long
@@ -333,8 +333,8 @@ def all_done(task: Task, seconds: float) -> Outcome:
     return Outcome(task=task, finished=task.indexes, seconds=seconds)
 
 
-def _is_of_one(error: BaseException) -> bool:
-    # Tells whether the error is about one record of the batch, and not which.
+def _blames_one(error: BaseException) -> bool:
+    # Tells whether one record of the batch has caused the error, which names none.
     if not isinstance(error, Exception):
         return False
     is_control = isinstance(error, (WorkerControl, HandlersCannotRunError))
@@ -366,7 +366,7 @@ def batch_failed(
     indexes = task.indexes if indexes is None else indexes
     if isinstance(error, BatchFailure):
         return _partly_failed(task, error, seconds, indexes)
-    is_suspect = bool(indexes[1:]) and _is_of_one(error)
+    is_suspect = bool(indexes[1:]) and _blames_one(error)
     blamed_for = indexes if is_suspect else indexes[:1]
     return Outcome(
         task=task,

@@ -33,7 +33,7 @@ class Emitter:
     Attributes:
         counts: counts the events.
         takeover: knows which threads are in a hook, and lets another thread end a worker
-            whose polling thread stands in one.
+            whose polling thread is stuck in one.
     """
 
     def __init__(
@@ -122,7 +122,7 @@ class ConsumerClient:
         self.most: int = consumer.config["max_poll_records"]
         self.journal: Any = getattr(consumer, "_safe_journal", None)  # a Recorder
         self._ours: AbstractSet[HoldKey] | None = None  # which may stand; None: unknown
-        self._settled: object = None  # the ledger's holds when they were as wanted
+        self._settled: object = None  # the ledger's holds when ours were as wanted
         self._wanted: AbstractSet[tuple[str, TopicPartition | None]] = frozenset()
 
     def watch_hooks(self, takeover: Takeover | None) -> None:
@@ -139,9 +139,9 @@ class ConsumerClient:
 
     def reads_on(self, tp: TopicPartition, offset: int) -> bool:
         """
-        Tell whether reading goes on where records up to an offset were taken.
+        Tell whether the position follows the records that were taken up to an offset.
 
-        It does not after a seek of the program, or a reset, of which no record was
+        It does not after a seek of the program, or a reset, from which no record was
         taken yet. The position may be past the offset, by offsets without a record.
         """
         position, moved = self.membership.position(tp), self.membership.moved_to(tp)
@@ -153,8 +153,7 @@ class ConsumerClient:
         """
         Return to this offset, so that its records come again.
 
-        It undoes a seek: ask :meth:`reads_on` before, where the program may have made
-        one.
+        It undoes a seek: if the program may have made one, ask :meth:`reads_on` first.
         """
         self._consumer._safe_go_back(tp, offset)  # noqa: SLF001 - no call for users
 
@@ -166,9 +165,9 @@ class ConsumerClient:
         """
         Make these owners' holds exactly the wanted ones: owner and partition to reason.
 
-        None as the partition means the whole consumer. The ledger is asked each time,
-        about these holds and those of the last call; only the first call looks at all,
-        as others may have placed thousands.
+        None as the partition means the whole consumer. Each call asks the ledger about
+        these holds and those of the last call; only the first call goes through all
+        holds, as others may have placed thousands.
         """
         holds = self.membership.ledger.view().holds
         if holds is self._settled and wanted.keys() == self._wanted:
@@ -262,7 +261,7 @@ class ConsumerClient:
             self._consumer.close(autocommit=False, timeout_ms=timeout * 1000)
 
     def release(self) -> None:
-        """Let others commit, poll and close again. Any thread; twice changes nothing."""
+        """Let others commit, poll and close again. Any thread; a second call does nothing."""
         self.membership.release(self)
 
 

@@ -48,7 +48,7 @@ _FINAL = (
 def call_sink(sink: Sink | None, task: Task, slot: Slot) -> Outcome:
     """Call the sink with the record of a task, and wait until it has the letter."""
     (index,), failure = task.indexes, task.letter
-    assert failure is not None  # noqa: S101 - its caller has looked
+    assert failure is not None  # noqa: S101 - its caller has checked
     assert sink is not None  # noqa: S101 - there is a letter for it
     record = task.record(index)
     slot.index, slot.began, slot.task = index, time.monotonic(), task

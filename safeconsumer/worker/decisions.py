@@ -94,7 +94,7 @@ class Decisions:
         self.outages.close_lifted()
 
     def end(self) -> None:
-        """Hand out nothing any more. Results of open tasks are taken over as before."""
+        """Stop handing out records. Results of open tasks are taken over as before."""
         self.queue.end()
         self._kept_errors.close()
 
@@ -151,8 +151,8 @@ class Decisions:
         if outcome.finished:
             self._succeed(outcome)
         if outcome.failing:
-            # Of a batch that comes again later one record counts as failed, and all
-            # were handled.
+            # In a batch that comes again later one record counts as failed, but all were
+            # handled.
             left = len(outcome.left) if self._policy.is_batch else 0
             self.durations.add(outcome.failing, len(outcome.failed) + left)
 
@@ -177,7 +177,7 @@ class Decisions:
         if is_apart and not outcome.is_suspect:
             self._set_apart(outcome)
             return
-        # The first failure is dealt with now, the others after it, one by one.
+        # The first failure is decided now, the others after it, one by one.
         self.queue.put_back(task, outcome.left)
         self.queue.put_back(task, [index for index, _ in outcome.failed])
         index, error = outcome.failed[0]
@@ -192,7 +192,7 @@ class Decisions:
         self._fail(lane, task, index, error, records=self._records_again(outcome))
 
     def _records_again(self, outcome: Outcome) -> int:
-        # A batch about which nothing is known comes again as one.
+        # A batch without a result for any record comes again as one.
         return 1 + len(outcome.left) if self._policy.is_batch else 1
 
     def _set_apart(self, outcome: Outcome) -> None:
@@ -248,7 +248,7 @@ class Decisions:
             self._fatal = error
 
     def _next(self, lane: Lane) -> None:
-        # The record in front may have been answered for already, in a batch.
+        # The record in front may have an answer already, from a batch.
         while lane.epoch.failed and lane:
             known = lane.epoch.failed.get(lane.first_offset())
             if known is None or known.answer is None:
@@ -296,7 +296,7 @@ class Decisions:
             task: the task in which it failed.
             index: its index in the task.
             error: the handler's exception.
-            since: when it failed, on the clock; None for now.
+            since: the time of the failure, on the clock; None for now.
             records: how many come again with it, itself included; more than 1 for a
                 batch.
         """
@@ -336,7 +336,7 @@ class Decisions:
         self.outages.pauses += 1
         self._emit_later(
             worker_events.WorkPaused,
-            **_of_record(task, index),
+            **_record_fields(task, index),
             scope="key" if pause.scope == "key" else str(scope_of(task, pause)),
             seconds=max(pause.for_, pause._held_for),  # noqa: SLF001 - ours
             reason=pause.reason,
@@ -362,7 +362,7 @@ class Decisions:
         self.retries += records
         self._emit_later(
             worker_events.RecordRetried,
-            **_of_record(task, index),
+            **_record_fields(task, index),
             delay=delay,
             error=partial(shown, error),
             records=records,
@@ -379,7 +379,7 @@ class Decisions:
             then = "dead_letter" if too_many is None else "stop"
         self._emit_later(
             worker_events.RecordExhausted,
-            **_of_record(task, index),
+            **_record_fields(task, index),
             error=partial(shown, error),
             then=then,
             traceback=partial(chain, error),
@@ -515,12 +515,12 @@ def _place(task: Task, index: int) -> str:
 
 # Seconds until the next try of a letter, at least: a sink may fail at once, for ever.
 _SHORTEST = 0.01
-# The state of a lane whose records could be worked on now, were there no holds.
+# The states of a lane whose records could be worked on now if no hold stopped them.
 _MOVING = frozenset({LaneState.READY, LaneState.FILLING})
 
 
-def _of_record(task: Task, index: int) -> dict[str, object]:
-    # The first fields of each event about a record.
+def _record_fields(task: Task, index: int) -> dict[str, object]:
+    # Returns the first fields of each event about a record.
     return {**_where(task, index), "attempt": task.attempt}
 
 

@@ -77,8 +77,8 @@ run_in_child(_LOCKS.renew)
 
 
 def _called(reader: Any) -> object:  # noqa: ANN401 - any deserializer
-    # The object that keeps the state. kafka-python wraps what it is given, and a bound
-    # method is another object each time it is looked up.
+    # Returns the object that keeps the state. kafka-python wraps each deserializer, and a
+    # bound method is another object each time it is looked up.
     given = reader.fn if isinstance(reader, DeserializeWrapper) else reader
     owner = getattr(given, "__self__", None)
     return given if owner is None or isinstance(owner, ModuleType) else owner
@@ -149,8 +149,8 @@ class Readers:
         Lend the records of a batch that can be read to a handler, deserialized.
 
         Raises:
-            BatchFailure: with the errors of those that cannot be read, and with what
-                the handler says of those that it got.
+            BatchFailure: with the errors of the records that cannot be read, and those
+                that the handler reports for the records that it got.
         """
         good: list[tuple[int, Any]] = []
         bad: dict[int, Exception] = {}

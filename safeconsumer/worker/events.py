@@ -71,8 +71,8 @@ class WorkDropped(WorkerEvent):
     """
     Records that a poll had returned were dropped: their partitions departed or moved.
 
-    The partitions' present or next owners get those again that are still to be read. At
-    a stop that leaves no handler at work its level is info.
+    The partitions' present or next owners get again those that are still to be read.
+    The level is info if the worker was stopped and no handler was at work.
 
     Attributes:
         partitions: the partitions of the records.
@@ -218,7 +218,7 @@ class BreakerOpened(WorkerEvent):
     Attributes:
         topic: the topic.
         tries: how often it was held for that before, in vain.
-        seconds: for which it is held.
+        seconds: how long it is held.
         reason: which error, and how often.
     """
 
@@ -316,7 +316,7 @@ class DeadLetterFailed(WorkerEvent):
         delay: seconds until the next try; None if no further try can succeed.
         error: why it failed.
         then: ``retry``: its record waits, and the letter is tried again; otherwise what
-            ``on_exhausted`` says of its record: ``stop``, ``skip`` or ``block``.
+            happens to its record by ``on_exhausted``: ``stop``, ``skip`` or ``block``.
     """
 
     __match_args__ = ("partition", "offset", "then")
@@ -335,19 +335,19 @@ class HandlerStalled(WorkerEvent):
     """
     A handler has worked on one record for longer than its limit, or ``Limits.age``.
 
-    Or ``dead_letter`` was called 5 s ago and does not return, or its letter is not
-    acknowledged. kafka-python's producer waits for ``max_block_ms`` for an unknown
-    topic, and for ``delivery_timeout_ms`` for an acknowledgement.
+    It is also emitted if ``dead_letter`` was called 5 s ago and does not return, or its
+    letter is not acknowledged. kafka-python's producer waits for ``max_block_ms`` for an
+    unknown topic, and for ``delivery_timeout_ms`` for an acknowledgement.
 
-    Or a batch of a ``Pump`` is out, and no answer has come for so long; the record is
-    its first one without an answer.
+    And it is emitted if a batch of a ``Pump`` has got no answer for so long; the record
+    is its first one without an answer.
 
-    It is emitted once for each call, and for each such record.
+    Each call, and each such record, has one event.
 
     Attributes:
         partition: the partition, such as ``orders:3``.
         offset: the record's offset; -1 if it has just ended.
-        seconds: since the call began, or since the batch's last answer.
+        seconds: the time since the call began, or since the batch's last answer.
         stack: the stack of the call, innermost call last; None if it cannot be seen, as
             in another process, and for a batch.
         is_letter: whether ``dead_letter`` was called, and not the handler.

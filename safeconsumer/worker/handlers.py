@@ -21,10 +21,10 @@ class WorkerControl(Exception):  # noqa: N818 - control, not errors
     """
     Parent of the exceptions by which a handler steers its worker.
 
-    In an ExceptionGroup, as ``asyncio.TaskGroup`` raises it, they mean what they mean
-    alone. Of several :class:`StopWorker` counts before :class:`Pause`,
-    :class:`RetryLater` and :class:`Reject`, and each of these before a failure; of
-    pauses the widest and then the longest counts, of delays the longest.
+    They keep their meaning in an ExceptionGroup, as ``asyncio.TaskGroup`` raises it. Of
+    several, :class:`StopWorker` counts before :class:`Pause`, :class:`RetryLater` and
+    :class:`Reject`, and each of these before a failure; of pauses the widest and then
+    the longest counts, of delays the longest.
     """
 
 
@@ -51,7 +51,7 @@ PauseScope: TypeAlias = Literal["key", "partition", "topic", "all"]
 
 class Pause(WorkerControl):
     """
-    Tells the worker to begin nothing of a scope for a while, and then try again.
+    Tells the worker to begin no record of a scope for a while, and then try again.
 
     The record comes first afterwards, and uses up no attempt. For a partition, a topic
     or all, the worker places a hold of this consumer, with the owner ``worker:outage``
@@ -112,8 +112,8 @@ class Reject(WorkerControl):
     """
     Tells the worker that the record has failed for good, without another attempt.
 
-    Raised for a whole batch it does not say which record is meant: as after any other
-    error, the records come again one by one. :class:`BatchFailure` names records.
+    For a whole batch it does not say which record is meant: as after any other error,
+    the records come again one by one. :class:`BatchFailure` names records.
 
     Args:
         reason: text for people; it is written into the dead letter.
@@ -166,7 +166,7 @@ class BatchFailure(WorkerControl):
 
 
 def are_errors(errors: object) -> bool:
-    """Tell whether it is a mapping of indexes to exceptions."""
+    """Tell whether an object is a mapping of indexes to exceptions."""
     return isinstance(errors, Mapping) and all(
         type(at) is int and isinstance(one, BaseException) for at, one in errors.items()
     )
@@ -184,9 +184,8 @@ class Context:
             not counted.
         revoked: an event, set once the partition is being taken away, or a seek or a
             reset has moved its position: records done from then on may be handled
-            again. A thread asks
-            ``is_set()`` or waits by ``wait(timeout)``; a coroutine does
-            ``await context.revoked``. Never set in the process executor.
+            again. A thread asks ``is_set()`` or waits by ``wait(timeout)``; a coroutine
+            does ``await context.revoked``. It is never set in the process executor.
         state: the value of the worker's ``lifespan`` here; None without one.
     """
 

@@ -26,9 +26,9 @@ class Report:
     Attributes:
         done: records completed: handled, acknowledged as dead letters, or skipped.
         dropped: records given up; they come again.
-        dropped_by_reason: how many of these, by why: ``revoked``, ``lost``, ``moved`` by
-            a seek, ``reset-offsets`` or an offset out of range, or ``stopped``. With
-            ``done`` and ``refetched`` it is all that polls returned.
+        dropped_by_reason: how many of these, by reason: ``revoked``, ``lost``, ``moved``
+            by a seek, ``reset-offsets`` or an offset out of range, or ``stopped``. With
+            ``done`` and ``refetched`` they are all records that polls returned.
         refetched: records that were given back, to make room, and fetched again later.
         given_up: the dropped records on which a handler still worked when it stopped.
         dead_letters: records acknowledged as dead letters.
@@ -62,7 +62,7 @@ class Stats:
     """
     A worker's numbers at one moment.
 
-    What polls have returned is ``done``, ``dropped``, ``refetched``, or still here.
+    Each record that a poll returned is ``done``, ``dropped``, ``refetched``, or here.
 
     Attributes:
         state: ``new``, ``running``, ``draining`` or ``closed``.
@@ -78,8 +78,8 @@ class Stats:
         skipped: records that failed for good and were passed over.
         dropped: records given up on a rebalance, a stop or a move of the position.
             The present or next owner gets those again that the position has not passed.
-        dropped_by_reason: how many of these, by why: ``revoked``, ``lost``, ``moved`` by
-            a seek, ``reset-offsets`` or an offset out of range, or ``stopped``.
+        dropped_by_reason: how many of these, by reason: ``revoked``, ``lost``, ``moved``
+            by a seek, ``reset-offsets`` or an offset out of range, or ``stopped``.
         gone: offsets whose records were deleted before the worker read them, by
             retention for example.
         leaked: records that came in spite of a hold of the worker's; above 0 is a
@@ -88,9 +88,8 @@ class Stats:
             partitions that had none; they come again.
         commits: commits that succeeded.
         commits_failed: commits that were refused or not sent.
-        commits_failing: seconds for which no commit has succeeded though something is
-            to be committed, be it only where an ownership begins; 0 while commits
-            succeed.
+        commits_failing: seconds for which no commit has succeeded though an offset is
+            to be committed, if only the first of an ownership; 0 while commits succeed.
         commit_lag: offsets complete and not committed; 0 for an ownership whose
             beginning is not committed yet, since none of its records is handled before
             that.
@@ -102,10 +101,10 @@ class Stats:
         breaker_open: topics that a breaker has stopped now, also if one of their
             records tries or is about to. A topic that has gone to other members counts
             until its hold ends.
-        paused: the worker's owners that hold something now.
+        paused: the worker's owners that hold a partition now.
         pause_seconds: for each of the worker's owners but ``worker:outage``,
-            ``worker:breaker`` and ``worker:unreadable``, for how long it has held
-            something.
+            ``worker:breaker`` and ``worker:unreadable``, for how many seconds it has
+            held a partition.
         handler_seconds: how long handlers took for a record, also for one that failed;
             records that were handed over together each count with their mean.
         poll_gap: the longest time between two polls, in seconds, without drains.
@@ -167,9 +166,9 @@ def snapshot(  # noqa: PLR0913 - one for each that knows some of it
     Args:
         state: the worker's state.
         engine: the worker's loop.
-        decisions: what the worker has decided about results.
-        lag: offsets that were not polled yet; None: not known.
-        alarms: how often each event that warns of something happened.
+        decisions: the worker's decisions about results.
+        lag: how many offsets were not polled yet; None: not known.
+        alarms: how often each event that is a warning or worse happened.
         hook_failures: how often a hook for events, or the tracer, raised.
         last_poll_at: when the loop last turned.
     """
@@ -230,13 +229,13 @@ _GRACE = 1.0
 @frozen(kw_only=True)
 class Health:
     """
-    Whether a worker is well; it is true if the worker is well.
+    Tells whether a worker is well, and is true if it is.
 
     Attributes:
         is_alive: whether the loop turns, or has not begun. Use it for a liveness probe:
             slow handlers, failing records and a silent topic are no reason for a
             restart.
-        reasons: what is wrong, one text each; empty if nothing is.
+        reasons: the problems, one text each; empty if there is none.
     """
 
     is_alive: bool
@@ -306,7 +305,7 @@ def examine(
 def stalled(
     slots: Sequence[Slot], age: float, now: float
 ) -> Iterator[tuple[Slot, Task, int, float]]:
-    """Yield the slots whose handler has worked on one record for too long, and on which."""
+    """Yield each slot whose handler works on one record for too long, and the record."""
     for slot in slots:
         task, index, began = slot.task, slot.index, slot.began
         limit = age if slot.limit is None else min(age, slot.limit)
@@ -319,7 +318,7 @@ def stalled(
 
 
 def is_at(slot: Slot, task: Task, index: int) -> bool:
-    """Tell whether a slot is at a record: others go on at any moment."""
+    """Tell whether a slot is still at a record: its thread goes on at any moment."""
     return slot.task is task and slot.index == index
 
 

@@ -17,7 +17,7 @@ from safeconsumer.worker.partition import Order
 if TYPE_CHECKING:
     from safeconsumer.journal.recorder import Recorder
 
-# Bytes of a key that stands in an entry as it is; of a longer one its digest does.
+# Bytes of the longest key that an entry contains; a longer one has its digest there.
 _LONGEST = 95
 
 
@@ -25,7 +25,7 @@ class HandlerJournal:
     """
     Writes when handlers begin and end, and which records are complete without them.
 
-    Each entry comes before what follows from it: before the handler is called, and
+    Each entry is written before its consequence: before the handler is called, and
     before the record counts as complete. An entry that cannot be written stops the
     worker: no commit is sent before all noted entries are written.
 
@@ -82,8 +82,8 @@ class HandlerJournal:
             self._write(self._journal.write, "handled", {**place, "ok": is_ok, **some})
 
     def _lane_of(self, record: Any) -> str | None:  # noqa: ANN401 - upstream's record
-        # Names the key that a record shares with those before and after which it is
-        # handled; None without an order.
+        # Names the key whose records are handled one after the other; None without an
+        # order.
         if self._order is not Order.KEY:
             return None if self._order is Order.UNORDERED else "None"
         key = record.key
@@ -97,7 +97,7 @@ class HandlerJournal:
         self._write(self._journal.note, "completed", fields)
 
     def drops(self, tp: TopicPartition, before: int) -> None:
-        """Note that the position was moved: what came before an offset is dropped."""
+        """Note that the position was moved: records before an offset are dropped."""
         fields = {"tp": tp_text(tp), "before": before}
         self._write(self._journal.note, "dropped", fields)
 

@@ -2,8 +2,8 @@
 Keeps the records in memory: one epoch per owned partition, and their sums.
 
 The lock rule, for all data that the polling thread and handlers' threads share: it is
-changed, and iterated over, under :attr:`KeptRecords.lock` and never otherwise. That is the
-epochs and all in them (progress, lanes, counters, failures), the queue, and the
+changed, and iterated over, under :attr:`KeptRecords.lock` and never otherwise. These data
+are the epochs and their parts (progress, lanes, counters, failures), the queue, and the
 events that ``Decisions`` is about to emit. Three things are done without it:
 
 - marking a record complete: one place of its task, by the thread that has the task;
@@ -37,7 +37,7 @@ class DroppedWork:
 
     Attributes:
         epoch: the closed epoch.
-        mark: up to where it was complete.
+        mark: its watermark at the end.
         records: how many records were not complete.
         running: how many of these were handed over to handlers.
     """
@@ -59,7 +59,7 @@ class KeptRecords:
 
     Attributes:
         lock: guards every counter and every epoch.
-        idle: set when running work ends; who waits for that clears it first.
+        idle: set when running work ends; a thread that waits for that clears it first.
         epochs: the open ones by partition.
         records: incomplete records of all of them.
         bytes: the bytes of these records.
@@ -84,7 +84,7 @@ class KeptRecords:
         self.closed = 0
         self.low: Load | None = None
         self.when_low: Callable[[], None] = _nothing
-        # The last ownership of each partition, and how many it has had.
+        # The last ownership of each partition, and its number.
         self._numbered: dict[TopicPartition, tuple[object, int]] = {}
         self._clock = clock
         _alive.add(self)
@@ -117,7 +117,7 @@ class KeptRecords:
         return epoch
 
     def number_of(self, tp: TopicPartition, ownership: object) -> int:
-        """Return the number of the ownership that a partition has now, above all before."""
+        """Return the number of a partition's ownership; later ones have higher numbers."""
         with self.lock:
             last, number = self._numbered.get(tp, (None, 0))
             if last is not ownership:
@@ -208,7 +208,7 @@ class KeptRecords:
 
     def task_returned(self, task: Task) -> Epoch | None:
         """
-        Note that a task of a closed epoch is over. The lock is held.
+        Note that a task of a closed epoch has returned. The lock is held.
 
         Returns:
             The epoch that its partition has now; None if it has none.
@@ -224,19 +224,18 @@ class KeptRecords:
         """
         Return how many records are complete in tasks that have not come back.
 
-        Handlers mark each complete record, and report once they are through with all
-        that they were handed, so :attr:`running` counts these records, and :attr:`done`
-        does not.
+        Handlers mark each complete record, and report once, after the last record of
+        their task, so :attr:`running` counts these records, and :attr:`done` does not.
 
         Args:
-            epochs: of which epochs; None: of all open ones.
+            epochs: the epochs to count in; None: all open ones.
         """
         with self.lock:
             given = self.epochs.values() if epochs is None else epochs
             return sum(task.done() for epoch in given for task in epoch.tasks)
 
     def left_running(self) -> int:
-        """Return how many records tasks of closed epochs have that are not complete."""
+        """Return how many incomplete records the tasks of closed epochs have."""
         with self.lock:
             left = self.left_behind.values()
             return sum(
@@ -251,9 +250,10 @@ class KeptRecords:
 
     def blocking(self) -> list[tuple[TopicPartition, int, float]]:
         """
-        Return blocking records that failed for good: partition, offset, since when.
+        Return the records that failed for good and block: partition, offset and time.
 
-        Not those that a hold keeps from the next step, such as their dead letter.
+        Records that a hold keeps from their next step, such as a dead letter, do not
+        count.
         """
         with self.lock:
             return [
@@ -266,7 +266,7 @@ class KeptRecords:
     def watermarks(
         self, epochs: Iterable[Epoch] | None = None
     ) -> dict[TopicPartition, Watermark]:
-        """Return up to where each open epoch, or each of the given ones, is complete."""
+        """Return the watermark of each open epoch, or of each of the given ones."""
         with self.lock:
             return {
                 epoch.tp: epoch.watermark()

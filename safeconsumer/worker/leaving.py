@@ -31,8 +31,8 @@ class Commits:
     Attributes:
         succeeded: how many commits succeeded.
         failed: how many were refused or could not be sent.
-        is_behind: whether partitions have left with completed records that are not
-            committed, since the last successful commit.
+        is_behind: whether, since the last successful commit, partitions have left with
+            completed records that are not committed.
     """
 
     _client: ConsumerClient
@@ -92,7 +92,7 @@ class Commits:
     # ------------------------------------------------------------ committing
 
     def turn(self) -> None:
-        """Commit without waiting, if a commit is due and there is something new."""
+        """Commit without waiting, if a commit is due and a watermark has moved."""
         if self._is_under_way() or not self.is_due():
             return
         marks, epochs = self._new_marks()
@@ -170,7 +170,7 @@ class Commits:
         return self._refused is not None and not self.is_due()
 
     def missing(self, leaving: Iterable[Epoch]) -> dict[str, Partitions]:
-        """Return which partitions have something to commit, and which have no floor."""
+        """Return which partitions have offsets to commit, and which have no floor."""
         marks, _ = self._new_marks()
         behind = [one for one in leaving if one.tp in marks]
         floorless = [one for one in behind if not self.has_floor(one)]
@@ -191,12 +191,12 @@ class Commits:
         )
 
     def failing(self) -> float:
-        """Return for how many seconds no commit has succeeded that should have."""
+        """Return for how many seconds commits have been refused; 0 if the last succeeded."""
         refused = self._refused
         return 0.0 if refused is None else self._clock() - refused[0]
 
     def problems(self, age: float) -> list[str]:
-        """Report since when no commit has succeeded, if that is over ``age`` seconds."""
+        """Report for how long no commit has succeeded, if longer than ``age`` seconds."""
         refused, seconds = self._refused, self.failing()
         if refused is None or seconds < age:
             return []
@@ -240,16 +240,16 @@ class Commits:
         )
 
 
-# Seconds; one try of the commit before a rebalance: the loop stands meanwhile.
+# Seconds of one try of the commit before a rebalance: the loop waits meanwhile.
 _SECONDS_BEFORE_JOIN = 1.0
 # Seconds; a cooperative revocation waits no longer than this for running handlers.
 COOPERATIVE_DRAIN = 1.0
 
 # The reasons for which running work is waited for.
 REBALANCE, REVOKED, STOP = "rebalance", "revoked", "stop"
-# Why records are dropped: their partition left in a rebalance or with a lost membership,
-# a seek, an offset out of range or a reset of the group (G10) moved its position, or the
-# worker stopped.
+# The reasons for which records are dropped: their partition left in a rebalance or with a
+# lost membership, a seek, an offset out of range or a reset of the group (G10) moved its
+# position, or the worker stopped.
 LOST, MOVED, STOPPED = "lost", "moved", "stopped"
 _REASONS = (REVOKED, LOST, MOVED, STOPPED)
 
@@ -264,10 +264,10 @@ class _Wait:
     A wait for handlers, and then for the commit of their completed records.
 
     Attributes:
-        began: since when.
-        deadline: until when running handlers are waited for.
-        commit_by: until when a commit that is refused, floors included, is tried again.
-        reason: why.
+        began: when it began.
+        deadline: when the wait for running handlers ends.
+        commit_by: when a refused commit, floors included, is no longer tried again.
+        reason: its reason.
     """
 
     began: float
@@ -286,7 +286,7 @@ class Departures:
 
     Attributes:
         work: the object that works on the records.
-        dropped: how many records were given up, by why.
+        dropped: how many records were given up, by reason.
     """
 
     _group: Membership
@@ -307,7 +307,7 @@ class Departures:
 
     @property
     def deadline(self) -> float | None:
-        """When running work is no longer waited for; None while nothing is waited for."""
+        """When the wait for running work ends; None while there is no wait."""
         waiting = self._waiting
         return None if waiting is None else waiting.deadline
 
@@ -323,7 +323,7 @@ class Departures:
 
     @property
     def is_drained(self) -> bool:
-        """Whether, while stopping, nothing runs any more or the wait is over."""
+        """Whether no running work is left at a stop, or the wait for it is over."""
         waiting = self._waiting
         return waiting is None or not self.is_busy or self._clock() >= waiting.deadline
 
@@ -334,7 +334,7 @@ class Departures:
         return has_left or any(epoch.tasks for epoch in self._leaving())
 
     def running(self) -> int:
-        """Return how many records are waited for that handlers have not finished."""
+        """Return how many of the records waited for are not finished."""
         leaving = self._leaving()
         with self._kept.lock:
             running = sum(epoch.running for epoch in leaving)
@@ -342,7 +342,7 @@ class Departures:
             return running + (self._kept.left_running() if self._is_stopping else 0)
 
     def _leaving(self) -> Collection[Epoch]:
-        # The epochs whose running work is waited for.
+        # Returns the epochs whose running work is waited for.
         waiting = self._waiting
         is_partial = waiting is not None and waiting.reason == REVOKED
         return self._revoked if is_partial else self._kept.epochs.values()
@@ -351,7 +351,7 @@ class Departures:
 
     def before_join(self) -> None:
         """
-        Let a join begin, or not yet. On the polling thread, inside ``poll``.
+        Let a join begin, or defer it. On the polling thread, inside ``poll``.
 
         Raises:
             JoinDeferred: running work is waited for first.
@@ -365,7 +365,7 @@ class Departures:
     def settle(self) -> None:
         """React to the changes of the assignment in a poll."""
         self._note_departed()
-        # The member has joined, or the reason for the join ended before it began.
+        # The member has joined, or the reason for the join is gone.
         is_over = not self._group.is_joining()
         if is_over and (self._was_joining or self._may_join):
             self._was_joining = self._may_join = False
@@ -396,8 +396,8 @@ class Departures:
         return False
 
     def _holds_up(self, tp: TopicPartition) -> bool:
-        # Records of it were handed out, or its floor must be committed before it
-        # leaves.
+        # Tells whether records of it were handed out, or its floor must be committed
+        # before it leaves.
         epoch = self._kept.epochs.get(tp)
         return epoch is not None and (
             epoch.progress.admitted > 0 or not self._commits.has_floor(epoch)
@@ -467,7 +467,7 @@ class Departures:
         return is_committed or self._clock() >= waiting.commit_by
 
     def _report_leaving(self, leaving: Iterable[Epoch]) -> None:
-        # After a loss of the membership, too: nothing can be committed any more.
+        # This also follows a loss of the membership: no commit is possible any more.
         self.report_wait(**self._commits.missing(leaving))
 
     def report_wait(self, **missing: Partitions) -> None:

@@ -1,4 +1,4 @@
-"""Polls with bounded memory and without stopping, and keeps track of ownerships."""
+"""Polls without pause and with bounded memory, and follows ownerships."""
 
 import math
 import time
@@ -27,9 +27,9 @@ from safeconsumer.worker.records import AnyRecord
 from safeconsumer.worker.settings import Commit, Drain, Limits
 from safeconsumer.worker.unreadable import Unreadable
 
-# Seconds; how long the loop waits for an ownership's floor before it goes on without.
+# Seconds for which the loop waits for an ownership's floor; then it goes on without.
 _FLOOR_SECONDS = 0.5
-# Seconds of one poll: short while something must be looked after.
+# Seconds of one poll: short while records, a join or a drain need the next turn.
 BUSY_POLL = 0.05
 CALM_POLL = 0.25
 
@@ -44,7 +44,7 @@ class Engine:
         commits: commits complete records.
         departures: waits for running work, and drops partitions that leave.
         unreadable: decides about batches that cannot be read.
-        due_in: seconds until the work wants the next turn.
+        due_in: seconds until the next turn is due.
         leaked: records that came for a partition that a hold of ours covered.
         gap: the longest time between two polls, in seconds, without drains.
         idle_reason: why no record can come; None if nothing is known to prevent it.
@@ -104,7 +104,7 @@ class Engine:
 
     def last_poll_at(self) -> float:
         """Return when it last turned, in seconds since the epoch; any thread."""
-        ago = self._clock() - self.polled_at  # first: it is never before that turn
+        ago = self._clock() - self.polled_at  # first, so the result is not too early
         return time.time() - ago
 
     def turn(self) -> None:
@@ -140,7 +140,7 @@ class Engine:
             self._emit(worker_events.NothingConsumed, reason=self.idle_reason)
 
     def rest(self) -> None:
-        """Wait a moment for running work, for when a poll is not possible."""
+        """Wait a moment for running work, if a poll is not possible."""
         self._wait_idle(BUSY_POLL)
 
     def conclude(self, seconds: float = math.inf) -> bool:
@@ -158,11 +158,11 @@ class Engine:
         """
         self.departures.report_wait()
         try:
-            with suppress(Exception):  # then its owner must look after it
+            with suppress(Exception):  # then the consumer's owner has to seek
                 self._refetch_unadmitted()
             epochs = tuple(self.kept.epochs.values())
             self.dropped_at_end = dropped = self.departures.drop(epochs, STOPPED)
-            if self._group.is_lost():  # or was never one: then nothing is missing
+            if self._group.is_lost():  # or it has never joined: no commit is missing
                 return not self.commits.is_behind
             return self.commits.last(dropped, seconds)
         finally:
@@ -255,8 +255,8 @@ class Engine:
 
     def _follow_resets(self, polled: Polled) -> None:
         # The position was out of range, as after retention: the committed offset is no
-        # floor any more. It goes on from the new position once all earlier records are
-        # done.
+        # floor any more. The epoch goes on from the new position once all earlier records
+        # are done.
         owned = self._group.owned()
         for tp, epoch in tuple(self.kept.epochs.items()):
             number = self._group.reset_number(tp)
@@ -286,8 +286,8 @@ class Engine:
 
     def _admit(self, polled: Polled) -> None:
         if self._begin(polled) and self._floorless():
-            # If it is refused, it is tried again without waiting, and they are held
-            # meanwhile.
+            # A refused commit is tried again without waiting, and a hold keeps these
+            # partitions out meanwhile.
             self.commits.now(seconds=_FLOOR_SECONDS)
         owned = self._group.owned()
         for tp, records in [*polled.items()]:
@@ -308,7 +308,7 @@ class Engine:
             fits = self.brakes.fitting(records)
             if len(fits) < len(records):
                 # A hold of ours was lifted in the poll by somebody else, or by a thread
-                # that has seen the low mark long ago.
+                # that has seen the low mark before.
                 self._give_back(tp, records[len(fits) :])
             if not fits:
                 continue
@@ -326,8 +326,8 @@ class Engine:
         self.departures.dropped[reason] += len(records)
 
     def _refetch_unadmitted(self) -> None:
-        # Something was raised, for example by a Ctrl-C, while a poll's records were in
-        # hand: the position is past them, so they are fetched again.
+        # The last turn raised, for example by a Ctrl-C, before it had admitted a poll's
+        # records: the position is past them, so they are fetched again.
         if not self._unadmitted and self._unadmitted is not None:
             return  # nearly always
         unadmitted, owned = self._unadmitted or {}, self._group.owned()

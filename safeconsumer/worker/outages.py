@@ -149,7 +149,7 @@ class Outages:
         return is_all(error, self._breaker.on) and not is_control
 
     def _judge(self, topic: str, error: str, *, is_well: bool) -> tuple[float, bool]:
-        # Returns for how long the topic is held from now on, and whether by a new hold.
+        # Returns the seconds for which the topic is held, and whether by a new hold.
         assert self._breaker is not None  # noqa: S101 - as above
         row, left = self._rows.get(topic), self._seconds_left(topic)
         if left:  # it began before the topic was held
@@ -183,7 +183,7 @@ class Outages:
         return seconds, True
 
     def _seconds_left(self, topic: str) -> float:
-        # For how long the topic is still held by the breaker; 0 if it is not.
+        # Returns the seconds for which the breaker still holds the topic; 0 if it does not.
         row = self._rows.get(topic)
         if row is None:
             return 0.0
@@ -198,7 +198,7 @@ class Outages:
         Close the breaker of each topic whose hold was lifted before its time.
 
         Any thread, under no lock of ours. In a signal handler that has interrupted the
-        owner of the lock, the next look does it.
+        owner of the lock, the next call does it.
         """
         lock = self._queue.kept.lock
         if not self._rows or lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - as Queue.obey asks it
@@ -253,7 +253,7 @@ class Outages:
         ]
         if not outcome.is_suspect:
             return evolve(outcome, failed=failed)
-        # The failure was no single record's, so the batch comes again as one.
+        # No single record has caused the failure, so the batch comes again as one.
         left = [index for index, _ in failed[1:]]
         return evolve(
             outcome, failed=failed[:1], left=[*left, *outcome.left], is_suspect=False

@@ -125,7 +125,7 @@ class Lane:
     def cut(self, end: int) -> None:
         """Forget the records from the ordinal ``end`` on."""
         self.again = [one for one in self.again if one < end]
-        # Others may come at the ordinals of those: a log that was compacted has fewer.
+        # Other records may come at these ordinals: a log that was compacted has fewer.
         self.fresh = range(min(self.fresh.start, end), min(self.fresh.stop, end))
 
     def drop(self) -> None:
@@ -156,7 +156,7 @@ class Lane:
         return [*again, *fresh] if again else fresh
 
     def _untried(self, most: int) -> int:
-        # How many may be taken before the first that must run by itself; at least one.
+        # Returns how many come before the first that must run by itself; at least one.
         for count, ordinal in enumerate(self.again[:most]):
             if self.epoch.progress.record(ordinal).offset in self.epoch.failed:
                 return max(1, count)
@@ -205,7 +205,7 @@ class UnreadableBatch:
 @define(eq=False, repr=False)
 class Epoch:
     """
-    All work on one partition within one ownership; once closed it changes nothing more.
+    All work on a partition in one ownership; after its end it changes nothing.
 
     Attributes:
         tp: the partition.
@@ -289,7 +289,7 @@ class Epoch:
         """
         Note how long a record took, on average of a hand-over.
 
-        It falls quickly and rises slowly: a thread that waited for the interpreter's
+        The pace falls quickly and rises slowly: a thread that waited for the interpreter's
         lock looks slow, and more threads would make it wait longer.
         """
         weight = 0.9 if seconds < self.pace else 0.1
@@ -359,8 +359,8 @@ class Task:
         keys: the keys on which no other task may work meanwhile, as a mapping's keys.
         attempt: the number of this attempt, from 1.
         tried: the offset of its only record, if that has failed before, or may have.
-        letter: the sink is called with its only record, and not the handler; None for
-            the handler.
+        letter: the failure of its only record, with which the sink is called; None: the
+            handler is called.
     """
 
     lane: Lane

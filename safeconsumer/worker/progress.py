@@ -64,7 +64,7 @@ class Progress:
         self._records: list[AnyRecord | None] = []
         self._sizes: list[int] = []
         self._done = bytearray()
-        self._came: list[tuple[int, float]] = []  # of each poll: its first, and when
+        self._came: list[tuple[int, float]] = []  # first ordinal of each poll, and time
         self._end = Watermark(start, leader_epoch)  # once all are complete
 
     @property
@@ -103,7 +103,7 @@ class Progress:
         del self._came[: bisect_right(self._came, (self._first, float("inf"))) - 1]
 
     def came_at(self, ordinal: int) -> float:
-        """Return when a record came."""
+        """Return the time at which a record was admitted."""
         at = bisect_right(self._came, (ordinal, float("inf"))) - 1
         return self._came[at][1]
 
@@ -194,7 +194,7 @@ class Progress:
         if first == self.admitted:
             return self._end
         record = self.record(first)
-        # At least the last complete record's epoch, as a truncation check needs it.
+        # This epoch is at least the last complete record's, as a truncation check needs it.
         return Watermark(record.offset, _epoch_of(record))
 
 

@@ -35,7 +35,7 @@ def _hand_out(_records: object, _context: object) -> None:
 
 class _LentConsumer(ConsumerClient):
     """
-    The consumer of a pump: its program has it again behind the block, open.
+    The consumer of a pump; after the block the program has it back, open.
 
     The journal has the polls and commits of the pump, and no calls of handlers.
     """
@@ -80,7 +80,7 @@ class Pump:
     records are out it goes on polling, with everything held, and waits.
 
     It is a :class:`Worker` whose records you take: an error that comes out of the loop
-    has ended it, and nothing is handed out any more.
+    has ended it, and it hands out no more batches.
 
     Leaving the block waits for the batches that are out, up to ``Drain.shutdown``, and
     commits. After an exception the batch that was handed out last is not waited for,
@@ -226,12 +226,12 @@ class Pump:
             self._out.begun.set()
 
     def stop(self) -> None:
-        """Hand out nothing any more; any thread, and a signal handler too."""
+        """Stop handing out batches; any thread, and a signal handler too."""
         self._is_stop_asked = True
 
     @property
     def is_stopping(self) -> bool:
-        """Whether nothing is handed out any more, by :meth:`stop` or a ``StopWorker``."""
+        """Whether no more batches are handed out, after :meth:`stop` or a ``StopWorker``."""
         return self._is_stop_asked or self._decisions.is_stop_asked
 
     # ------------------------------------------------------------ batches
@@ -254,8 +254,8 @@ class Pump:
         """
         Return all batches that may be worked on now; waits for at most 0.25 s.
 
-        For a loop that has other things to do; it raises what iterating raises. There
-        are none, at once, while :attr:`is_stopping`: leave the loop then.
+        For a loop that has other things to do; it raises what iterating raises. While
+        :attr:`is_stopping` it returns none, at once: leave the loop then.
         """
         return self._take(float("inf"))
 
@@ -299,7 +299,7 @@ class Pump:
         Return the pump's numbers at this moment; any thread.
 
         As :meth:`Worker.stats`. Records in batches that are out count as ``running``;
-        ``handler_seconds`` says nothing, as the pump calls no handler.
+        ``handler_seconds`` is empty, as the pump calls no handler.
         """
         return self._worker.stats()
 

@@ -21,7 +21,7 @@ from safeconsumer.worker.progress import Ordinals
 from safeconsumer.worker.retry import SAMPLE, Retry
 from safeconsumer.worker.turns import Turns
 
-# Seconds and records of one hand-over: about this long, and no more than these.
+# The most records of one hand-over, and about how many seconds it takes.
 QUANTUM = 256
 LANE_SECONDS = 0.005
 
@@ -65,7 +65,7 @@ class Queue:
     """
     Moves lanes from state to state, and hands out their records.
 
-    Nothing else changes the state of a lane; :class:`LaneState` has the table.
+    Only a queue changes the state of a lane; :class:`LaneState` has the table.
 
     Methods that do not take the lock are called with it held: see ``kept.py``.
 
@@ -114,8 +114,8 @@ class Queue:
         """
         Obey the holds: partitions that they cover are set aside, the rest goes on.
 
-        In a signal handler that has interrupted the owner of the lock, it is done with
-        the next claim.
+        In a signal handler that has interrupted the owner of the lock, the next claim
+        does it.
         """
         if self.kept.lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - as threading.Condition asks it
             self._obeyed = None
@@ -156,7 +156,7 @@ class Queue:
                 epoch.drop_queued()
 
     def halt(self) -> None:
-        """Hand out nothing until :meth:`go_on`."""
+        """Hand out no record until :meth:`go_on`."""
         with self.kept.lock:  # a claim is either counted before, or fails after
             self._is_halted = True
 
@@ -168,14 +168,14 @@ class Queue:
             self._announce_letters()
 
     def end(self) -> None:
-        """Hand out nothing any more; callers that wait in :meth:`wait_claim` get None."""
+        """Stop handing out records; callers that wait in :meth:`wait_claim` get None."""
         with self.kept.lock:
             self._has_ended = True
             while self._idle_threads:
                 self._wake_last()
 
     def listen(self, on_ready: Callable[[], None] | None) -> None:
-        """Call ``on_ready`` when there is something to claim; None: not any more."""
+        """Call ``on_ready`` when a task may be claimed; None: call nothing any more."""
         with self.kept.lock:
             self._on_ready = on_ready
 
@@ -184,7 +184,7 @@ class Queue:
         Have dead letters claimed by :meth:`claim_letter`, and no longer with the rest.
 
         Args:
-            on_letter: is called when there may be one to claim, with the lock held.
+            on_letter: is called when a letter may be claimed, with the lock held.
         """
         with self.kept.lock:
             self._on_letter = on_letter
@@ -229,7 +229,7 @@ class Queue:
     # ------------------------------------------------------------ claiming
 
     def wait_claim(self) -> list[Task] | None:
-        """Wait for work and take it; None once the queue has ended."""
+        """Wait for a task and return it, in a list; None once the queue has ended."""
         while True:
             self.obey_if_changed()
             with self.kept.lock:
@@ -241,14 +241,14 @@ class Queue:
                 self._wait_for_work()
 
     def claim(self) -> list[Task]:
-        """Take work if there is some."""
+        """Return the next task, in a list; an empty one if no record may begin."""
         self.obey_if_changed()
         with self.kept.lock:
             return [] if self._has_ended else self._claim()
 
     def claim_letter(self) -> Task | None:
         """
-        Take a dead letter if there is some, see :meth:`claim_letters_apart`.
+        Return the task of a dead letter if there is one, see :meth:`claim_letters_apart`.
 
         Only letters that :meth:`claim` has met are taken; those of held partitions wait.
         """
@@ -276,7 +276,7 @@ class Queue:
             epoch = ready.first
             task = None
             if self._may_begin(epoch):
-                task = self._first_of(ready.take())
+                task = self._first_task(ready.take())
             else:
                 ready.set_aside(epoch)
             if task is not None:
@@ -287,12 +287,14 @@ class Queue:
     def _may_begin(self, epoch: Epoch) -> bool:
         return bool(epoch.ready) and not epoch.is_held  # without a lane it has ended
 
-    def _first_of(self, lane: Lane) -> Task | None:
+    def _first_task(self, lane: Lane) -> Task | None:
         epoch = lane.epoch
         if not lane:
             self._retire(lane)
         elif self.order is Order.PARTITION and epoch.busy:
-            lane.state = LaneState.RUNNING  # by a task of an earlier ownership
+            lane.state = (
+                LaneState.RUNNING
+            )  # it waits for a task of an earlier ownership
         elif lane.is_tried:
             if self._on_letter is None or not self._is_letter(lane):
                 return self._take_tried(lane)
@@ -311,7 +313,7 @@ class Queue:
         return lane.epoch.failed[lane.first_offset()].letter is not None
 
     def _take_tried(self, lane: Lane) -> Task:
-        # A record that has failed, or may have, goes alone.
+        # A record that has failed, or may have, is handed out alone.
         epoch, offset = lane.epoch, lane.first_offset()
         known = epoch.failed[offset]
         ordinals = lane.take(1, self.policy.span)
@@ -441,7 +443,7 @@ class Queue:
         return self._take_some(lane, self.policy.quantum)
 
     def _fills_for(self, lane: Lane) -> float:
-        # How long a batch that is not full may still wait.
+        # Returns the seconds that a batch that is not full may still wait.
         epoch = lane.epoch
         if not self.policy.within or not lane or lane is not epoch.main:
             return 0.0
@@ -451,8 +453,8 @@ class Queue:
         return came + self.policy.within - self.clock()
 
     def _can_grow(self, lane: Lane) -> bool:
-        # Handlers would be idle in vain if the limits let no more records come, or if the
-        # next ones are beyond the span or cannot be read.
+        # Handlers would be idle for nothing if the limits keep more records out, or if
+        # the next ones are beyond the span or cannot be read.
         epoch = lane.epoch
         is_next = lane.fresh.stop <= epoch.allow(self.policy.span)
         is_next = is_next and epoch.unreadable is None
@@ -475,7 +477,7 @@ class Queue:
     # ------------------------------------------------------------ tasks come back
 
     def task_returned(self, task: Task) -> None:
-        """Note that a task of an ownership that has ended is over."""
+        """Note that a task of an ownership that has ended has returned."""
         epoch = self.kept.task_returned(task)
         if epoch is None or not task.keys:
             return
@@ -485,10 +487,10 @@ class Queue:
 
     def waiting_lanes(self, epoch: Epoch, task: Task) -> list[Lane]:
         """
-        Return the lanes of an epoch that have waited for a task, now that it is over.
+        Return the lanes of an epoch that have waited for a task, which has returned.
 
-        Each of them is to be moved on. A handler of an earlier ownership may have worked
-        on its key, or partition.
+        The caller moves each of them on. The task may be one of an earlier ownership,
+        with records of their keys, or of the partition.
         """
         epoch.busy.difference_update(task.keys)
         lanes = [task.lane]
@@ -500,7 +502,7 @@ class Queue:
         return [lane for lane in lanes if lane.state is LaneState.RUNNING]
 
     def put_back(self, task: Task, indexes: Indexes) -> None:
-        """Queue records of a task again, in front of those that they belong to."""
+        """Queue records of a task again, in front of their lanes."""
         epoch, ordinals = task.epoch, task.ordinals_of(indexes)
         if self.order is not Order.KEY:
             task.lane.again[:0] = ordinals
@@ -527,7 +529,7 @@ class Queue:
         return lane
 
     def put_first(self, lane: Lane) -> None:
-        """Hand a lane out before all others, once nothing stops it."""
+        """Hand a lane out before all others, once no hold stops it."""
         epoch = lane.epoch
         lane.state = LaneState.READY
         epoch.ready.appendleft(lane)
@@ -547,7 +549,7 @@ class Queue:
         lane.state = LaneState.FAILED
 
     def resume_main(self, epoch: Epoch) -> None:
-        """Let the main lane go on if it may by now: within the span, or for a full batch."""
+        """Let the main lane go on if it is within the span, or has waited for its batch."""
         main = epoch.main
         if main.state is LaneState.AHEAD and main.fresh.start < epoch.allow(
             self.policy.span
@@ -579,7 +581,7 @@ class Queue:
     # ------------------------------------------------------------ waking threads
 
     def wake_one(self) -> None:
-        """Wake a thread that waits for work, if it is worth it."""
+        """Wake a thread that waits for work, if the work is worth another thread."""
         ready = self.ready
         if not ready or self._is_halted:
             return

@@ -11,7 +11,7 @@ from safeconsumer._checks import (
 from safeconsumer.errors.base import WorkerSettingError
 from safeconsumer.worker.groups import is_all
 
-# A ratio of few records means nothing, and one over a long life is out of date.
+# A ratio of few records is meaningless, and one over a long life is out of date.
 SAMPLE = 100
 _WINDOW = 10  # samples
 # Records that may fail for good before the first one has succeeded. With a wrong
@@ -96,7 +96,7 @@ class FailureRatio:
     Of more than ten samples only about the last five are counted.
 
     Attributes:
-        sample: from how many records on their ratio says something.
+        sample: the fewest records whose ratio counts.
         seen: records that ended, in success or failure.
         dead: records that failed for good.
     """

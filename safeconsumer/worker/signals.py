@@ -16,8 +16,9 @@ def taking(numbers: Iterable[int], take: Callable[[int], object]) -> Iterator[No
     Call ``take`` with 1 at the first signal and with 2 at the second. In the main thread.
 
     Before the second call, and at the end of the block, the handlers from before are put
-    back: what does not end by the second signal ends by a third. They are put back in a
-    forked child too, which has no worker to stop, and the signal is sent there once more.
+    back: a program that the second signal does not end ends by a third. They are put
+    back in a forked child too, which has no worker to stop, and the signal is sent there
+    once more.
     """
     process, count, before = os.getpid(), 0, dict[int, Any]()
 

@@ -77,10 +77,10 @@ _YIELD = opmap["YIELD_VALUE"]
 
 def forget_locals(error: BaseException) -> set[FrameType]:
     """
-    Let an error that is kept not keep the local variables of the calls it came through.
+    Clear the local variables of the calls that a kept error came through.
 
     It does the same for their callers, which their frames keep, and for the error's
-    causes and parts. Its traceback stays as it is, as text. Calls that are still running
+    causes and parts. The traceback, as text, stays the same. Calls that are still running
     keep theirs, and coroutines that wait. Return the frames of calls that are running.
     """
     seen, running = set[FrameType](), set[FrameType]()
@@ -96,7 +96,7 @@ def forget_locals(error: BaseException) -> set[FrameType]:
 
 
 def _clear(frame: FrameType) -> bool:
-    # Tells whether nothing is left to do: its call has ended, or must not be ended.
+    # Tells whether the frame is done with: its call has ended, or must not be ended.
     if not (_ENDS_IF_CLEARED and _may_wait(frame)):
         try:
             frame.clear()
@@ -107,7 +107,7 @@ def _clear(frame: FrameType) -> bool:
 
 class KeptErrors:
     """
-    Lets errors that are kept not keep local variables, also of calls that end later.
+    Clears the local variables of kept errors' calls, also of calls that end later.
 
     A program that reports an error to a pump goes on in the call that has caught it, and
     that has the batch. The frame of a call that runs costs nothing; there are as few as

@@ -104,7 +104,7 @@ class Tracer:
         Make the span of an attempt; it is current in the block of a call.
 
         It is current until the context ends in which the block is entered: each call of
-        a handler has a copy of its own. If no span can be made there is none.
+        a handler has a copy of its own. If no span can be made, the call has none.
         """
         span: trace.Span = trace.INVALID_SPAN
         here = _ambient()
@@ -204,7 +204,7 @@ def _sender_context(record: Any, here: contexts.Context) -> contexts.Context:  #
 
 
 def _links(sender: contexts.Context, record: Any = None) -> list[trace.Link]:  # noqa: ANN401 - upstream's record
-    # Links to the sender of a record, with the offset if it is one of several.
+    # Returns links to the sender of a record; they have its offset if it is one of several.
     sent = trace.get_current_span(sender).get_span_context()
     if not sent.is_valid:
         return []

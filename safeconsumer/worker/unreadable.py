@@ -17,7 +17,7 @@ from safeconsumer.worker.kept import KeptRecords
 from safeconsumer.worker.partition import Epoch, UnreadableBatch
 from safeconsumer.worker.tracebacks import shown
 
-# Seconds, at least, between two looks at a batch that is not tried as a record is.
+# The least seconds between two fetches of a batch to which ``Retry`` does not apply.
 _RETRY_SECONDS = 1.0
 
 
@@ -29,10 +29,10 @@ class Unreadable:
     The hold expires as one that a handler asks for, and then the batch is fetched
     again: as often as a failed record is tried. Then ``on_exhausted`` applies. ``stop``
     stops the worker once all before the batch is done. ``skip`` passes over its offsets
-    one by one: how many there are only the batch's own header could say. ``block`` looks
-    again every ``Retry.most`` seconds, and so it is whatever the policy but ``stop``
-    where the broker cannot read its log: such records are not known to be corrupt.
-    Other partitions, and records before the batch, go on.
+    one by one, as only the batch's own header could say how many there are. ``block``
+    fetches it again every ``Retry.most`` seconds. So does ``skip`` if the broker cannot
+    read its log: such records are not known to be corrupt. Other partitions, and
+    records before the batch, go on.
     """
 
     _client: ConsumerClient

@@ -546,7 +546,7 @@ class Worker:
 
     def _end_for_poller(self) -> None:
         # The polling thread is blocked in a hook, at any step of a turn: each step below
-        # must be possible after any of these, and twice.
+        # must be possible after any of those steps, and twice.
         try:
             self._check_stop()
             while self._report is None and not self._is_finished():
@@ -563,7 +563,7 @@ class Worker:
             self._answer_taken_over()
 
     def _hanging(self) -> Hook | None:
-        # The polling thread's comes first: for it another thread ends the worker.
+        # The polling thread's hook comes first: another thread has ended the worker for it.
         takeover = self._emit.takeover
         if takeover.hook is not None:
             return takeover.hook
@@ -644,7 +644,7 @@ _FORKED = (
     "this worker was made before this process was forked, and can run in its parent only: "
     "make the consumer and the worker in the process that uses them"
 )
-# Seconds between two looks whether a worker that has not begun yet shall stop.
+# Seconds between two checks whether a worker that has not begun yet must stop.
 _CHECK_SECONDS = 0.1
 
 
@@ -656,7 +656,7 @@ def _answer(
     ended: "asyncio.Future[Report]",
     answer: Report | BaseException,
 ) -> None:
-    def say() -> None:
+    def settle() -> None:
         if ended.done():
             return
         if isinstance(answer, BaseException):
@@ -665,4 +665,4 @@ def _answer(
             ended.set_result(answer)
 
     with contextlib.suppress(RuntimeError):  # the loop is closed: nothing awaits it
-        loop.call_soon_threadsafe(say)
+        loop.call_soon_threadsafe(settle)

@@ -1,38 +1,43 @@
 """
 ``python -m tests.bench NAME``: measures, and prints figures as JSON; ``--help`` has names.
 
-``overhead`` tells what safety costs over the stock client; ``speed`` how fast all clients
-read, how soon and at which cost they return what comes one by one or after a pause, which
-takes some 20 minutes; ``worker`` what a worker costs over a plain poll loop, ``group`` how
-soon a whole group obeys, ``members`` what one on another client costs, ``spark`` how the
-Spark source stands beside the official one, and ``auditing`` how fast journals are judged.
-``regressions`` compares this state of the
-package with the last landed one: its exit status is 1 if something got slower or larger.
-The others judge nothing.
+``overhead`` measures the cost of safety over the stock client; ``speed`` compares how fast
+all clients read and resume, and their latency and CPU for single records, which takes some
+20 minutes; ``worker`` measures a worker against a plain poll loop, ``group`` the latency of
+group holds, ``members`` members on other clients against their libraries' own consumers,
+``spark`` the Spark source against the official one, and ``auditing`` the judge of journals.
+``regressions`` compares this state of the package with the last landed one: its exit status
+is 1 if something got slower or larger. The others judge nothing.
 """
 
+import argparse
 import contextlib
 import importlib
 import json
 import os
 import sys
+from pathlib import Path
 
 from attrs import evolve
 
 from safeconsumer.testing import ExistingCluster
 from tests.bench import speed, states
 from tests.bench.figures import measured, sentences, tell
-from tests.bench.options import parsed
 from tests.bench.stage import BRIEF, Sizes, Stage
 from tests.harness.brokers import choice
+
+# Each is a module beside this one, with its rows in ROWS.
+BENCHMARKS = (
+    *("overhead", "speed", "worker", "regressions", "group"),
+    *("members", "spark", "auditing"),
+)
 
 
 def main():
     options = parsed(None)
     # Arms that compile our modules anew have 1 MB more, and start later.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    # Only the one that is asked for: some need an extra.
-    module = importlib.import_module(f"tests.bench.{options.benchmark}")
+    module = _module(options.benchmark)
     sizes = BRIEF if options.brief else Sizes(rounds=getattr(module, "ROUNDS", 5))
     if options.rounds is not None:
         sizes = evolve(sizes, rounds=options.rounds)
@@ -56,10 +61,71 @@ def main():
     return 0 if all(one["passed"] for one in result["figures"]) else 1
 
 
+def _module(name):
+    return importlib.import_module(f"tests.bench.{name}")
+
+
 def _broker(bootstrap, kind):
     if bootstrap is not None:
         return contextlib.nullcontext(ExistingCluster(bootstrap))
     return choice.start(choice.choose(kind))
+
+
+def parsed(arguments):
+    """Parse a command line, None for this process's; end with a message if it is wrong."""
+    parser = _parser()
+    options = parser.parse_args(arguments)
+    if options.against and options.benchmark != "regressions":
+        parser.error("--against: only regressions compares two states")
+    whole = ("speed", "java", None, False, ())
+    how = options.benchmark, options.kafka, options.bootstrap, options.brief
+    if options.write and (*how, tuple(options.only)) != whole:
+        parser.error("--write: the table is of a whole run of speed --kafka=java")
+    if unknown := set(options.only) - _module(options.benchmark).ROWS.keys():
+        parser.error(f"--only: {options.benchmark} has no {', '.join(sorted(unknown))}")
+    return options
+
+
+def _parser():
+    parser = argparse.ArgumentParser(prog="python -m tests.bench")
+    parser.add_argument("benchmark", choices=BENCHMARKS)
+    parser.add_argument("--bootstrap", metavar="HOST:PORT", help="a running broker")
+    parser.add_argument(
+        "--kafka",
+        default="java",
+        choices=[*choice.Kind],
+        help="the broker to start, as in the test suite",
+    )
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        choices=range(1, 1000),
+        metavar="N",
+        help="how many sets of fresh processes per row",
+    )
+    parser.add_argument(
+        "--brief",
+        action="store_true",
+        help="only try whether it runs; figures mean nothing",
+    )
+    parser.add_argument("--json", type=Path, help="write to this file, not to stdout")
+    rows = "; ".join(f"{one}: {', '.join(_module(one).ROWS)}" for one in BENCHMARKS)
+    parser.add_argument(
+        "--only", nargs="+", default=(), metavar="ROW", help=f"only these; {rows}"
+    )
+    parser.add_argument(
+        "--against",
+        metavar="COMMIT",
+        help="regressions: the state to compare the working tree with (default: where "
+        "it left origin's main, or main; for a commit of main itself the newest one "
+        "before it that is older by a day, or its parent)",
+    )
+    parser.add_argument(
+        "--write",
+        action="store_true",
+        help="speed --kafka=java: write the table of speed into the pages",
+    )
+    return parser
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ _DISTRIBUTIONS = (
 )
 
 Values = Mapping[str, Sequence[float]]
-"""By arm: what was measured, one for each lap, pairs at the same place."""
+"""By arm: the values, one for each lap, pairs at the same place."""
 
 
 @frozen
@@ -44,8 +44,10 @@ class Figure:
     @property
     def target(self):
         ends = ((">=", self.at_least), ("<=", self.at_most))
-        said = [f"{sign} {end:g} {self.unit}" for sign, end in ends if end is not None]
-        return ", ".join(said) or None
+        limits = [
+            f"{sign} {end:g} {self.unit}" for sign, end in ends if end is not None
+        ]
+        return ", ".join(limits) or None
 
     @property
     def passed(self):

@@ -1,147 +1,79 @@
-"""Group control in figures: how soon a hold is obeyed, and what the barrier costs."""
+"""Group control in figures: how soon a hold is obeyed, and what many holds cost."""
 
-import json
-import threading
 import time
-from contextlib import contextmanager
 
+from safeconsumer.events.consumer import HoldsPlaced, HoldsRemoved
 from safeconsumer.group import report_wire, wire
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.publisher import changes, new_hold
 from safeconsumer.group.report_wire import Report
-from tests.bench.figures import Figure, median, percentiles
+from tests.bench.figures import median, percentiles
 from tests.harness.group.team import Team
-from tests.harness.processes import Process, module
+from tests.harness.members import Polled
 from tests.harness.waiting import wait_for
 
-_PAUSE = 0.03
 _HOLDS = 10_000
 _MEMBERS = 1_000
-
-
-@contextmanager
-def member(team, **options):
-    """Run a member process; yield what it says, growing."""
-    settings = team.settings
-    given = {
-        "topic": team.topic,
-        "group": team.group,
-        "busy": False,
-        "seconds": 120,
-        "client": {**team.broker.client_config, **team.broker.group_config},
-        "control": {
-            "holds_topic": settings.holds_topic,
-            "status_topic": settings.status_topic,
-            "trust_topic": settings.trust_topic,
-            "client_configs": dict(settings.client_configs),
-        },
-        **options,
-    }
-    command = module("tests.bench.arms.group_member", json.dumps(given))
-    with Process(command, read=json.loads) as process:
-        yield process.lines
-
-
-def _until(condition):
-    wait_for(condition, "what a member says", 60.0, pause=0.001)
-
-
-def _events(said, name):
-    return [one["at"] for one in tuple(said) if one.get("event") == name]
-
-
-# ---------------------------------------------------------------- rows
+_PAUSE = 0.03  # seconds between two tries
 
 
 def obeying(stage):
-    """From the broker's acknowledgement to the moment after which nothing is delivered."""
-    note = "acknowledged to obeyed: the last record is not later"
-    for busy, limit in ((False, 5.0), (True, 15.0)):
-        name = "a busy member" if busy else "a member waiting in poll"
-        delays, lasts = _delays(stage, busy=busy)
-        yield from percentiles("obeying", name, delays, {50: limit, 99: 50.0}, note)
-        note = "after the acknowledgement; 1,000 records/s"
-        latest = max(lasts, default=0.0)
-        yield Figure("obeying", f"{name}, last record, latest", latest, "ms", note=note)
+    """Measure from the broker's acknowledgement of a hold until a member obeys it."""
+    times = {HoldsPlaced: [], HoldsRemoved: []}
 
+    def note(event):
+        if type(event) in times:
+            times[type(event)].append(time.monotonic())
 
-def _delays(stage, *, busy):
-    delays, lasts = [], []
-    with Team(stage.broker, partitions=4, records=1) as team:
-        over = threading.Event()
-        feeder = threading.Thread(target=_feed, args=(team, over))
-        feeder.start()
-        try:
-            with member(team, busy=busy) as said:
-                _until(lambda: any("records" in one for one in said))
-                for _ in range(stage.sizes.tries):
-                    before = len(_events(said, "hold_placed"))
-                    team.operator_holds("@all")
-                    acknowledged = time.monotonic()
-                    _until(lambda: len(_events(said, "hold_placed")) > before)  # noqa: B023 - used at once
-                    obeyed = _events(said, "hold_placed")[-1]
-                    delays.append(max(0.0, obeyed - acknowledged) * 1000)
-                    time.sleep(_PAUSE)
-                    late = [
-                        one["at"] - acknowledged
-                        for one in tuple(said)
-                        if "records" in one and one["at"] > acknowledged
-                    ]
-                    lasts += [max(late) * 1000] if late else []
-                    lifted = len(_events(said, "hold_removed"))
-                    team.operator_lifts("@all")
-                    _until(lambda: len(_events(said, "hold_removed")) > lifted)  # noqa: B023 - used at once
-        finally:
-            over.set()
-            feeder.join()
-    return delays, lasts
+    def wait_for_next(kind):
+        wait_for(lambda: times[kind], kind.__name__, pause=0.001)
+        return times[kind].pop()
 
-
-def _feed(team, over):
-    while not over.wait(0.01):
-        for _ in range(10):
-            team.producer.send(team.topic, b"x")
+    delays = []
+    with (
+        Team(stage.broker, partitions=4, records=1) as team,
+        Polled(team.ready(hooks=(note,))),
+    ):
+        for _ in range(stage.sizes.tries):
+            team.operator_holds("@all")
+            acknowledged = time.monotonic()
+            obeyed = wait_for_next(HoldsPlaced)
+            delays.append(max(0.0, obeyed - acknowledged) * 1000)
+            team.operator_lifts("@all")
+            wait_for_next(HoldsRemoved)
+            time.sleep(_PAUSE)
+    name, note = "a member waiting in poll", "acknowledged to obeyed"
+    yield from percentiles("obeying", name, delays, {50: 5.0, 99: 50.0}, note)
 
 
 def starting(stage):
-    """From the constructor to the first record, with many holds on the topic."""
+    """Measure from the constructor to the first record, with many holds on the topic."""
     count = _HOLDS // stage.sizes.scale
     with Team(stage.broker, partitions=4, records=5) as team:
-        sent = changes(
-            team.group,
-            "bench",
-            (f"elsewhere-{n // 100}:{n % 100}" for n in range(count)),
-            new_hold("bench", None),
-        )
-        topic = team.settings.holds_topic
-        futures = [
+        scopes = (f"elsewhere-{n // 100}:{n % 100}" for n in range(count))
+        for one in changes(team.group, "bench", scopes, new_hold("bench", None)):
+            key, value = wire.encode_key(one.key), wire.encode_hold(one.hold)
             team.producer.send(
-                topic,
-                key=wire.encode_key(one.key),
-                value=wire.encode_hold(one.hold or new_hold(None, None)),
-                partition=0,
+                team.settings.holds_topic, key=key, value=value, partition=0
             )
-            for one in sent
-        ]
-        for one in futures:
-            one.get(60)
-        rounds = {"with": [], "without": []}
+        team.producer.flush(60)
+        seconds = {"with": [], "without": []}
         for _ in range(2 + stage.sizes.rounds):
-            rounds["with"].append(_first_record(team))
-            rounds["without"].append(_first_record(team, control=None))
+            seconds["with"].append(_first_record(team))
+            seconds["without"].append(_first_record(team, control=None))
     name = f"first record with {count} holds on the topic"
-    note = "a new process and a new group"
-    with_, without = rounds["with"], rounds["without"]
-    yield median("starting", name, with_, "s", at_most=0.6, note=note)
-    yield median("starting", "the same without control=", without, "s", note=note)
+    yield median("starting", name, seconds["with"], "s", at_most=0.6)
+    name = "the same without control="
+    yield median("starting", name, seconds["without"], "s")
 
 
-def _first_record(team, **options):
-    with member(team, **options) as said:
-        _until(lambda: any("first" in one for one in said))
-        first = next(one["first"] for one in said if "first" in one)
-    time.sleep(2.5)  # until the group has forgotten a member that was killed
-    return first
+def _first_record(team, **settings):
+    began = time.monotonic()
+    consumer = team.subscribed(**settings)
+    wait_for(lambda: consumer.poll(200), "a record", pause=0)
+    seconds = time.monotonic() - began
+    consumer.close()
+    return seconds
 
 
 def reporting(stage):
@@ -162,9 +94,8 @@ def reporting(stage):
                     quiet=assigned,
                 )
                 key = report_wire.encode_report_key(team.group, one.member)
-                team.producer.send(
-                    topic, key=key, value=report_wire.encode_report(one), partition=0
-                )
+                value = report_wire.encode_report(one)
+                team.producer.send(topic, key=key, value=value, partition=0)
         team.producer.flush(60)
         seconds = []
         for _ in range(5):

@@ -23,7 +23,7 @@ def resident_mb():
 
 
 def _marked(name):
-    told = _STATUS.read_text() if _STATUS.exists() else ""
-    mark = re.search(rf"^{name}:\s+(\d+) kB", told, re.MULTILINE)
+    status = _STATUS.read_text() if _STATUS.exists() else ""
+    mark = re.search(rf"^{name}:\s+(\d+) kB", status, re.MULTILINE)
     used = mark[1] if mark else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(used) / 1024

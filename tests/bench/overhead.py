@@ -1,4 +1,4 @@
-"""What safety costs: the rows of the table "figures to reach", against the stock client."""
+"""The cost of safety over the stock client: promise P15."""
 
 import os
 from collections import defaultdict
@@ -90,42 +90,22 @@ def many_holds(stage):
 
 def ten_thousand(stage):
     """
-    ``pause`` and ``resume`` of one partition, and the ``poll`` after each.
+    Time ``pause`` and ``resume`` of one partition of ten thousand.
 
-    On an embedded broker in another process: ten thousand partitions are more than a
-    real broker on this machine carries, and what is measured is the client's CPU.
+    On an embedded broker in another process, as they are more than a real broker on this
+    machine carries.
     """
     row, sizes = "ten-thousand", stage.sizes
     with EmbeddedBroker() as broker:
-        own = Stage(broker=broker, sizes=sizes)
-        many = {"topic": own.topic(sizes.assigned), "partitions": sizes.assigned}
-        many["wait_ms"] = 500
-        clients = {"stock": "kafka-python", "safe": "safe-python"}
-        kinds = {one: own.reader(name, **many) for one, name in clients.items()}
-        taken = lapped(
-            kinds, "toggle", rounds=sizes.rounds, laps=sizes.laps, warm_up=None
-        )
-    end = f", {sizes.assigned} assigned"
+        many = Stage(broker=broker, sizes=sizes)
+        topic = many.topic(sizes.assigned)
+        arm = many.reader("safe-python", topic, partitions=sizes.assigned)
+        how = {"rounds": sizes.rounds, "laps": 1, "warm_up": None}
+        taken = lapped({"safe": arm}, "toggle", **how)
     for what in ("pause", "resume"):
-        for when, key in (("in a row", f"{what}_in_a_row"), ("between polls", what)):
-            micros = [round(one * 1e6, 2) for one in taken[key]["safe"]]
-            name = f"{what} of one partition {when}{end}"
-            note = "median of all calls; between polls the caches are cold"
-            yield median(row, name, micros, "us", at_most=100.0, note=note)
-    for what, key, limit in (
-        ("that sends the fetch", "poll_sending", 1.1),
-        ("while one is in flight", "poll_waiting", 1.1),
-        ("draining as many empty answers", "drain", None),
-    ):
-        name = f"the next poll {what}{end}"
-        yield _milliseconds(row, name, taken[key], "safe", "stock", limit)
-
-
-def _milliseconds(  # noqa: PLR0913, PLR0917 - two arms of a row, and its target
-    row, name, taken, over, under, limit
-):
-    note = "raw values in milliseconds"
-    return ratio(row, name, taken, over, under, at_most=limit, scale=1e3, note=note)
+        micros = [round(one * 1e6, 2) for one in taken[what]["safe"]]
+        name = f"{what} of one partition in a row, {sizes.assigned} assigned"
+        yield median(row, name, micros, "us", at_most=100.0)
 
 
 # ---------------------------------------------------------------- what an import takes
@@ -160,7 +140,9 @@ def imports(stage):
     # An import waits for nothing: what wall has on top is what else runs here.
     for name, limit in (("CPU", 1.25), ("wall", None)):
         what = f"{SAFE}, {name} / stock"
-        yield _milliseconds("import", what, taken[name], SAFE, _STOCK, limit)
+        note = "raw values in milliseconds"
+        both = taken[name], SAFE, _STOCK
+        yield ratio("import", what, *both, at_most=limit, scale=1e3, note=note)
 
 
 ROWS = {

@@ -3,20 +3,24 @@
 import json
 from pathlib import Path
 
-from tests.bench import pausing, throughput, trickle
-from tests.bench.throughput import CLIENTS, CPU, OURS, READING, SPEED
+from tests.bench import throughput, trickle
+from tests.bench.figures import median
+from tests.bench.throughput import CLIENTS, CPU, LAPS, OURS, READING, SMALL, SPEED
 from tests.bench.trickle import P50, P99
+from tests.bench.workers import lapped
 from tests.harness.brokers.settings import KAFKA_VERSION
 from tests.harness.processes import ROOT
 
 ROUNDS = 2
-ROWS = throughput.ROWS | trickle.ROWS | pausing.ROWS
+RESUMED = "500 records after resume"
+TOGGLED = "pause, resume of one partition"
+_RECORDS = 200_000  # more than a client has fetched when it pauses
 
 DATA = Path(__file__).with_name("speed.json")
-# What is told in its unit, of each client: its title, its row and its name in the report.
+# Rows with a value of each client in its unit: title, row and name in the report.
 _VALUES = {
-    "resumed": ("500 records after `resume`: ms", "resumed", pausing.RESUMED),
-    "toggled": ("`pause`, `resume` of a partition: us", "resumed", pausing.TOGGLED),
+    "resumed": ("500 records after `resume`: ms", "resumed", RESUMED),
+    "toggled": ("`pause`, `resume` of a partition: us", "resumed", TOGGLED),
     "p50": ("500 records/s one by one: p50 of latency, ms", "one-by-one", P50),
     "p99": ("500 records/s one by one: p99 of latency, ms", "one-by-one", P99),
     "cpu": (f"500 records/s one by one: {CPU}, us", "one-by-one", CPU),
@@ -35,15 +39,41 @@ PAGES = {
 _OTHERS = [one for one in CLIENTS if one != OURS]
 
 
+def resumed(stage):
+    """Time ``resume`` after half a second's pause in the middle of a backlog."""
+    topic = stage.filled(SMALL, max(2_400, _RECORDS // stage.sizes.scale))
+    # The default: how long a request may still be under way when it is resumed.
+    every = {"partitions": SMALL.partitions, "wait_ms": 500}
+    kinds = {one: stage.reader(one, topic, **every) for one in CLIENTS}
+    taken = lapped(kinds, "stop", rounds=stage.sizes.rounds, laps=LAPS)
+    stage.drop(topic)
+    for one in CLIENTS:
+        waits = [seconds * 1e3 for seconds in taken["resumed"][one]]
+        yield median("resumed", f"{RESUMED}, {one}", waits, "ms")
+    for one in CLIENTS:
+        calls = [round(seconds * 1e6, 2) for seconds in taken["toggled"][one]]
+        most = 30.0 if one == OURS else None
+        yield median("resumed", f"{TOGGLED}, {one}", calls, "us", at_most=most)
+
+
+ROWS = throughput.ROWS | trickle.ROWS | {"resumed": resumed}
+
+
 def write(result):
     """Keep what the table needs of a report of ``speed``; write it into the pages."""
-    DATA.write_text(json.dumps(kept(result), indent=1) + "\n", "utf-8")
+    DATA.write_text(_text(kept(result)), "utf-8")
     for page in PAGES:
         page.write_text(written(page, page.read_text("utf-8")), "utf-8")
 
 
+def _text(data):
+    """Return a mapping as JSON with a line for each key."""
+    lines = [f" {json.dumps(key)}: {json.dumps(data[key])}" for key in data]
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
 def kept(result):
-    """Return, of a report, what the table is made of."""
+    """Return, of a report, what the table is made of: by row the figures of each client."""
     versions = [
         f"{name} {result['versions'][name]}"
         for name in ("aiokafka", "confluent-kafka", "kafka-python")
@@ -54,7 +84,7 @@ def kept(result):
         f"{result['machine']['cores']} cores, "
         f"Python {result['versions']['python']}, Apache Kafka {KAFKA_VERSION}; "
         f"{', '.join(versions)}.",
-        "ratios": {
+        **{
             row: {
                 client: _rounded(
                     found, {what: (row, f"{what} / {client}") for what in (SPEED, CPU)}
@@ -63,7 +93,7 @@ def kept(result):
             }
             for row in READING
         },
-        "values": {
+        **{
             key: _rounded(found, {one: (row, f"{name}, {one}") for one in CLIENTS})
             for key, (_, row, name) in _VALUES.items()
         },
@@ -80,41 +110,39 @@ def written(page, text):
     lines = [[f"ours / theirs: {SPEED}; {CPU}", *_OTHERS], ["---"] * (1 + len(_OTHERS))]
     for row in PAGES[page]:
         if row in READING:
-            cells = [_ratios(data["ratios"][row][one]) for one in _OTHERS]
+            cells = [_ratios(data[row][one]) for one in _OTHERS]
             lines.append([READING[row].title, *cells])
         else:
-            said = data["values"][row]
-            cells = [f"{_short(said, OURS)} / {_short(said, one)}" for one in _OTHERS]
+            values = data[row]
+            cells = [
+                f"{_short(values, OURS)} / {_short(values, one)}" for one in _OTHERS
+            ]
             lines.append([_VALUES[row][0], *cells])
     table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
     stamp = data["stamp"]
     if page == README:
         stamp = f"{stamp.partition(';')[0]}."
-    return put(
-        text,
-        "speed",
-        f"{table}\n\n{stamp}",
-        by="tests.bench speed --kafka=java",
-    )
+    return _put(text, f"{table}\n\n{stamp}")
 
 
-def _ratios(said):
+def _ratios(values):
     return "; ".join(
-        f"{said[what]:.2f}" if what in said else "-" for what in (SPEED, CPU)
+        f"{values[what]:.2f}" if what in values else "-" for what in (SPEED, CPU)
     )
 
 
-def _short(said, client):
+def _short(values, client):
     """Return a value with two digits, or all before the point."""
-    if client not in said:
+    if client not in values:
         return "-"
-    value = said[client]
+    value = values[client]
     return f"{value:.2g}" if value < 10 else f"{value:,.0f}"
 
 
-def put(page, name, text, by):
-    """Return the page with this text between the marks of that name."""
-    first, last = f"<!-- {name}: by python -m {by} --write -->", f"<!-- {name} -->"
+def _put(page, text):
+    """Return the page with this text between its marks."""
+    first = "<!-- speed: by python -m tests.bench speed --kafka=java --write -->"
+    last = "<!-- speed -->"
     before, found, rest = page.partition(first)
     _, end, after = rest.partition(last)
     if not found or not end:

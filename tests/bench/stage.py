@@ -1,4 +1,4 @@
-"""What every row measures on: a broker with topics, and how much of everything."""
+"""The broker and topics that rows measure on, and how much they measure."""
 
 import contextlib
 import itertools
@@ -34,8 +34,7 @@ class Sizes:
     seconds: float = 1.0  # of a lap that lasts as long for each arm
     assigned: int = 10_000  # partitions that a consumer with many has
     strangers: int = 100_000  # holds of one with many
-    tries: int = 200  # how often something is tried whose percentiles are told
-    polls: int = 30  # how often one that has nothing polls for a second
+    tries: int = 200  # tries of a figure with percentiles
     scale: int = 1  # what all that is large otherwise is divided by
 
 
@@ -47,7 +46,6 @@ BRIEF = Sizes(
     assigned=100,
     strangers=1_000,
     tries=4,
-    polls=2,
     scale=500,
 )
 

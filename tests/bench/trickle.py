@@ -1,10 +1,9 @@
 """
-Records that come one by one: latency, CPU, and what a member costs that has nothing.
+Latency and CPU of records that come one by one.
 
 All clients are members of a group, with all of one topic each, and take turns.
 """
 
-import os
 import threading
 import time
 from collections import defaultdict
@@ -17,13 +16,11 @@ from tests.bench.throughput import CLIENTS, CPU, LAPS, OURS, STOCK
 from tests.bench.workers import arms, in_turns
 
 P50, P99 = "produced to returned, p50", "produced to returned, p99"
-_BACKLOG = 200_000
 # By what is measured: its name, its unit, and how many of these a second is.
 _MEASURED = {
     "p50": (P50, "ms", 1e3),
     "p99": (P99, "ms", 1e3),
     "cpu": (CPU, "us", 1e6),
-    "idle": ("CPU of poll(1000)", "ms", 1e3),
 }
 
 
@@ -46,7 +43,6 @@ FLOWS = {
             "p50": {STOCK: 0.8, "aiokafka": 1.0, "confluent-kafka, tuned": 2.0},
             "p99": {STOCK: 0.8},
             "cpu": {STOCK: 0.6, "aiokafka": 1.2},
-            "idle": {STOCK: 1.0},
         },
     ),
     "thousand": Flow(
@@ -73,25 +69,15 @@ def _round(stage, flow, number, taken):
     topics = {client: stage.topic(flow.partitions) for client in CLIENTS}
     every = {"partitions": flow.partitions, "is_member": True}
     kinds = {one: stage.reader(one, topic, **every) for one, topic in topics.items()}
-    backlog = _BACKLOG // stage.sizes.scale
     with arms(kinds) as started:
-        for client, arm in started.items():
-            taken["resident"][client].append(arm.call("settle")["resident"])
-        for client, arm in started.items():
-            _produce(stage, topics[client], flow, backlog)
-            taken["peak"][client].append(arm.call("drain", records=backlog)["peak"])
         for lap in range(LAPS):
             for client in in_turns(list(started), number * LAPS + lap):
-                said = _followed(stage, started[client], topics[client], flow)
-                delays = said.pop("delays")
+                answer = _followed(stage, started[client], topics[client], flow)
+                delays = answer.pop("delays")
                 for percent in (50, 99):
                     taken[f"p{percent}"][client].append(percentile(delays, percent))
-                for what, value in said.items():
+                for what, value in answer.items():
                     taken[what][client].append(value)
-        for client in in_turns(list(started), number):
-            polls = max(2, stage.sizes.polls // 10)
-            said = started[client].call("idle", polls=polls)
-            taken["idle"][client].append(said["cpu"] / said["wall"])
     for topic in topics.values():
         stage.drop(topic)
 
@@ -99,26 +85,22 @@ def _round(stage, flow, number, taken):
 def _followed(stage, arm, topic, flow):
     records = max(50, flow.records // stage.sizes.scale)
     arm.begin("follow", records=records)
-    # It does not matter whether the arm polls by then: what waits is its first records.
-    _produce(stage, topic, flow, records, rate=flow.rate)
+    # The arm need not poll by then: records that wait are its first ones.
+    _produce(stage, topic, flow, records)
     return arm.answer(60.0)
 
 
-def _produce(stage, topic, flow, records, rate=None):
+def _produce(stage, topic, flow, records):
     import confluent_kafka  # noqa: PLC0415 - of an extra, which --help does without
 
     # The time stands in the value: clocks of processes on one machine are one clock.
-    settings = {"bootstrap.servers": stage.broker.bootstrap, "acks": 1}
-    settings["linger.ms"] = 20 if rate is None else 0
+    settings = {"bootstrap.servers": stage.broker.bootstrap, "acks": 1, "linger.ms": 0}
     producer = confluent_kafka.Producer(settings)
     producer.list_topics(topic, timeout=30)  # it is connected when the first one leaves
-    padding = os.urandom(50).hex()
     started, pause = time.monotonic(), threading.Event()
     for number in range(records):
-        if rate is not None:
-            pause.wait(max(0.0, started + number / rate - time.monotonic()))
-        value = f"{time.monotonic_ns()}" if rate else padding
-        partition = number % flow.partitions
+        pause.wait(max(0.0, started + number / flow.rate - time.monotonic()))
+        value, partition = f"{time.monotonic_ns()}", number % flow.partitions
         send(producer, topic, value=value.encode(), partition=partition)
         producer.poll(0)
     if producer.flush(60):
@@ -143,12 +125,6 @@ def _figures(row, taken):
                     at_most=limits.get(client),
                     scale=scale,
                 )
-    resident = taken["resident"]
-    pairs = zip(resident[OURS], resident[STOCK], strict=True)
-    over = [ours - theirs for ours, theirs in pairs]
-    yield median(row, f"resident, idle, over {STOCK}", over, "MB", at_most=5.0)
-    name = f"peak under load / {STOCK}"
-    yield ratio(row, name, taken["peak"], OURS, STOCK, at_most=1.2)
 
 
 ROWS = {row: lambda stage, row=row: measured(stage, row) for row in FLOWS}

@@ -1,10 +1,9 @@
-"""What a worker costs over a plain poll loop on the same consumer, in the same run."""
+"""The cost of a worker over a plain poll loop on the same consumer, in the same run."""
 
-from tests.bench.figures import Figure, median, ratio
+from tests.bench.figures import median, ratio
 from tests.bench.stage import Case
 from tests.bench.workers import lapped
 
-_MIB = 1024 * 1024
 _RATIOS = {
     "partition": 1.15,
     "unordered": 1.15,
@@ -58,41 +57,7 @@ def processes(stage):
     yield median("processes", "CPU, process - plain", surplus, "us", at_most=120.0)
 
 
-def waiting(stage):
-    """Handle records that take 1 ms of waiting, eight at a time, against one."""
-    count = min(stage.sizes.records, 10_000)
-    topic = stage.filled(Case(partitions=4, size=1000), count)
-    shared = {"topic": topic, "records": count, "sleep": 0.001, "seconds": 4.0}
-    arms = {
-        name: {"mode": "key", "concurrency": threads, **shared}
-        for name, threads in (("one", 1), ("eight", 8))
-    }
-    speeds = run(stage, arms)["per_second"]
-    stage.drop(topic)
-    name = "records/s, 8 threads by key / 1 thread, 1 ms handler"
-    yield ratio("waiting", name, speeds, "eight", "one", at_least=6.5)
-
-
-def memory(stage):
-    """Peak memory with 100 ms handlers, a long backlog and a limit of 16 MiB."""
-    count = stage.sizes.records * 4
-    topic = stage.filled(Case(partitions=4, size=1000), count)
-    shared = {"topic": topic, "records": count, "sleep": 0.1, "seconds": 12.0}
-    tight = {"bytes": 16 * _MIB, "records": 100_000}
-    arms = {
-        "plain": {"mode": "plain", **shared},
-        "worker": {"mode": "partition", **shared, "limits": tight},
-    }
-    peak = run(stage, arms, rounds=1)["peak_mb"]
-    stage.drop(topic)
-    more = peak["worker"][0] - peak["plain"][0]
-    name = "peak, worker - plain"
-    yield Figure("memory", name, more, "MB", at_most=32.0, rounds=peak)
-
-
 ROWS = {
     "no-op": no_op,
     "processes": processes,
-    "waiting": waiting,
-    "memory": memory,
 }

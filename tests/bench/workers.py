@@ -1,5 +1,5 @@
 """
-Arms of a measurement, each in a process of its own, told step by step what to do.
+Arms of a measurement, each in a process of its own, controlled step by step.
 
 The processes live side by side and work in turns, so that a slow moment of the
 machine meets all arms, and what one leaves in memory meets none of the others.
@@ -44,11 +44,11 @@ class Arm:
     def answer(self, timeout):
         """Wait so many seconds for the step that was begun; it must not have failed."""
         try:
-            said = self._process.take(timeout)
+            line = self._process.take(timeout)
         except NotReachedError:
             message = f"arm {self._name} did not answer in {timeout:g} s"
             raise ArmError(message) from None
-        answer = _ENDED if said is None else said
+        answer = _ENDED if line is None else line
         if "error" in answer:
             message = f"arm {self._name}: {answer['error']}"
             raise ArmError(message)

@@ -8,7 +8,7 @@ import shlex
 import click
 
 from safeconsumer.cli.commands import safeconsumer
-from tests.bench.options import parsed
+from tests.bench.__main__ import parsed
 from tests.harness.docs.pages import PAGES, ROOT, blocks, inline
 
 _RUNNABLE = {"python", "console", "text"}

@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from safeconsumer._kafka.installed import SUPPORTED
 from safeconsumer.demo.situations import SITUATIONS
 from safeconsumer.testing.cases.catalogue import CASES
-from tests.bench.options import parsed
+from tests.bench.__main__ import parsed
 from tests.harness.brokers.settings import USUAL_VERSION
 from tests.harness.docs.pages import PAGES, ROOT
 from tests.harness.spark.connector import newest

@@ -1,10 +1,9 @@
 """Makes kafka-python's clients for control topics, out of Java's properties."""
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-import kafka.errors as kafka_errors
 from kafka import KafkaProducer
 from kafka.admin import KafkaAdminClient
 
@@ -12,12 +11,10 @@ from safeconsumer._kafka.of_group import producers
 from safeconsumer.consumer import SafeConsumer
 from safeconsumer.errors.base import ClientPropertyError, SparkSettingError
 from safeconsumer.group import clients, described_topics
-from safeconsumer.group.control_clients import Remade
-from safeconsumer.group.fold import Written
-from safeconsumer.group.topic_reader import TopicReader, written
+from safeconsumer.group.control_clients import RecreatedTopic
+from safeconsumer.group.fold import RawRecord
+from safeconsumer.group.topic_reader import TopicReader, raw_record
 from safeconsumer.group.topics import Facts
-from safeconsumer.holds.scope import TopicPartition
-from safeconsumer.spark.offsets import Offsets
 from safeconsumer.spark.python import settings
 from safeconsumer.spark.python.topics import Topics
 
@@ -39,7 +36,7 @@ class PythonClients:
         ClientPropertyError: a property is refused, or cannot be translated.
     """
 
-    errors: tuple[type[Exception], ...] = (OSError, kafka_errors.KafkaError)
+    errors = Topics.errors
 
     def __init__(self, topics: Topics, properties: Mapping[str, str]) -> None:
         self._topics = topics
@@ -49,60 +46,16 @@ class PythonClients:
             raise ClientPropertyError(*error.args) from error
 
     def holds_topic(self, name: str) -> "PythonHoldsTopic":
-        """Return what reads the holds topic; it connects to nothing yet."""
+        """Return a reader of the holds topic; it connects to nothing yet."""
         return PythonHoldsTopic(self._base, name)
 
     def status_topic(self, name: str) -> "PythonStatusTopic":
-        """Return what writes the status topic; it connects to nothing yet."""
+        """Return a writer of the status topic; it connects to nothing yet."""
         return PythonStatusTopic(self._base, name)
 
-    def cluster(self) -> "PlannedCluster":
-        """Return what answers questions about topics; it connects to nothing."""
-        return PlannedCluster(self._topics)
-
-
-class PlannedCluster:
-    """
-    A :class:`~safeconsumer.spark.clients.Cluster` that knows what the planner has asked.
-
-    It has no part in ``commitGroup``, which the Python source refuses.
-    """
-
-    errors = PythonClients.errors
-
-    def __init__(self, topics: Topics) -> None:
-        self._topics = topics
-
-    def firsts(
-        self,
-        partitions: Collection[tuple[str, int]],
-        until: float,  # noqa: ARG002 - it does not ask
-    ) -> dict[tuple[str, int], int]:
-        """Return the first offsets that were there at the last plan."""
-        known = self._topics.firsts
-        return {tp: known[tp] for tp in partitions if tp in known}
-
-    def topic_ids(self, names: Collection[str], until: float) -> dict[str, str]:  # noqa: ARG002 - as above
-        """Return the topics' ids."""
-        known = self._topics.ids
-        return {name: known[name] for name in names if name in known}
-
-    def group(
-        self, name: str, until: float
-    ) -> tuple[int, Mapping[TopicPartition, str]]:
-        """Raise: no group is asked for."""
-        raise NotImplementedError
-
-    def commit(self, group: str, ends: Offsets, note: str, until: float) -> None:
-        """Raise: nothing is committed."""
-        raise NotImplementedError
-
-    def reason(self, error: BaseException) -> str:
-        """Return for people why a method failed."""
-        return str(error) or type(error).__name__
-
-    def close(self) -> None:
-        """Do nothing: the connections are the planner's."""
+    def cluster(self) -> Topics:
+        """Return the topics, which answer with what the planner has asked."""
+        return self._topics
 
 
 class PythonHoldsTopic:
@@ -138,27 +91,27 @@ class PythonHoldsTopic:
 
     def facts(self, until: float) -> Facts:  # noqa: ARG002 - clients have timeouts of their own
         """Return the topic's facts; raise if it is missing or may not be read."""
-        described_topics.require(self._admin, self._name)
-        (found,) = described_topics.ask(self._admin, [self._name])
+        described_topics.require_readable(self._admin, self._name)
+        (found,) = described_topics.describe(self._admin, [self._name])
         return found
 
-    def begin(self, until: float) -> Remade | None:  # noqa: ARG002 - as above
+    def begin(self, until: float) -> RecreatedTopic | None:  # noqa: ARG002 - as above
         """Ask where the topic ends now; return it if it was created again, or cut."""
         found = self._reader.begin([self._name], asker=self._asker)
         return found[0] if found else None
 
-    def read(self, until: float) -> Sequence[Written]:
+    def read(self, until: float) -> Sequence[RawRecord]:
         """Return the next records, once they have come."""
         left_ms = 1000 * max(0.0, until - time.monotonic())
         polled = self._reader.turn(min(_POLL_MS, left_ms))
-        return [written(one) for records in polled.values() for one in records]
+        return [raw_record(one) for records in polled.values() for one in records]
 
     def reason(self, error: BaseException) -> str:
         """Return why the topic could not be read; a broker's refusal says what to do."""
         return str(error) or type(error).__name__
 
     def close(self) -> None:
-        """Close the clients; what was read stays known."""
+        """Close the clients; the records that were read stay known."""
         asker, self._asker = self._asker, None
         admin, self._admin = self._admin, None
         self._reader.close()

@@ -1,10 +1,10 @@
 """
 Plans the batches of a stream of the Python source, in a process beside the driver.
 
-The decision is the one of every stream (``spark.stream``): a plan reads the holds topic
-up to an end that is asked for after the plan began, and held partitions end where they
-start. Here are the questions that the official source answers elsewhere: where a stream
-begins and ends, how a limit is shared, which records are gone, and who reads them.
+``spark.stream`` decides, as for every stream: a plan reads the holds topic up to an end
+that is asked for after the plan began, and held partitions end where they start. The
+planner does the work of the official source: it finds where a stream begins and ends,
+shares a limit, notices deleted records, and cuts a batch into tasks.
 """
 
 import itertools
@@ -89,7 +89,7 @@ class Planner:
             HoldsUnreadableError: the holds cannot be read, and the run ends by itself.
         """
         firsts, ends = self._bounds(start)
-        self._topics.firsts = firsts
+        self._topics.planned_firsts = firsts
         facts = {
             "ends": "no" if self._target is None else "yes",
             "start": offsets.render(start),
@@ -118,7 +118,7 @@ class Planner:
 
     def tasks(self, start: Offsets, end: Offsets) -> list[tuple[Range, ...]]:
         """
-        Return who reads a batch: the ranges of each task.
+        Return the ranges of each task of a batch.
 
         Raises:
             DataLostError: records of the batch are gone, and that fails it.

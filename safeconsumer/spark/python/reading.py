@@ -1,7 +1,7 @@
 """
-Reads ranges of offsets in an executor, and never fewer records than there are.
+Reads ranges of offsets in an executor, and loses no record of them.
 
-A range ends where the *position* of its client has reached its end, past records that
+A range ends when the *position* of its client has reached its end, past records that
 are compacted away or aborted. No other sign ends it: a client that stands still for too
 long raises. Clients stay in the process between tasks, since a new one takes 200 ms.
 """
@@ -147,7 +147,7 @@ class RangeReading:
                 f"{self._wanted.end}"
             )
             raise StreamStalledError(message)
-        # Where offsets are missing, as many records reach behind the end.
+        # If offsets are missing, so many records reach behind the end.
         rows: list[Any] = polled.get(self._tp, [])
         while rows and rows[-1].offset >= self._wanted.end:
             rows.pop()

@@ -16,8 +16,8 @@ from safeconsumer.spark.python.settings import Settings
 
 _ASK_TIMEOUT_MS = 20_000
 _CLOSE_MS = 200
-# As often, and so many seconds apart, a topic with an error is asked for again: its
-# leaders may just be chosen. Left out, its partitions would not be read, in silence.
+# A topic with an error is asked for so often, and so many seconds apart: its leaders may
+# just be chosen. If it were left out, its partitions would not be read, silently.
 _TRIES = 3
 _BETWEEN = 0.1
 _UNKNOWN = kafka_errors.UnknownTopicOrPartitionError.errno
@@ -29,6 +29,9 @@ class Topics:
     """
     Asks about the topics of one stream, over connections that it keeps.
 
+    It is the :class:`~safeconsumer.spark.clients.Cluster` of its stream, whose questions
+    it answers as of the last plan.
+
     Thread rules: one thread.
 
     Args:
@@ -36,17 +39,19 @@ class Topics:
 
     Attributes:
         ids: the topics' ids by name, as far as brokers report them.
-        firsts: the first offsets that were there at the last plan.
+        planned_firsts: the first offsets that were there at the last plan.
         made_again: the topics that were deleted and made again before the last call of
             :meth:`partitions`, and after the one before.
     """
+
+    errors: tuple[type[Exception], ...] = (OSError, kafka_errors.KafkaError)
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._asker: KafkaConsumer | None = None
         self._admin: KafkaAdminClient | None = None
         self.ids: dict[str, str] = {}
-        self.firsts: Offsets = {}
+        self.planned_firsts: Offsets = {}
         self.made_again: tuple[str, ...] = ()
 
     def partitions(self) -> list[tuple[str, int]]:
@@ -93,6 +98,19 @@ class Topics:
         firsts = self._asker.beginning_offsets(asked, timeout_ms=_ASK_TIMEOUT_MS)
         ends = self._asker.end_offsets(asked, timeout_ms=_ASK_TIMEOUT_MS)
         return _plain(firsts), _plain(ends)
+
+    def firsts(
+        self,
+        partitions: Collection[tuple[str, int]],
+        until: float,  # noqa: ARG002 - it does not ask
+    ) -> dict[tuple[str, int], int]:
+        """Return the first offsets that were there at the last plan."""
+        known = self.planned_firsts
+        return {tp: known[tp] for tp in partitions if tp in known}
+
+    def topic_ids(self, names: Collection[str], until: float) -> dict[str, str]:  # noqa: ARG002 - as above
+        """Return the topics' ids."""
+        return {name: self.ids[name] for name in names if name in self.ids}
 
     def close(self) -> None:
         """Close the connections; the next call makes others."""
@@ -149,7 +167,7 @@ class Topics:
         )
         self.ids.update(ids)
         if self.made_again:
-            self.close()  # what its clients know is of the earlier topics
+            self.close()  # its clients know the earlier topics
 
 
 def _plain(offsets: Mapping[TopicPartition, int]) -> dict[tuple[str, int], int]:

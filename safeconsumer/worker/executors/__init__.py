@@ -35,7 +35,7 @@ class Runner(Protocol):
         """
 
     def recall(self) -> None:
-        """Return everything handed over that has not begun; nothing begins from now on."""
+        """Return handed-over records that have not begun; no record begins from now on."""
 
     def stop(self, seconds: float = END_SECONDS) -> None:
         """End within so many seconds; handlers that take longer are not waited for."""

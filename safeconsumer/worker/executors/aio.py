@@ -130,7 +130,7 @@ class Coroutines:
     def _run_until(
         self, loop: asyncio.AbstractEventLoop, main: "asyncio.Task[None]"
     ) -> None:
-        # These exceptions end the loop if a task raises them that a handler began.
+        # These exceptions end the loop if a task that a handler began raises them.
         try:
             loop.run_until_complete(main)
         except (SystemExit, KeyboardInterrupt) as error:

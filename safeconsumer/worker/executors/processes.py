@@ -70,10 +70,10 @@ class _Child:
             EOFError: it has ended, and its end of the pipe lives on in a process that a
                 handler has forked. Where the pipe has ended, too, receiving raises it.
         """
-        looking = select.poll()
+        poller = select.poll()
         for readable in self.readables():
-            looking.register(readable, select.POLLIN)
-        ready = looking.poll(None if seconds is None else seconds * 1000)
+            poller.register(readable, select.POLLIN)
+        ready = poller.poll(None if seconds is None else seconds * 1000)
         if not ready:
             return False
         if self.pipe.fileno() in [one for one, _ in ready]:
@@ -145,7 +145,7 @@ def check_picklable(what: str, thing: object) -> None:
 
 
 class NotBegunError(Exception):
-    """A record is back that was to be handed over, as no process is started any more."""
+    """A record was not handed over, as no process is started any more."""
 
 
 class Processes(Threads):
@@ -371,7 +371,7 @@ class Processes(Threads):
         return child
 
     def _start(self, process: Any) -> None:  # noqa: ANN401 - multiprocessing's own
-        # The fork server may stand in the import of the script, too.
+        # The fork server may be blocked in the import of the script, too.
         begun: Future[None] = Future()
 
         def start() -> None:
@@ -403,7 +403,7 @@ class Processes(Threads):
         try:
             if self._has_message(child, until):
                 child.pipe.recv()
-                # Sent before, it may fill the pipe to a process that is in an import.
+                # Earlier it could fill the pipe to a process that is in an import.
                 child.pipe.send(self._sent_work)
                 if self._has_message(child, until):
                     error: HandlersCannotRunError | None = child.pipe.recv()

@@ -35,11 +35,11 @@ ENDS_LATE = signal.SIGVTALRM
 def serve(pipe: Connection, stack: Connection) -> None:
     """Work in a child process until it is asked to end, or its pipe is closed."""
     _leave_signals_to_the_worker()
-    # Open in a fork, or in a program that a handler starts, it would hide that this
-    # process died.
+    # If the pipe were open in a fork, or in a program that a handler starts, it would
+    # hide that this process died.
     os.register_at_fork(after_in_child=pipe.close)
     os.set_inheritable(pipe.fileno(), False)  # noqa: FBT003 - the parameter has no keyword
-    # All stacks are written first, by C, whatever the handler is in.
+    # Code in C writes all stacks at this signal, whatever the handler is in.
     faulthandler.register(ENDS_LATE, file=stack.fileno(), chain=True)
     try:
         pipe.send(None)  # it listens

@@ -16,7 +16,7 @@ _ARMS = {
 
 
 def _private_stdout():
-    # What a library prints must not mix with the answers.
+    # Output of libraries must not mix with the answers.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, 1)
@@ -44,7 +44,7 @@ def main():
                 else:
                     gc.collect()
                     result = getattr(arm, request["step"])(**request["with"])
-            except Exception:  # noqa: BLE001 - told to whoever measures
+            except Exception:  # noqa: BLE001 - the answer reports it
                 result = {"error": traceback.format_exc()}
             answers.write(json.dumps(result) + "\n")
     finally:

@@ -9,16 +9,17 @@ import resource
 import time
 from typing import Any, NamedTuple
 
-from tests.bench.arms.consumers import make, poll_until, wait_until
+from tests.bench.arms.consumers import make
 from tests.bench.memory import peak_mb, resident_mb
 
 _BOUND = 120.0
-_CHUNK = 2_000  # so many records of an iteration between two looks at the clock
+_CHUNK = 2_000  # records of an iteration between two readings of the clock
 # The last fetch of a lap waits at the end of the topic and delays the next lap.
 _LAST_WAIT_MS = 25
 _PARKED = 500  # records that are waited for after a pause
 _PAUSED_FOR = 0.5  # seconds, which a broker keeps a fetch by default
 _GIVEN_UP = 10.0  # seconds: some partitions may deliver nothing any more
+_FETCHED_AFTER = 0.8  # seconds: everything waits in the client then, and no call waits
 _PAIRS = 200  # how often a partition is paused and resumed in a row
 # aiokafka has no heartbeats while its loop does not run, which is between the steps.
 _SESSION_MS = 180_000
@@ -29,7 +30,7 @@ _TUNED = {"fetch.queue.backoff.ms": 1, "queued.min.messages": 1_000_000}
 
 
 class Setup(NamedTuple):
-    """What a client reads; without attrs, whose memory counts as ours."""
+    """The settings of a client and its topic; attrs would count as our memory."""
 
     client: str  # its name, with what is chosen of it
     config: dict[str, Any]  # how kafka-python reaches the broker
@@ -45,6 +46,8 @@ class Setup(NamedTuple):
     has_headers: bool = False  # which are looked at, too
     is_committed: bool = False  # it reads committed records only
     is_on_one_core: bool = False
+    is_ours: bool = False  # aiokafka, confluent-kafka: the member on it, with holds
+    largest_fetch: int = 2**20  # of aiokafka: bytes of a partition in an answer
 
     @property
     def settings(self):
@@ -93,6 +96,9 @@ class _Blocking:
     def within(self, call, *args):
         return call(*args)
 
+    def wait(self, seconds):
+        time.sleep(seconds)
+
     def rest(self):
         """Do nothing: what does not poll does not fetch."""
 
@@ -133,9 +139,8 @@ class _KafkaPython(_Blocking):
 
     def hold(self, strangers):
         """Place the holds; return what those of strangers took."""
-        is_ours = hasattr(self._consumer, "holds")
-        for number, tp in enumerate(self._quiet):
-            self._consumer.pause(tp, **_owner(number) if is_ours else {})
+        for tp in self._quiet:
+            self._consumer.pause(tp)
         if not strangers:
             return {}
         kind, each = type(self.every[0]), _STRANGERS
@@ -153,31 +158,6 @@ class _KafkaPython(_Blocking):
         batches = self._consumer.poll(int(seconds * 1000)).values()
         return [one.value for batch in batches for one in batch]
 
-    def toggle(self, at):
-        """Pause a partition, poll, resume it, poll; return what each took."""
-        consumer, tp = self._consumer, self.every[at % len(self.every)]
-        fetchable = consumer._subscription.fetchable_partitions
-        poll_until(consumer, lambda: len(fetchable()) == len(self.every), 100)
-        self._wait_for_no_fetch()
-        taken = {
-            "drain": _cpu(consumer._fetcher.fetched_records),
-            "pause": _wall(consumer.pause, tp),
-            "poll_sending": _cpu(consumer.poll),
-            "resume": _wall(consumer.resume, tp),
-            "poll_waiting": _cpu(consumer.poll),
-        }
-        self._wait_for_no_fetch()
-        both = [
-            (_wall(consumer.pause, one), _wall(consumer.resume, one))
-            for one in self.every[:20]
-        ]
-        paused, resumed = map(list, zip(*both, strict=True))
-        return {**taken, "pause_in_a_row": paused, "resume_in_a_row": resumed}
-
-    def _wait_for_no_fetch(self):
-        pending = self._consumer._fetcher._nodes_with_pending_fetch_requests
-        wait_until(lambda: not pending, lambda: time.sleep(0.01))
-
     def rewind(self):
         for tp in self._full:
             self._consumer.seek(tp, 0)
@@ -194,12 +174,6 @@ class _KafkaPython(_Blocking):
         came = self._consumer.poll(1000, max_records=max_records)
         return sum(map(self._look, came.values()))
 
-    def updates(self):
-        """Return a list that grows with each answer about metadata."""
-        seen = []
-        self._consumer._client.cluster.add_listener(seen.append)
-        return seen
-
     def close(self):
         self._consumer.close()
 
@@ -211,21 +185,29 @@ class _Aiokafka:
 
     async def _start(self, setup):
         aiokafka = importlib.import_module("aiokafka")
+        make, more = aiokafka.AIOKafkaConsumer, {}
+        if setup.is_ours:
+            ours = importlib.import_module("safeconsumer.clients.aiokafka")
+            make, more = ours.AIOKafkaConsumer, {"log": False}
         self.every = setup.everything(aiokafka.TopicPartition)
         self._full = self.every[: setup.partitions - setup.quiet]
         self._look = setup.look
-        self._consumer = aiokafka.AIOKafkaConsumer(
+        self._consumer = make(
             bootstrap_servers=setup.bootstrap,
             auto_offset_reset="earliest",
             enable_auto_commit=False,
+            max_partition_fetch_bytes=setup.largest_fetch,
             **setup.settings,
+            **more,
         )
         await self._consumer.start()
         if setup.is_member:
             self._consumer.subscribe([setup.topic])
         else:
             self._consumer.assign(self.every)
-            self.pause(self.every[len(self._full) :])
+            pause = self._consumer.hold if setup.is_ours else self._consumer.pause
+            for tp in self.every[len(self._full) :]:
+                pause(tp)
 
     def owned(self):
         return len(self._consumer.assignment())
@@ -244,6 +226,9 @@ class _Aiokafka:
     def rewind(self):
         for tp in self._full:
             self._consumer.seek(tp, 0)
+
+    def wait(self, seconds):
+        self._loop.run_until_complete(asyncio.sleep(seconds))
 
     def rest(self):
         """Do nothing: its loop does not run between the steps."""
@@ -292,7 +277,7 @@ class _Confluent(_Blocking):
         self._look = _look_at_texts if setup.deserializes else _look_at_messages
         if setup.has_headers:
             self._look = _look_at_messages_headers
-        # It reads committed records only, unless told otherwise.
+        # By default it reads committed records only.
         settings = {
             "bootstrap.servers": setup.bootstrap,
             "group.id": setup.group,  # must be there
@@ -304,7 +289,14 @@ class _Confluent(_Blocking):
             settings["session.timeout.ms"] = _SESSION_MS
         else:
             settings["fetch.wait.max.ms"] = setup.wait_ms
-        self._consumer = confluent.Consumer(settings)
+        if setup.is_ours:
+            ours = importlib.import_module("safeconsumer.clients.confluent")
+            self._consumer = ours.Consumer(settings, log=False)
+            for tp in self._quiet:
+                self._consumer.hold(tp)
+            self._quiet = []
+        else:
+            self._consumer = confluent.Consumer(settings)
         if setup.is_member:
             self._consumer.subscribe([setup.topic])
 
@@ -343,7 +335,7 @@ class _Confluent(_Blocking):
         return self._look(batch)
 
     def rest(self):
-        # It fetches in the background otherwise.
+        # Without this it would fetch in the background.
         self._consumer.unassign()
 
     def close(self):
@@ -363,21 +355,11 @@ def _wall(call, *args):
     return time.perf_counter() - start
 
 
-def _cpu(call):
-    start = time.process_time()
-    call()
-    return time.process_time() - start
-
-
 def _toggled(client, partitions):
     return [
-        _wall(client.pause, partitions) + _wall(client.resume, partitions)
+        (_wall(client.pause, partitions), _wall(client.resume, partitions))
         for _ in range(_PAIRS)
     ]
-
-
-def _owner(number):
-    return {"owner": ("app", "deploy", "operator", "quota")[number % 4]}
 
 
 def _expect(got, expected):
@@ -428,7 +410,7 @@ class Reader:
             os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
         self._client = client_of(made)
         self._max_records = max_records
-        self._polls = self._toggled = 0
+        self._polls = 0
         self._placed = {}
         if made.is_member:
             deadline = time.monotonic() + _BOUND
@@ -459,20 +441,30 @@ class Reader:
         for one in whole:
             _expect(one, records)
         self._client.rest()
-        said = {"records": sum(passes), "cpu": cpu, "wall": wall, "peak": peak_mb()}
-        return {**said, **self._placed}
+        taken = {"records": sum(passes), "cpu": cpu, "wall": wall, "peak": peak_mb()}
+        return {**taken, **self._placed}
+
+    def read_fetched(self, records):
+        """Read records that the client has fetched before; return this thread's CPU."""
+        self._client.rewind()
+        self._client.wait(_FETCHED_AFTER)
+        began, got = time.thread_time(), 0
+        while got < records:
+            most = min(_CHUNK, records - got)
+            got += self._client.take(most, self._max_records)
+        return {"cpu_us": (time.thread_time() - began) / records * 1e6}
 
     def stop(self):
         """
         Pause everything while there are records, for half a second, and resume it.
 
         Returns:
-            Seconds of wall: ``resumed``, from there until 500 records have come; and
-            ``toggled``, many times, of ``pause`` and ``resume`` of one partition.
+            ``resumed``, seconds of wall from there until 500 records have come; and
+            ``toggled``, many times, those of ``pause`` and ``resume`` of one partition.
         """
         client = self._client
         # First, as nothing is under way that would have the interpreter meanwhile.
-        toggled = client.within(_toggled, client, client.every[:1])
+        toggled = self.toggle()
         client.rewind()
         client.take(_PARKED, _PARKED)
         client.within(client.pause, client.every)
@@ -486,44 +478,20 @@ class Reader:
             got += client.take(_PARKED, _PARKED)
         resumed = time.perf_counter() - start
         client.rest()
-        return {"resumed": resumed, "toggled": toggled}
-
-    def churn(self, polls):
-        """Pause and resume a partition before each poll; count answers about metadata."""
-        client = self._client
-        seen, one = client.updates(), client.every[:1]
-        for _ in range(polls):
-            client.pause(one)
-            client.resume(one)
-            client.poll(0)
-        return {"updates": len(seen)}
+        both = map(sum, zip(toggled["pause"], toggled["resume"], strict=True))
+        return {"resumed": resumed, "toggled": [*both]}
 
     def toggle(self):
-        """
-        Pause one partition of very many, all empty, poll, resume it, poll.
-
-        The embedded broker has no fetch sessions: each of its answers lists every
-        partition, where a real broker lists those with records. So what has come is
-        drained first, measured as ``drain``. The poll after the pause then finds no
-        fetch in flight and sends one for all that flows; the poll after the resume
-        finds it in flight. ``pause`` and ``resume`` are in seconds of wall, the
-        others of CPU. ``in_a_row`` is many times with nothing in between, as the first
-        call after anything else finds the caches cold, and with no fetch in flight,
-        whose answer would have the interpreter meanwhile.
-        """
-        self._toggled += 7919  # a prime: never the neighbour of the last one
-        return self._client.toggle(self._toggled)
+        """Pause and resume one partition many times in a row; return seconds of wall."""
+        client = self._client
+        pairs = client.within(_toggled, client, client.every[:1])
+        paused, resumed = map(list, zip(*pairs, strict=True))
+        return {"pause": paused, "resume": resumed}
 
     def settle(self):
         """Return how much memory is resident while nothing comes."""
         self._client.poll(1.0)
         return {"resident": resident_mb()}
-
-    def drain(self, records):
-        """Read what is there already; return the peak of memory."""
-        for _ in self._taken(records):
-            pass
-        return {"peak": peak_mb()}
 
     def follow(self, records):
         """
@@ -544,13 +512,6 @@ class Reader:
             for now, then in zip(self._used(), began or (), strict=True)
         )
         return {"delays": delays, "cpu": cpu, "waits": waits, "polls": polls}
-
-    def idle(self, polls):
-        """Poll so many times for a second while nothing comes; return seconds of CPU."""
-        cpu, wall = time.process_time(), time.monotonic()
-        came = sum(len(self._client.poll(1.0)) for _ in range(polls))
-        _expect(came, 0)
-        return {"cpu": time.process_time() - cpu, "wall": time.monotonic() - wall}
 
     def close(self):
         self._client.close()

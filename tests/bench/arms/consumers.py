@@ -28,20 +28,15 @@ def make(client, config, **more):
     return cls(**settings)
 
 
-def poll_until(consumer, condition, timeout_ms=5000):
+def poll_until(consumer, condition):
     """
     Poll until the condition holds, throwing records away, one by one.
 
     Each poll may wait long: one that gives up during a join makes the stock client
     forget that join, now and then for ever.
     """
-    wait_until(condition, lambda: consumer.poll(timeout_ms, max_records=1))
-
-
-def wait_until(condition, step):
-    """Do the step until the condition holds, within a minute."""
     for _ in looks(condition, "what an arm waits for", BOUND):
-        step()
+        consumer.poll(5000, max_records=1)
 
 
 def _tuple(value):

@@ -5,10 +5,7 @@ import threading
 import time
 
 from safeconsumer.worker import Limits, Worker
-from tests.bench.arms.consumers import make, poll_until
-from tests.bench.memory import peak_mb
-
-_MIB = 1024 * 1024
+from tests.bench.arms.consumers import BOUND, make, poll_until
 
 
 def nothing(_record, _context=None):
@@ -19,23 +16,12 @@ async def nothing_async(_record, _context):
     """Do nothing."""
 
 
-class Sleep:
-    """A handler that waits so many seconds, as one that asks another service."""
-
-    def __init__(self, seconds):
-        self._seconds = seconds
-
-    def __call__(self, _record, _context=None):
-        time.sleep(self._seconds)
-
-
 class Working:
     """
-    Works on one topic, as long as there is something, or as it may.
+    Works on one topic with a handler that does nothing.
 
     ``mode`` is "plain" for a loop, or the order or the executor of a worker. It ends
-    after so many ``records``, or ``seconds`` from the first one on. The handler sleeps so
-    long for each record, or does nothing.
+    after so many ``records``, or two minutes.
     """
 
     def __init__(  # noqa: PLR0913 - a measurement has that many settings
@@ -45,19 +31,14 @@ class Working:
         config,
         topic,
         records,
-        seconds=60.0,
         client="safe",
         decoder="auto",
-        sleep=None,
         concurrency=8,
-        limits=None,
     ):
         self._mode, self._config, self._topic = mode, config, topic
-        self._records, self._seconds = records, seconds
+        self._records = records
         self._client, self._decoder = client, decoder
-        self._sleep = sleep
         self._concurrency = concurrency
-        self._limits = {"records": 10_000, "bytes": 64 * _MIB, **(limits or {})}
 
     def run(self):
         group = f"{self._topic}-{time.monotonic_ns()}"
@@ -67,38 +48,18 @@ class Working:
         consumer.subscribe([self._topic])
         poll_until(consumer, consumer.assignment)
         consumer.seek_to_beginning()
-        handle = self._handler()
-        began, cpu = time.monotonic(), _cpu()
+        handle = nothing_async if self._mode == "asyncio" else nothing
+        cpu = _cpu()
         work = self._plain if self._mode == "plain" else self._worker
         done = work(consumer, handle)
-        seconds = time.monotonic() - began
-        return {
-            "cpu_us": (_cpu() - cpu) / max(1, done) * 1e6,
-            "per_second": done / seconds,
-            "peak_mb": peak_mb(),
-        }
+        return {"cpu_us": (_cpu() - cpu) / max(1, done) * 1e6}
 
     def close(self):
-        """Do nothing: what was read with is closed."""
-
-    def _handler(self):
-        if self._mode == "asyncio":
-            return nothing_async
-        if self._sleep is None:
-            return nothing
-        return Sleep(self._sleep)
+        """Do nothing: each run closes its consumer."""
 
     def _is_over(self, done):
-        # The time counts from the first record; if none comes, that is waited for.
-        until, is_counting = time.monotonic() + 60.0, False
-
-        def is_over():
-            nonlocal until, is_counting
-            if not is_counting and done():
-                is_counting, until = True, time.monotonic() + self._seconds
-            return done() >= self._records or time.monotonic() > until
-
-        return is_over
+        until = time.monotonic() + 2 * BOUND
+        return lambda: done() >= self._records or time.monotonic() > until
 
     def _plain(self, consumer, handle):
         count = 0
@@ -108,8 +69,6 @@ class Working:
                 for record in records:
                     handle(record)
                     count += 1
-                    if self._sleep and is_over():
-                        break
         consumer.close(autocommit=False)
         return count
 
@@ -121,11 +80,11 @@ class Working:
             order=self._mode if is_order else "partition",
             executor="thread" if is_order else self._mode,
             concurrency=self._concurrency,
-            limits=Limits(**self._limits),
+            limits=Limits(records=10_000, bytes=64 * 1024 * 1024),
         )
         thread = threading.Thread(target=worker.run)
         thread.start()
-        # What stats() takes, fifty times a second, is not the worker's.
+        # Not stats(), whose CPU, fifty times a second, would count as the worker's.
         kept = worker._engine.kept
         is_over = self._is_over(lambda: kept.done)
         while not is_over():

@@ -1,4 +1,4 @@
-"""``safeconsumer dead-letters``: what it lists and shows, and what it sends back."""
+"""``safeconsumer dead-letters``: its lists, and the records that it sends back."""
 
 import itertools
 import json
@@ -25,7 +25,6 @@ from kafka.structs import OffsetAndMetadata
 from safeconsumer.cli import dead_letters, letters
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
-from safeconsumer.cli.replaying import Replay
 from safeconsumer.worker import DeadLetter, Failure
 from safeconsumer.worker.dead_letters import sink_of
 from safeconsumer.worker.letters_format import letter_of
@@ -37,66 +36,79 @@ pytestmark = pytest.mark.embedded_suffices
 SECONDS = 30
 
 
-class Post:
-    """A topic, its topic of dead letters, and letters as a worker writes them."""
+class DeadLetterTopic:
+    """A topic of dead letters, as a worker writes them, and the topic that they are from."""
 
-    def __init__(self, broker, topic, dead, producer, make_consumer):
-        self.broker, self.topic, self.dead = broker, topic, dead
-        self.bootstrap = broker.bootstrap
+    def __init__(self, broker, origin, name, producer, make_consumer):
+        self.broker, self.origin, self.name = broker, origin, name
         self.producer = producer
         self._make_consumer = make_consumer
         self._offsets = itertools.count()
-        self.group = f"safeconsumer-replay-{dead}"
+        self.group = f"safeconsumer-replay-{name}"
 
     def put(self, value=b"v", key=b"k", error=None, *, is_brief=False, **record):
         """Write one letter."""
         fields = {
-            "topic": self.topic,
+            "topic": self.origin,
             "partition": 1,
             "offset": next(self._offsets),
             "timestamp": 1_700_000_000_000,
             "headers": [("trace", b"1")],
             **record,
         }
-        failure = Failure(
-            error=error or ValueError("planted"), attempts=3, is_brief=is_brief
-        )
-        send = sink_of(DeadLetter(self.producer, self.dead), "billing")
-        future = send(SimpleNamespace(key=key, value=value, **fields), failure)
-        future.get(SECONDS)
+        error = error or ValueError("planted")
+        failure = Failure(error=error, attempts=3, is_brief=is_brief)
+        send = sink_of(DeadLetter(self.producer, self.name), "billing")
+        send(SimpleNamespace(key=key, value=value, **fields), failure).get(SECONDS)
 
     def put_several(self, count):
         """Write so many letters, whose values are their numbers."""
         for number in range(count):
             self.put(b"%d" % number)
 
+    def put_foreign(self, value=b"not ours", **more):
+        """Write a record that is no letter."""
+        self.producer.send(self.name, value, **more).get(SECONDS)
+
     def run(self, command, *options, topic=None):
-        """Run a command on the topic of dead letters."""
-        where = topic or self.dead
-        arguments = ["dead-letters", command, where, *options]
-        return CliRunner().invoke(
-            safeconsumer, [*arguments, "--bootstrap", self.bootstrap]
-        )
+        """Run a command on this topic; TOPIC in an option is the one that it is from."""
+        options = [one.replace("TOPIC", self.origin) for one in options]
+        arguments = ["dead-letters", command, topic or self.name, *options]
+        where = ["--bootstrap", self.broker.bootstrap]
+        return CliRunner().invoke(safeconsumer, [*arguments, *where])
+
+    def replay(self, *options):
+        """Replay without a failure; return how many were sent back."""
+        ended = self.run("replay", *options)
+        assert ended.exit_code == Status.DONE, ended.output
+        found = re.fullmatch(r"(\d+) sent back, 0 could not be\n", ended.stdout)
+        return int(found[1])
+
+    def listed(self, *options):
+        """Return the documents of a list."""
+        ended = self.run("list", "-o", "json", *options)
+        assert ended.exit_code == Status.DONE, ended.output
+        return json.loads(ended.stdout)
 
     def show(self, offset):
-        return self.run("show", topic=f"{self.dead}:0@{offset}")
+        return self.run("show", topic=f"{self.name}:0@{offset}")
+
+    def _consumer(self, **settings):
+        return self._make_consumer(KafkaConsumer, **settings)
 
     def committed(self):
         """Return the group's offset; None if it has none."""
-        consumer = self._make_consumer(KafkaConsumer, group=self.group)
-        return consumer.committed(TopicPartition(self.dead, 0))
+        return self._consumer(group=self.group).committed(TopicPartition(self.name, 0))
 
     def commit(self, offset):
         """Set the group's offset, as Kafka's own tools do."""
-        consumer = self._make_consumer(KafkaConsumer, group=self.group)
-        tp = TopicPartition(self.dead, 0)
+        consumer, tp = self._consumer(group=self.group), TopicPartition(self.name, 0)
         consumer.assign([tp])
         consumer.commit({tp: OffsetAndMetadata(offset, "", -1)})
 
-    def back(self, topic=None):
+    def returned(self, topic=None):
         """Return the records of the topic that letters go back to."""
-        name = topic or self.topic
-        consumer = self._make_consumer(KafkaConsumer)
+        name, consumer = topic or self.origin, self._consumer()
         tps = [TopicPartition(name, n) for n in consumer.partitions_for_topic(name)]
         consumer.assign(tps)
         consumer.seek_to_beginning(*tps)
@@ -107,24 +119,27 @@ class Post:
                 found += records
         return found
 
+    def replayed(self):
+        """Count the records that came back, by the letter that their header names."""
+        headers = (dict(one.headers) for one in self.returned())
+        return Counter(one["dead-letter-replayed-from"].decode() for one in headers)
+
 
 @contextmanager
-def meddled(meddle):
+def before_each_send(act):
     """
-    Call something before a replay sends a letter, with its producer and the value.
+    Call something with the producer and the value before a replay sends a letter.
 
-    What that returns is what sending returns; after None the letter is sent as ever.
+    Its result is the result of sending; after None the letter is sent as usual.
     """
     real = dead_letters.producer_of
 
     def producer_of(base):
         producer = real(base)
         send = producer.send
-
-        def send_or_not(*args, **kwargs):
-            return meddle(producer, kwargs["value"]) or send(*args, **kwargs)
-
-        producer.send = send_or_not
+        producer.send = lambda *args, **kwargs: (
+            act(producer, kwargs["value"]) or send(*args, **kwargs)
+        )
         return producer
 
     with pytest.MonkeyPatch.context() as patch:
@@ -132,53 +147,44 @@ def meddled(meddle):
         yield
 
 
-def replayed_from(record):
-    """Return which letter a record was; None if it was none."""
-    found = dict(record.headers).get("dead-letter-replayed-from")
-    return None if found is None else found.decode()
-
-
 @pytest.fixture
-def post(kafka_broker, kafka_topic, make_producer, make_consumer):
-    """Prepare the topics."""
-    topics = kafka_topic(partitions=3), kafka_topic(partitions=1)
-    return Post(kafka_broker, *topics, make_producer(), make_consumer)
+def topic(kafka_broker, kafka_topic, make_producer, make_consumer):
+    names = kafka_topic(partitions=3), kafka_topic(partitions=1)
+    return DeadLetterTopic(kafka_broker, *names, make_producer(), make_consumer)
 
 
 # ------------------------------------------------------------ list
 
 
-def test_list_is_a_table(post):
-    post.put(error=KeyError("x" * 200))
-    post.put(error=ValueError("first\nsecond"))
-    ended = post.run("list")
+def test_list_is_a_table_with_one_line_per_letter(topic):
+    topic.put(error=KeyError("x" * 200))
+    topic.put(error=ValueError("first\nsecond"))
+    ended = topic.run("list")
     assert ended.exit_code == Status.DONE, ended.output
     head, one, two, count = ended.stdout.splitlines()
     names = "letter written from error attempts group message"
     assert (head.split(), count) == (names.split(), "2 letters")
-    start = rf"{post.dead}:0@0 +\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\dZ +{post.topic}:1@0"
+    start = rf"{topic.name}:0@0 +\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\dZ +{topic.origin}:1@0"
     assert re.match(rf"{start} +builtins.KeyError +3 +billing +'x+\.\.\.$", one), one
     assert "first..." in two
 
 
-def test_a_list_ends_at_its_limit(post):
-    """Of letters that fit; nothing behind the last one is read."""
-    post.put(error=KeyError("a"))
-    post.put_several(3)
-    ended = post.run("list", "--limit=2", "--error=ValueError")
+def test_list_ends_at_its_limit_of_matching_letters(topic):
+    topic.put(error=KeyError("a"))
+    topic.put_several(3)
+    ended = topic.run("list", "--limit=2", "--error=ValueError")
     _, one, two, count = ended.stdout.splitlines()
     assert [line.split()[0][-3:] for line in (one, two)] == ["0@1", "0@2"]
     assert count == "2 letters; there may be more than --limit"
-    told = json.loads(post.run("list", "--limit=1", "-o", "json").stdout)
-    assert [one["letter"] for one in told] == [f"{post.dead}:0@0"]
-    assert json.loads(post.run("list", "--error=E", "-o", "json").stdout) == []
+    first = [one["letter"] for one in topic.listed("--limit=1")]
+    assert first == [f"{topic.name}:0@0"]
+    assert topic.listed("--error=E") == []
 
 
 @pytest.mark.parametrize("form", ["table", "json"])
-def test_a_list_keeps_no_letter_that_it_has_printed(post, monkeypatch, form):
-    """It kept 455 MB of 60,000 letters, and printed its first line behind the last."""
+def test_list_keeps_no_letter_that_it_has_printed(topic, monkeypatch, form):
     monkeypatch.setattr(letters, "_MOST", 10)
-    post.put_several(200)
+    topic.put_several(200)
     made, most = [], 0
 
     def noted(record):
@@ -189,9 +195,9 @@ def test_a_list_keeps_no_letter_that_it_has_printed(post, monkeypatch, form):
         return one
 
     monkeypatch.setattr(letters, "letter_of", noted)
-    ended = post.run("list", "-o", form)
+    ended = topic.run("list", "-o", form)
     assert ended.exit_code == Status.DONE, ended.output
-    assert ended.stdout.count(f"{post.dead}:0@") == 200
+    assert ended.stdout.count(f"{topic.name}:0@") == 200
     assert most <= 30
 
 
@@ -208,23 +214,35 @@ def test_a_list_keeps_no_letter_that_it_has_printed(post, monkeypatch, form):
         (("--since=2020-01-02T00:00:00+02:00",), [0, 1, 2, 3]),
         ((), [0, 1, 2, 3]),
     ],
+    ids=short,
 )
-def test_filters(post, options, offsets):
-    """All of them must fit; of repeated ones any. What is no letter has no origin."""
-    post.put(error=KeyError("a"))
-    post.put()
-    post.put(partition=2)
-    post.producer.send(post.dead, b"not ours").get(SECONDS)
-    named = [one.replace("TOPIC", post.topic) for one in options]
-    ended = post.run("list", "-o", "json", *named)
-    assert ended.exit_code == Status.DONE, ended.output
-    found = [one["letter"] for one in json.loads(ended.stdout)]
-    assert sorted(found) == [f"{post.dead}:0@{n}" for n in offsets]
+def test_filters_select_letters(topic, options, offsets):
+    """A letter must match each option, and one of several that are alike."""
+    topic.put(error=KeyError("a"))
+    topic.put()
+    topic.put(partition=2)
+    topic.put_foreign()
+    found = sorted(one["letter"] for one in topic.listed(*options))
+    assert found == [f"{topic.name}:0@{n}" for n in offsets]
 
 
-@pytest.mark.parametrize("typed", [("list", "--since=yesterday"), ("show",)])
-def test_wrong_usage(post, typed):
-    assert post.run(*typed).exit_code == Status.USAGE
+@pytest.mark.parametrize(
+    ("typed", "place", "reason"),
+    [
+        (("list", "--since=yesterday"), "", "is not a time"),
+        (("show",), "", "is not TOPIC:PARTITION@OFFSET"),
+        (("replay", "--error=ValueError"), ":0@0", "this is one letter: leave out"),
+        (("replay", "--since=2h"), ":0@0", "this is one letter: leave out"),
+        (("replay", "--from=orders"), ":0@0", "this is one letter: leave out"),
+    ],
+    ids=short,
+)
+def test_wrong_usage(topic, typed, place, reason):
+    topic.put()
+    ended = topic.run(*typed, topic=topic.name + place)
+    assert ended.exit_code == Status.USAGE
+    assert reason in ended.stderr
+    assert topic.returned() == []
 
 
 @pytest.mark.parametrize(
@@ -237,72 +255,67 @@ def test_wrong_usage(post, typed):
     ],
     ids=short,
 )
-def test_an_origin_that_is_nowhere_is_refused(post, options):
-    """A misspelt one was 0 letters and status 0; where letters are from is named."""
-    post.put()
-    command, *named = (one.replace("TOPIC", post.topic) for one in options)
-    ended = post.run(command, *named)
-    assert ended.exit_code == Status.FAILED, ended.output
+def test_origin_that_does_not_exist_is_refused_with_those_of_the_letters(
+    topic, options
+):
+    topic.put()
+    ended = topic.run(*options)
+    origin = options[-1].removeprefix("--from=").replace("TOPIC", topic.origin)
+    text = f"no letter is from {origin}, and that does not exist; the letters are from "
     last = ended.stderr.splitlines()[-1]
-    origin = named[-1].removeprefix("--from=")
-    said = f"no letter is from {origin}, and that does not exist; the letters are from "
-    assert last == f"safeconsumer: {said}{post.topic}"
-    assert post.back() == []
+    assert ended.exit_code == Status.FAILED, ended.output
+    assert last == f"safeconsumer: {text}{topic.origin}"
+    assert topic.returned() == []
+
+
+def test_origin_that_exists_or_existed_may_have_no_letters(topic, kafka_topic):
+    gone = f"{topic.origin}-gone"
+    topic.put(topic=gone)
+    for origin in (kafka_topic(partitions=1), f"{topic.origin}:2", gone):
+        assert topic.run("list", "--from", origin).exit_code == Status.DONE
 
 
 @pytest.mark.parametrize("command", ["list", "replay"])
-def test_an_error_that_no_letter_has_is_named_with_those_that_letters_have(
-    post, command
-):
-    """A misspelt one was 0 letters; that there are none any more is no failure."""
-    post.put(error=KeyError("a"))
-    post.put()
-    ended = post.run(command, "--error=KeyErr", "--error=ValueError", "--since=1h")
+def test_error_that_no_letter_has_is_named_with_those_of_the_letters(topic, command):
+    topic.put(error=KeyError("a"))
+    topic.put()
+    ended = topic.run(command, "--error=KeyErr", "--error=ValueError", "--since=1h")
     assert ended.exit_code == Status.DONE, ended.output
-    *_, last = ended.stderr.splitlines()
-    assert last == (
+    assert ended.stderr.splitlines()[-1] == (
         "safeconsumer: no letter has the error KeyErr; the letters have "
         "builtins.KeyError, builtins.ValueError"
     )
-    ended = post.run("list", "--error=KeyError", "--from", post.topic)
+    ended = topic.run("list", "--error=KeyError", "--from=TOPIC")
     assert (ended.exit_code, ended.stderr) == (Status.DONE, "")
-
-
-def test_an_origin_without_letters_is_no_mistake(post, kafka_topic):
-    """Of a topic that exists, or one that letters are from and that is gone."""
-    post.put(topic=f"{post.topic}-gone")
-    for origin in (kafka_topic(partitions=1), f"{post.topic}:2", f"{post.topic}-gone"):
-        ended = post.run("list", "--from", origin)
-        assert ended.exit_code == Status.DONE, ended.output
 
 
 @pytest.mark.any_broker
 @pytest.mark.parametrize("command", ["list", "replay"])
-def test_a_topic_that_does_not_exist(post, command):
-    name = f"{post.dead}-missing"
+def test_missing_topic_is_named_with_the_nearest_and_not_created(topic, command):
+    name = f"{topic.name}-missing"
     for _ in range(2):
-        ended = post.run(command, topic=name)
+        ended = topic.run(command, topic=name)
         assert ended.exit_code == Status.FAILED, ended.output
-        meant = f"topic does not exist: {name}; did you mean {post.dead}"
+        meant = f"topic does not exist: {name}; did you mean {topic.name}"
         assert meant in ended.stderr
 
 
-def test_a_record_that_is_no_letter_is_listed(post):
-    post.producer.send(post.dead, b"not ours").get(SECONDS)
+def test_record_that_is_no_letter_is_listed_with_the_reason(topic):
+    topic.put_foreign()
     headers = [("dead-letter-topic", b"t"), ("dead-letter-partition", b"x")]
-    post.producer.send(post.dead, b"damaged", headers=headers).get(SECONDS)
-    ended = post.run("list")
+    topic.put_foreign(b"damaged", headers=headers)
+    ended = topic.run("list")
     _, one, two, count = ended.stdout.splitlines()
     assert one.endswith("the record has no header dead-letter-topic")
     assert two.endswith("header dead-letter-partition is missing or not a number")
     assert (ended.exit_code, count) == (0, "0 letters, 2 records that are no letters")
-    last = post.run("list", "--limit=1").stdout.splitlines()[-1]
+    last = topic.run("list", "--limit=1").stdout.splitlines()[-1]
     assert last.startswith("0 letters, 1 record that is no letter;")
 
 
-def test_what_others_wrote_does_not_steer_the_terminal(post):
-    post.put(error=ValueError("\x1b[2J"), headers=[("\x1b[2J", b"\x1b[2J")])
-    for ended in (post.run("list"), post.show(0)):
+def test_escape_sequences_of_letters_do_not_reach_the_terminal(topic):
+    topic.put(error=ValueError("\x1b[2J"), headers=[("\x1b[2J", b"\x1b[2J")])
+    for ended in (topic.run("list"), topic.show(0)):
         assert (ended.exit_code, "\x1b" in ended.output) == (Status.DONE, False)
 
 
@@ -317,326 +330,62 @@ def raised():
     raise AssertionError
 
 
-def test_show_tells_everything(post):
-    post.put(b'{"a":\n\t1}', b"\xff\x00", raised(), headers=[("h", b"x"), ("h", b"")])
-    ended = post.show(0)
+def test_show_prints_a_letter_with_its_stack_headers_key_and_value(topic):
+    topic.put(b'{"a":\n\t1}', b"\xff\x00", raised(), headers=[("h", b"x"), ("h", b"")])
+    ended = topic.show(0)
     assert ended.exit_code == Status.DONE, ended.output
-    said = ended.stdout
-    assert f"from       {post.topic}:1@0\ntimestamp  2023-11-14 22:13:20Z" in said
-    assert "group      billing\nattempts   3\nexception  builtins.ValueError" in said
-    assert "message    invalid literal for int()" in said
-    assert 'int("no number")' in said
-    assert "headers    2\n  h        x\n  h        \n" in said
-    assert "key        hex ff00\n" in said
-    assert 'value\n    {"a":\n        1}' in said
+    text = ended.stdout
+    assert f"from       {topic.origin}:1@0\ntimestamp  2023-11-14 22:13:20Z" in text
+    assert "group      billing\nattempts   3\nexception  builtins.ValueError" in text
+    assert "message    invalid literal for int()" in text
+    assert 'int("no number")' in text
+    assert "headers    2\n  h        x\n  h        \n" in text
+    assert "key        hex ff00\n" in text
+    assert 'value\n    {"a":\n        1}' in text
 
 
-def test_show_tells_a_tombstone_from_a_text(post):
-    """A text is in quotes where it could be taken for null, for hex or for quoted text."""
-    values = None, b"null", b"\xff", b"hex ff", b'"null"', b"plain"
-    for value in values:
-        post.put(value)
-    found = [post.show(at).stdout.splitlines()[-1] for at in range(len(values))]
-    assert [one.removeprefix("value      ") for one in found] == [
-        "null",
-        '"null"',
-        "hex ff",
-        '"hex ff"',
-        r'"\"null\""',
-        "plain",
-    ]
-
-
-def test_list_as_json(post):
-    post.put(None, b"k", is_brief=True)
-    (told,) = json.loads(post.run("list", "-o", "json").stdout)
-    assert (told["from"], told["value"], told["key"], told["stack"]) == (
-        f"{post.topic}:1@0",
-        None,
-        {"text": "k"},
-        None,
-    )
-    assert told["headers"] == [{"name": "trace", "text": "1"}]
-
-
-def test_show_of_nothing_and_of_no_letter(post):
-    post.producer.send(post.dead, b"not ours").get(SECONDS)
-    foreign, nothing = post.show(0), post.show(1)
+def test_show_of_a_foreign_record_and_of_none_fails(topic):
+    topic.put_foreign()
+    foreign, nothing = topic.show(0), topic.show(1)
     assert (foreign.exit_code, nothing.exit_code) == (Status.FAILED, Status.FAILED)
     assert "why        the record has no header" in foreign.stdout
     assert "not ours" in foreign.stdout
-    assert nothing.stderr == f"safeconsumer: there is no record at {post.dead}:0@1\n"
+    assert nothing.stderr == f"safeconsumer: there is no record at {topic.name}:0@1\n"
 
 
-def test_a_letter_about_a_letter(post):
-    """The last one counts; the first is the record that it is about."""
+def test_letter_about_a_letter_names_the_last_origin_and_keeps_the_first(topic):
     inner = [
         ("trace", b"1"),
         ("dead-letter-topic", b"first"),
         ("dead-letter-partition", b"0"),
         ("dead-letter-offset", b"5"),
     ]
-    post.put(headers=inner)
-    (told,) = json.loads(post.run("list", "-o", "json").stdout)
-    assert told["from"] == f"{post.topic}:1@0"
-    assert [one["name"] for one in told["headers"]] == [name for name, _ in inner]
+    topic.put(None, headers=inner, is_brief=True)
+    (found,) = topic.listed()
+    assert found["from"] == f"{topic.origin}:1@0"
+    assert (found["value"], found["key"], found["stack"]) == (None, {"text": "k"}, None)
+    assert found["headers"][0] == {"name": "trace", "text": "1"}
+    assert [one["name"] for one in found["headers"]] == [name for name, _ in inner]
 
 
-# ------------------------------------------------------------ replay
-
-
-@pytest.mark.any_broker
-def test_replay_gives_records_back_as_they_were(post):
-    post.put(b"a", b"k", headers=[("x", b"1"), ("x", b""), ("y", b"\xff")])
-    post.put(None, b"tombstone", headers=[])
-    ended = post.run("replay")
-    assert ended.exit_code == Status.DONE, ended.output
-    assert ended.stdout == "2 sent back, 0 could not be\n"
-    there = post.back()
-    # With a new time: retention would delete an old record at once.
-    assert all(one.timestamp > 1_700_000_000_000 for one in there)
-    found = sorted((one.partition, one.key, one.value, one.headers) for one in there)
-    name = "dead-letter-replayed-from"
-    place = post.dead.encode() + b":0@"
-    assert found[:1] == [
-        (1, b"k", b"a", [("x", b"1"), ("x", b""), ("y", b"\xff"), (name, place + b"0")])
-    ]
-    assert found[1:] == [(1, b"tombstone", None, [(name, place + b"1")])]
-
-
-@pytest.mark.any_broker
-def test_a_run_goes_on_where_the_last_one_stopped(post):
-    """By the group's offsets, which are a plain consumer's, and which Kafka's tools set."""
-    post.put_several(3)
-    assert post.run("replay", "--limit=2").stdout == "2 sent back, 0 could not be\n"
-    assert post.committed() == 2
-    ended = post.run("replay")
-    assert ended.stderr == (
-        f"safeconsumer: goes on after 2 records, where the group {post.group} stands; "
-        "kafka-consumer-groups.sh --reset-offsets sets it back\n"
+def letter(value=None, headers=(), timestamp=0):
+    fields = {"topic": "t", "partition": 0, "offset": 0, "key": None}
+    return letter_of(
+        SimpleNamespace(value=value, headers=headers, timestamp=timestamp, **fields)
     )
-    assert (ended.stdout, post.committed()) == ("1 sent back, 0 could not be\n", 3)
-    assert sorted(one.value for one in post.back()) == [b"0", b"1", b"2"]
-    post.commit(0)
-    ended = post.run("replay", "--limit=1")
-    assert (ended.stdout, ended.stderr) == ("1 sent back, 0 could not be\n", "")
 
 
-@pytest.mark.any_broker
-@pytest.mark.parametrize(
-    ("options", "how", "left"),
-    [([], "run it again to go on", 2), (["--since=1h"], "nothing was committed", 3)],
-    ids=["plain", "filtered"],
-)
-def test_what_goes_on_after_an_interrupt(post, monkeypatch, options, how, left):
-    post.put_several(3)
-    send = Replay._post
-
-    def interrupted(self, *sent):
-        send(self, *sent)
-        signal.raise_signal(signal.SIGINT)
-
-    monkeypatch.setattr(Replay, "_post", interrupted)
-    ended = post.run("replay", *options)
-    assert ended.exit_code == Status.INTERRUPTED
-    assert ended.stderr.endswith(f"safeconsumer: interrupted; {how}\n")
-    monkeypatch.setattr(Replay, "_post", send)
-    assert post.run("replay").stdout == f"{left} sent back, 0 could not be\n"
+def shown(value):
+    """Return the lines of ``show`` about a record's value, and about a header's."""
+    lines = list(letters.lines(letter(value, [("h", value)])))
+    at = next(n for n, line in enumerate(lines) if line.startswith("value"))
+    return lines[at:], lines[lines.index("headers    1") : at]
 
 
-AGAIN = (
-    "safeconsumer: commits nothing, as letters are selected: the next run sends them "
-    "again\n"
-)
-
-
-@pytest.mark.any_broker
-def test_a_run_with_filters_commits_nothing_and_says_so(post):
-    """It begins where the group stands, and what it passes over stays for the others."""
-    post.put(b"0", error=KeyError("a"))
-    post.put(b"1")
-    for n in range(2, 5):
-        post.put(b"%d" % n, error=KeyError("a"))
-    assert post.run("replay", "--limit=1").stdout[0] == "1"
-    for _ in range(2):
-        ended = post.run("replay", "--error=KeyError")
-        assert (ended.exit_code, ended.stdout[0], post.committed()) == (0, "3", 1)
-        assert ended.stderr.endswith(AGAIN)
-    assert post.run("replay").stdout == "4 sent back, 0 could not be\n"
-    assert post.committed() == 5
-    assert post.run("replay", "--error=KeyError").stdout[0] == "0"
-    sent = (0, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4)
-    assert sorted(map(replayed_from, post.back())) == [
-        f"{post.dead}:0@{n}" for n in sent
-    ]
-
-
-def test_one_letter_by_its_name(post):
-    """As ``list`` has it; each time that it is asked for, and no other run passes it."""
-    post.put(b"0")
-    post.put(b"1")
-    for _ in range(2):
-        ended = post.run("replay", topic=f"{post.dead}:0@1")
-        assert (ended.exit_code, ended.stdout) == (0, "1 sent back, 0 could not be\n")
-    assert [one.value for one in post.back()] == [b"1", b"1"]
-    ended = post.run("replay", topic=f"{post.dead}:0@2")
-    assert ended.exit_code == Status.FAILED
-    assert f"there is no record at {post.dead}:0@2" in ended.stderr
-    assert post.run("replay").stdout == "2 sent back, 0 could not be\n"
-
-
-@pytest.mark.parametrize("one", ["--error=ValueError", "--since=2h", "--from=orders"])
-def test_a_letter_by_its_name_is_not_filtered(post, one):
-    """It was said not to be there, if it did not fit."""
-    post.put(b"0")
-    ended = post.run("replay", one, topic=f"{post.dead}:0@0")
-    assert ended.exit_code == Status.USAGE
-    assert "this is one letter: leave out" in ended.stderr
-    assert post.back() == []
-
-
-@pytest.mark.any_broker
-def test_offsets_that_the_topic_does_not_have(post):
-    """Whatever set them: a run begins at the first letter, as a plain consumer does."""
-    post.put()
-    post.commit(50)
-    assert post.run("replay").stdout == "1 sent back, 0 could not be\n"
-    assert post.committed() == 1
-
-
-def test_a_dry_run_changes_nothing(post):
-    """It says what would go where, and what would stay."""
-    post.put()
-    post.put(partition=7)
-    post.put(headers=[("n", None)])
-    for _ in range(2):
-        ended = post.run("replay", "--dry-run")
-        assert ended.exit_code == Status.FAILED
-        assert ended.stdout.splitlines() == [
-            f"{post.dead}:0@0  to  {post.topic}:1",
-            f"{post.dead}:0@1  to  {post.topic}:by its key",
-            "would send 2; 1 could not be",
-        ]
-    assert (post.back(), post.committed()) == ([], None)
-
-
-def test_what_cannot_go_back_is_named_and_passed(post):
-    """Status 8; all that can has gone, and it goes by its name once it can."""
-    gone = f"{post.topic}-gone"
-    post.producer.send(post.dead, b"not ours").get(SECONDS)
-    post.put(b"1", topic=gone)
-    post.put(b"2")
-    post.put(b"3", headers=[("n", None), ("m", b"")])
-    post.put(b"4", topic=post.dead)
-    post.put(b"5", topic="no name")
-    post.put(b"6", topic="__safeconsumer_holds_ops")
-    post.put(None, None)
-    ended = post.run("replay")
-    assert ended.exit_code == Status.FAILED
-    assert ended.stdout == "1 sent back, 7 could not be\n"
-    start = f"safeconsumer: left {post.dead}:0@"
-    assert ended.stderr.splitlines() == [
-        f"{start}0: not a letter: the record has no header dead-letter-topic",
-        f"{start}1: its topic {gone} does not exist",
-        f"{start}3: its headers n were null, which kafka-python cannot write",
-        f"{start}4: its topic is this one",
-        f"{start}5: its topic no name does not exist",
-        f"{start}6: its topic __safeconsumer_holds_ops is internal",
-        f"{start}7: its key and value are null, which kafka-python cannot write",
-    ]
-    assert post.run("replay").stdout == "0 sent back, 0 could not be\n"
-    post.broker.create_topic(gone, 1)
-    post.run("replay", topic=f"{post.dead}:0@1")
-    assert [one.value for one in post.back(gone)] == [b"1"]
-    assert [one.value for one in post.back()] == [b"2"]
-
-
-def test_a_second_death_and_a_second_replay(post):
-    """The header that says which letter it was does not pile up."""
-    post.put()
-    post.run("replay")
-    (first,) = post.back()
-    post.put(headers=first.headers)
-    post.run("replay")
-    _, second = sorted(post.back(), key=lambda one: one.offset)
-    assert second.headers == [
-        ("trace", b"1"),
-        ("dead-letter-replayed-from", f"{post.dead}:0@1".encode()),
-    ]
-
-
-@pytest.mark.parametrize(
-    ("error", "status", "said"),
-    [
-        (TopicAuthorizationFailedError("no"), Status.REFUSED, "the broker refuses"),
-        (KafkaTimeoutError("late"), Status.UNREACHABLE, "no answer from the broker"),
-        (MessageSizeTooLargeError("big"), Status.FAILED, "left"),
-    ],
-)
-@pytest.mark.parametrize("is_answer", [True, False])
-def test_a_producer_that_fails(post, error, status, said, is_answer):
-    """At the second of three letters: the next run sends it, and what was behind it again."""
-    post.put_several(3)
-
-    def refuse(_, value):
-        if value != b"1":
-            return None
-        if not is_answer:
-            raise error
-        return SimpleNamespace(get=Mock(side_effect=error))
-
-    with meddled(refuse):
-        ended = post.run("replay")
-    assert (ended.exit_code, said in ended.stderr) == (status, True), ended.output
-    # What cannot be handed over ends the run at once.
-    sent = 2 if is_answer or status == Status.FAILED else 1
-    assert ended.stdout.startswith(f"{sent} sent back, ")
-    passed = 3 if status == Status.FAILED else 1
-    assert post.committed() == passed
-    assert post.run("replay").stdout == f"{3 - passed} sent back, 0 could not be\n"
-
-
-@pytest.mark.parametrize("is_last", [True, False])
-def test_ctrl_c_is_told_of_if_letters_were_kept_from_being_sent(post, is_last):
-    """Not if all of them were on their way, and have arrived."""
-    post.put_several(3)
-
-    def press(_, value):
-        if value == (b"2" if is_last else b"1"):
-            signal.raise_signal(signal.SIGINT)
-
-    with meddled(press):
-        ended = post.run("replay")
-    sent, status = (3, Status.DONE) if is_last else (2, Status.INTERRUPTED)
-    assert (ended.exit_code, ended.stdout) == (
-        status,
-        f"{sent} sent back, 0 could not be\n",
-    )
-    assert post.committed() == sent
-
-
-@pytest.mark.any_broker
-def test_a_group_with_members_is_refused(post, make_consumer):
-    """Before anything is sent: its members commit, too."""
-    post.put()
-    stays = {"session_timeout_ms": 30_000}
-    consumer = make_consumer(KafkaConsumer, post.dead, group=post.group, **stays)
-    wait_for(lambda: consumer.poll(10_000), "a record", 100)
-    ended = post.run("replay")
-    assert ended.exit_code == Status.USAGE, ended.output
-    assert "has members" in ended.stderr
-    assert post.back() == []
-
-
-@pytest.mark.embedded_broker
-def test_a_coordinator_that_does_not_answer_ends_it(post, kafka_broker, monkeypatch):
-    """It had no end, and a job that replays hung."""
-    post.put()
-    monkeypatch.setattr(letters, "_ANSWER_MS", 300)
-    with kafka_broker.hold("OffsetFetch"):
-        ended = post.run("replay")
-    assert ended.exit_code == Status.UNREACHABLE, ended.output
-    assert post.back() == []
+def test_show_quotes_a_text_that_could_be_taken_for_something_else():
+    values = None, b"null", b"\xff", b"hex ff", b'"null"', b"plain"
+    found = [shown(one)[0][0].removeprefix("value      ") for one in values]
+    assert found == ["null", '"null"', "hex ff", '"hex ff"', r'"\"null\""', "plain"]
 
 
 NAMES = st.sampled_from(
@@ -647,24 +396,8 @@ TEXTS = st.sampled_from([b"null", b'"null"', b"hex ff", b"\xff", b'"', b"\n", b"
 VALUES = st.none() | st.binary(max_size=8) | st.integers().map(lambda n: b"%d" % n)
 
 
-def shown(value):
-    """Return what ``show`` says of a record's value, and of a header's."""
-    record = SimpleNamespace(
-        topic="t",
-        partition=0,
-        offset=0,
-        timestamp=0,
-        key=None,
-        value=value,
-        headers=[("h", value)],
-    )
-    told = list(letters.lines(letter_of(record)))
-    at = next(n for n, line in enumerate(told) if line.startswith("value"))
-    return told[at:], told[told.index("headers    1") : at]
-
-
 @given(one=VALUES | TEXTS, other=VALUES | TEXTS)
-def test_what_differs_is_shown_so(one, other):
+def test_different_values_are_shown_differently(one, other):
     for ours, theirs in zip(shown(one), shown(other), strict=True):
         assert (ours == theirs) is (one == other)
 
@@ -675,17 +408,7 @@ def test_what_differs_is_shown_so(one, other):
     timestamp=st.integers(-(2**63), 2**63 - 1),
 )
 def test_any_record_can_be_shown(headers, value, timestamp):
-    one = letter_of(
-        SimpleNamespace(
-            topic="t",
-            partition=0,
-            offset=0,
-            timestamp=timestamp,
-            key=None,
-            value=value,
-            headers=headers,
-        )
-    )
+    one = letter(value, headers, timestamp)
     assert bool(one.topic) <= (not one.why)
     assert len(letters.row(one)) == len(letters.HEAD)
     assert list(letters.lines(one))
@@ -693,40 +416,234 @@ def test_any_record_can_be_shown(headers, value, timestamp):
     letters.Wanted(errors=("E",), since=0.0).takes(one)
 
 
-def test_what_is_sent_back_has_its_own_trace(post):
-    """Or none: an instrumentor of producers adds nothing."""
+# ------------------------------------------------------------ replay
+
+
+@pytest.mark.any_broker
+def test_replay_sends_records_back_unchanged_but_for_time_and_one_header(topic):
+    headers = [("x", b"1"), ("x", b""), ("y", b"\xff")]
+    topic.put(b"a", b"k", headers=headers)
+    topic.put(None, b"tombstone", headers=[])
+    assert topic.replay() == 2
+    returned = topic.returned()
+    # Retention would delete a record with an old time at once.
+    assert all(one.timestamp > 1_700_000_000_000 for one in returned)
+    name, place = "dead-letter-replayed-from", topic.name.encode() + b":0@"
+    found = sorted((one.partition, one.key, one.value, one.headers) for one in returned)
+    assert found == [
+        (1, b"k", b"a", [*headers, (name, place + b"0")]),
+        (1, b"tombstone", None, [(name, place + b"1")]),
+    ]
+
+
+@pytest.mark.any_broker
+def test_replay_goes_on_at_the_offset_of_its_group(topic):
+    topic.put_several(3)
+    assert topic.replay("--limit=2") == 2
+    assert topic.committed() == 2
+    ended = topic.run("replay")
+    assert ended.stderr == (
+        f"safeconsumer: goes on after 2 records, where the group {topic.group} stands; "
+        "kafka-consumer-groups.sh --reset-offsets sets it back\n"
+    )
+    assert ended.stdout == "1 sent back, 0 could not be\n"
+    assert topic.committed() == 3
+    assert sorted(one.value for one in topic.returned()) == [b"0", b"1", b"2"]
+    topic.commit(0)
+    ended = topic.run("replay", "--limit=1")
+    assert (ended.stdout, ended.stderr) == ("1 sent back, 0 could not be\n", "")
+    topic.commit(50)  # the topic has no such offset
+    assert topic.replay() == 3
+    assert topic.committed() == 3
+
+
+@pytest.mark.any_broker
+def test_replay_with_filters_commits_nothing_and_says_so(topic):
+    """The run begins at the group's offset, and leaves the other letters to later runs."""
+    topic.put(b"0", error=KeyError("a"))
+    topic.put(b"1")
+    for n in range(2, 5):
+        topic.put(b"%d" % n, error=KeyError("a"))
+    assert topic.replay("--limit=1") == 1
+    for _ in range(2):
+        ended = topic.run("replay", "--error=KeyError")
+        assert (ended.exit_code, ended.stdout[0], topic.committed()) == (0, "3", 1)
+        assert ended.stderr.endswith(
+            "safeconsumer: commits nothing, as letters are selected: the next run sends "
+            "them again\n"
+        )
+    assert topic.replay() == 4
+    assert topic.committed() == 5
+    assert topic.run("replay", "--error=KeyError").stdout[0] == "0"
+    sent = (0, 1, 2, 2, 2, 3, 3, 3, 4, 4, 4)
+    assert topic.replayed() == Counter(f"{topic.name}:0@{n}" for n in sent)
+
+
+def test_letter_is_replayed_by_its_name_each_time_and_no_run_passes_it(topic):
+    topic.put_several(2)
+    for _ in range(2):
+        ended = topic.run("replay", topic=f"{topic.name}:0@1")
+        assert (ended.exit_code, ended.stdout) == (0, "1 sent back, 0 could not be\n")
+    assert [one.value for one in topic.returned()] == [b"1", b"1"]
+    ended = topic.run("replay", topic=f"{topic.name}:0@2")
+    assert ended.exit_code == Status.FAILED
+    assert f"there is no record at {topic.name}:0@2" in ended.stderr
+    assert topic.replay() == 2
+
+
+def test_dry_run_names_the_targets_and_changes_nothing(topic):
+    topic.put()
+    topic.put(partition=7)
+    topic.put(headers=[("n", None)])
+    for _ in range(2):
+        ended = topic.run("replay", "--dry-run")
+        assert ended.exit_code == Status.FAILED
+        assert ended.stdout.splitlines() == [
+            f"{topic.name}:0@0  to  {topic.origin}:1",
+            f"{topic.name}:0@1  to  {topic.origin}:by its key",
+            "would send 2; 1 could not be",
+        ]
+    assert (topic.returned(), topic.committed()) == ([], None)
+
+
+def test_letters_that_cannot_go_back_are_named_and_passed(topic):
+    gone = f"{topic.origin}-gone"
+    topic.put_foreign()
+    topic.put(b"1", topic=gone)
+    topic.put(b"2")
+    topic.put(b"3", headers=[("n", None), ("m", b"")])
+    topic.put(b"4", topic=topic.name)
+    topic.put(b"5", topic="no name")
+    topic.put(b"6", topic="__safeconsumer_holds_ops")
+    topic.put(None, None)
+    ended = topic.run("replay")
+    assert ended.exit_code == Status.FAILED
+    assert ended.stdout == "1 sent back, 7 could not be\n"
+    start = f"safeconsumer: left {topic.name}:0@"
+    assert ended.stderr.splitlines() == [
+        f"{start}0: not a letter: the record has no header dead-letter-topic",
+        f"{start}1: its topic {gone} does not exist",
+        f"{start}3: its headers n were null, which kafka-python cannot write",
+        f"{start}4: its topic is this one",
+        f"{start}5: its topic no name does not exist",
+        f"{start}6: its topic __safeconsumer_holds_ops is internal",
+        f"{start}7: its key and value are null, which kafka-python cannot write",
+    ]
+    assert topic.replay() == 0
+    topic.broker.create_topic(gone, 1)
+    topic.run("replay", topic=f"{topic.name}:0@1")
+    assert [one.value for one in topic.returned(gone)] == [b"1"]
+    assert [one.value for one in topic.returned()] == [b"2"]
+
+
+def test_header_of_an_earlier_replay_is_replaced(topic):
+    topic.put()
+    topic.replay()
+    (first,) = topic.returned()
+    topic.put(headers=first.headers)
+    topic.replay()
+    _, second = sorted(topic.returned(), key=lambda one: one.offset)
+    assert second.headers == [
+        ("trace", b"1"),
+        ("dead-letter-replayed-from", f"{topic.name}:0@1".encode()),
+    ]
+
+
+def test_replay_writes_the_letters_own_trace_or_none(topic):
+    """An instrumentor of producers adds nothing."""
     from opentelemetry.instrumentation.kafka import (  # noqa: PLC0415 - of the extra ci
         KafkaInstrumentor,
     )
     from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415 - likewise
 
     sent = b"00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-    post.put(headers=[("traceparent", sent)])
-    post.put(headers=[])
+    topic.put(headers=[("traceparent", sent)])
+    topic.put(headers=[])
     instrumentor = KafkaInstrumentor()
     instrumentor.instrument(tracer_provider=TracerProvider())
     try:
-        ended = post.run("replay")
+        assert topic.replay() == 2
     finally:
         instrumentor.uninstrument()
-    assert ended.exit_code == Status.DONE, ended.output
-    found = [
+    traces = [
         [value for name, value in record.headers if name == "traceparent"]
-        for record in post.back()
+        for record in topic.returned()
     ]
-    assert sorted(found) == [[], [sent]]
+    assert sorted(traces) == [[], [sent]]
 
 
-# ---------------------------------------------------------------- a run that dies
+# ------------------------------------------------------------ replays that fail or end
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "reason"),
+    [
+        (TopicAuthorizationFailedError("no"), Status.REFUSED, "the broker refuses"),
+        (KafkaTimeoutError("late"), Status.UNREACHABLE, "no answer from the broker"),
+        (MessageSizeTooLargeError("big"), Status.FAILED, "left"),
+    ],
+    ids=["refused", "away", "too large"],
+)
+@pytest.mark.parametrize("is_answer", [True, False], ids=["answer", "call"])
+def test_run_after_a_failed_letter_sends_it_and_those_behind_it(
+    topic, error, status, reason, is_answer
+):
+    topic.put_several(3)
+
+    def fail_second(_, value):
+        if value != b"1":
+            return None
+        if not is_answer:
+            raise error
+        return SimpleNamespace(get=Mock(side_effect=error))
+
+    with before_each_send(fail_second):
+        ended = topic.run("replay")
+    assert (ended.exit_code, reason in ended.stderr) == (status, True), ended.output
+    # A letter that the producer does not take ends the run at once.
+    sent = 2 if is_answer or status == Status.FAILED else 1
+    assert ended.stdout.startswith(f"{sent} sent back, ")
+    passed = 3 if status == Status.FAILED else 1
+    assert topic.committed() == passed
+    assert topic.replay() == 3 - passed
+
+
+@pytest.mark.any_broker
+@pytest.mark.parametrize(
+    ("last", "options", "status", "advice", "left"),
+    [
+        (1, [], Status.INTERRUPTED, "run it again to go on", 1),
+        (1, ["--since=1h"], Status.INTERRUPTED, "nothing was committed", 3),
+        (2, [], Status.DONE, "", 0),
+    ],
+    ids=["in the middle", "with a filter", "at the last letter"],
+)
+def test_ctrl_c_stops_before_the_next_letter(  # noqa: PLR0913, PLR0917 - a table
+    topic, last, options, status, advice, left
+):
+    topic.put_several(3)
+
+    def press(_, value):
+        if value == b"%d" % last:
+            signal.raise_signal(signal.SIGINT)
+
+    with before_each_send(press):
+        ended = topic.run("replay", *options)
+    assert ended.exit_code == status
+    assert ended.stdout == f"{last + 1} sent back, 0 could not be\n"
+    assert ended.stderr.endswith(
+        f"safeconsumer: interrupted; {advice}\n" * bool(advice)
+    )
+    assert topic.replay() == left
 
 
 @pytest.mark.any_broker
 @pytest.mark.parametrize(
     ("options", "committed"), [([], 100), (["--error=ValueError"], None)], ids=short
 )
-def test_a_replay_that_is_killed_in_the_middle_of_a_window(post, options, committed):
-    """The next run sends the window again: nothing is lost, and the header tells of it."""
-    post.put_several(104)
+def test_run_after_a_killed_one_sends_the_window_again(topic, options, committed):
+    """No letter is lost; the header tells which came twice."""
+    topic.put_several(104)
 
     class Killed(BaseException):
         pass
@@ -736,12 +653,32 @@ def test_a_replay_that_is_killed_in_the_middle_of_a_window(post, options, commit
             producer.flush(SECONDS)
             raise Killed
 
-    with meddled(die), pytest.raises(Killed):
-        post.run("replay", *options)
-    assert post.committed() == committed
+    with before_each_send(die), pytest.raises(Killed):
+        topic.run("replay", *options)
+    assert topic.committed() == committed
     begin = committed or 0
-    ended = post.run("replay")
-    assert ended.stdout == f"{104 - begin} sent back, 0 could not be\n", ended.output
-    twice = Counter(map(replayed_from, post.back()))
+    assert topic.replay() == 104 - begin
     sent = (*range(102), *range(begin, 104))
-    assert twice == Counter(f"{post.dead}:0@{n}" for n in sent)
+    assert topic.replayed() == Counter(f"{topic.name}:0@{n}" for n in sent)
+
+
+@pytest.mark.any_broker
+def test_replay_is_refused_while_its_group_has_members(topic, make_consumer):
+    topic.put()
+    stays = {"session_timeout_ms": 30_000}
+    consumer = make_consumer(KafkaConsumer, topic.name, group=topic.group, **stays)
+    wait_for(lambda: consumer.poll(10_000), "a record", 100)
+    ended = topic.run("replay")
+    assert ended.exit_code == Status.USAGE, ended.output
+    assert f"the group {topic.group} has members" in ended.stderr
+    assert topic.returned() == []
+
+
+@pytest.mark.embedded_broker
+def test_silent_coordinator_ends_the_replay(topic, kafka_broker, monkeypatch):
+    topic.put()
+    monkeypatch.setattr(letters, "_ANSWER_MS", 300)
+    with kafka_broker.hold("OffsetFetch"):
+        ended = topic.run("replay")
+    assert ended.exit_code == Status.UNREACHABLE, ended.output
+    assert topic.returned() == []

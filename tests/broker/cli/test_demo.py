@@ -1,4 +1,4 @@
-"""The demo on its broker and on somebody's cluster; its referee believes no client."""
+"""The demo on its broker and on a user's cluster."""
 
 import pytest
 from attrs import evolve
@@ -19,84 +19,75 @@ FLAG = next(one for one in SITUATIONS if one.name == "flag")
 TOPIC_AUTHORIZATION_FAILED, POLICY_VIOLATION = 29, 44
 
 
-def run(broker, *arguments):
-    bootstrap = ",".join(broker.client_config["bootstrap_servers"])
+def run(bootstrap, *arguments):
     return CliRunner().invoke(
         safeconsumer, ["demo", "--bootstrap", bootstrap, *arguments]
     )
 
 
-def left(broker):
-    """Return what a cluster has of the demo's."""
-    with UsersCluster(",".join(broker.client_config["bootstrap_servers"])).admin() as a:
-        found = [*a.list_topics(), *(one["group_id"] for one in a.list_groups())]
+def remains(bootstrap):
+    """Return the topics and groups of the demo that a cluster has."""
+    with UsersCluster(bootstrap).admin() as admin:
+        groups = (one["group_id"] for one in admin.list_groups())
+        found = [*admin.list_topics(), *groups]
     return [one for one in found if one.startswith(RUN)]
 
 
 @pytest.mark.any_broker
 def test_a_cluster_of_the_users_shows_the_same_and_keeps_nothing(kafka_broker):
-    """Its names are shown; topics and groups are removed afterwards."""
-    ended = run(kafka_broker, "--situation", "flag", "--situation", "group")
+    bootstrap = ",".join(kafka_broker.client_config["bootstrap_servers"])
+    ended = run(bootstrap, "--situation", "flag", "--situation", "group")
     assert ended.exit_code == Status.DONE, ended.output
-    first, *_, said = ended.stdout.splitlines()
+    first, *_, last = ended.stdout.splitlines()
     assert f"{RUN}-*" in first
     assert f"named {RUN}-* are removed again" in ended.stdout
-    assert said.startswith(
+    assert last.startswith(
         "SafeConsumer leaked 0, lost 0 and duplicated 0 records in 2"
     )
-    assert "KafkaConsumer failed in 1 of 1" in said
-    assert left(kafka_broker) == []
+    assert "KafkaConsumer failed in 1 of 1" in last
+    assert remains(bootstrap) == []
 
 
-@pytest.fixture
-def interrupted(monkeypatch):
+@pytest.mark.parametrize("is_removable", [True, False])
+def test_topics_are_removed_after_ctrl_c_or_named(monkeypatch, is_removable):
     def play(_, broker, __):
         broker.create_topic(f"{RUN}-7-orders", 1)
         raise KeyboardInterrupt
 
     monkeypatch.setattr(demo, "play_all", play)
-
-
-@pytest.mark.usefixtures("interrupted")
-def test_ctrl_c_removes_the_demos_topics():
     with EmbeddedBroker(brokers=3) as broker:
-        ended = run(broker)
+        if not is_removable:
+            broker.fail("DeleteTopics", error=TOPIC_AUTHORIZATION_FAILED)
+        ended = run(broker.bootstrap)
         assert ended.exit_code == Status.INTERRUPTED
-        assert "are removed again" in ended.stdout
-        assert left(broker) == []
-
-
-@pytest.mark.usefixtures("interrupted")
-def test_topics_that_may_not_be_removed_are_named():
-    with EmbeddedBroker() as broker:
-        broker.fail("DeleteTopics", error=TOPIC_AUTHORIZATION_FAILED)
-        ended = run(broker)
-    assert (
-        f"remove them: {RUN}-7-orders (TopicAuthorizationFailedError)" in ended.stdout
-    )
+        if is_removable:
+            assert "are removed again" in ended.stdout
+            assert remains(broker.bootstrap) == []
+        else:
+            line = f"remove them: {RUN}-7-orders (TopicAuthorizationFailedError)"
+            assert line in ended.stdout
 
 
 @pytest.mark.parametrize("error", [TOPIC_AUTHORIZATION_FAILED, POLICY_VIOLATION])
-def test_a_cluster_in_which_it_may_create_nothing_is_one_line(error):
+def test_cluster_in_which_nothing_may_be_created_is_one_line(error):
     with EmbeddedBroker() as broker:
         broker.fail("CreateTopics", error=error)
-        ended = run(broker)
-        assert left(broker) == []
+        ended = run(broker.bootstrap)
+        assert remains(broker.bootstrap) == []
     assert (ended.exit_code, ended.stdout) == (Status.REFUSED, "")
     assert ended.stderr.count("\n") == 1
 
 
-def test_an_unreachable_cluster_is_one_line(monkeypatch):
+def test_address_without_a_broker_is_one_line(monkeypatch):
     assert cluster._BOOTSTRAP_MS < 5000
     monkeypatch.setattr(cluster, "_BOOTSTRAP_MS", 200)
-    arguments = ["demo", "--bootstrap", "127.0.0.1:1"]
-    ended = CliRunner().invoke(safeconsumer, arguments)
+    ended = run("127.0.0.1:1")
     assert (ended.exit_code, ended.stdout) == (Status.UNREACHABLE, "")
     assert ended.stderr == "safeconsumer: no Kafka broker answers at 127.0.0.1:1\n"
 
 
-def test_a_broker_that_goes_away_in_a_play_ends_the_demo(monkeypatch):
-    """It is asked once; neither that play nor another one is tried."""
+def test_broker_that_goes_away_in_a_play_ends_the_demo(monkeypatch):
+    """The demo asks it once, and tries neither that play again nor another one."""
     plays = []
     with EmbeddedBroker() as broker:
 
@@ -109,22 +100,20 @@ def test_a_broker_that_goes_away_in_a_play_ends_the_demo(monkeypatch):
         alone = evolve(FLAG, clients=(SAFE,), play=play)
         monkeypatch.setattr(demo, "SITUATIONS", [alone, alone])
         monkeypatch.setattr(cluster, "_BOOTSTRAP_MS", 200)
-        ended = run(broker)
+        ended = run(broker.bootstrap)
     assert (ended.exit_code, plays) == (Status.UNREACHABLE, [SAFE.title])
     assert "no Kafka broker answers at" in ended.stderr
 
 
 # The demo, which is CI's first step, plays each of them on the embedded broker.
 @pytest.mark.nightly
-def test_a_client_that_leaks_is_found_out_whatever_it_is_called():
-    """A stock one under our name is no better; a client that raises ends its own play."""
+def test_stock_client_under_our_name_leaks_and_one_that_raises_ends_its_play():
     lines = []
     impostor = evolve(STOCK, title=SAFE.title, is_ours=True)
     broken = evolve(SAFE, make=int)
     with_both = evolve(FLAG, clients=(impostor, broken))
     with EmbeddedBroker() as broker:
         leaking, raising = playing.play_all([with_both], broker, lines.append)
-
     assert leaking.error is None
     assert Failure.LEAKED in leaking.failures
     counts = leaking.counts

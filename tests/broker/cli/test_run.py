@@ -5,17 +5,14 @@ import json
 import re
 import signal
 import socket
-import urllib.error
-import urllib.request
 import uuid
 
+import httpx2
 import pytest
-from kafka import TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 
-from safeconsumer._kafka.network import NetworkSelector
-from safeconsumer._kafka.of_group import login
 from safeconsumer.cli.errors import Status
-from tests.broker.cli.test_program import launched
+from tests.harness.program import launched
 from tests.harness.waiting import wait_for
 
 SECONDS = 60
@@ -43,6 +40,14 @@ def note(record, context):
         time.sleep(3600)
     if record.value == b"bad":
         raise ValueError("planted")
+
+def touch_once(condition, name):
+    def wait():
+        while not condition():
+            time.sleep(0.01)
+        Path(name).touch()
+
+    threading.Thread(target=wait, daemon=True).start()
 
 async def wait(record, context):
     note(record, context)
@@ -114,23 +119,13 @@ class Standing(SafeConsumer):
 def standing():
     worker = Worker(made(Standing), note)
 
-    def tell():
-        while not worker._stops:
-            time.sleep(0.01)
-        Path("asked").touch()
-
-    threading.Thread(target=tell, daemon=True).start()
+    touch_once(lambda: worker._stops, "asked")
     return worker
 
 def patient(handle=note, **settings):
     worker = Worker(made(), handle, drain=Drain(shutdown=3600), **settings)
 
-    def tell():
-        while worker.stats().state != "draining":
-            time.sleep(0.01)
-        Path("draining").touch()
-
-    threading.Thread(target=tell, daemon=True).start()
+    touch_once(lambda: worker.stats().state == "draining", "draining")
     return worker
 """
 
@@ -140,28 +135,24 @@ class Program:
 
     def __init__(self, folder, broker, topic, producer):
         self.folder, self.topic, self._producer = folder, topic, producer
+        self.group = f"g-{topic}"
         self.started = []
-        self.bootstrap = broker.bootstrap
-        self.client = broker.client_config
+        self.broker = broker
         (folder / "handlers.py").write_text(HANDLERS)
-        self._config = {
-            **broker.client_config,
-            **broker.group_config,
-            "session_timeout_ms": 30_000,  # they stay members on a slow machine
-        }
 
     def start(self, target="handlers:noting", *more, prefix=None):
         """Start a worker; with a prefix it obeys the holds on topics of that prefix."""
         settings = {
-            **self._config,
+            **self.broker.client_config,
+            **self.broker.group_config,
+            "session_timeout_ms": 30_000,  # they stay members on a slow machine
             "topic": self.topic,
-            "group_id": f"g-{self.topic}",
+            "group_id": self.group,
             "auto_offset_reset": "earliest",
             "prefix": prefix,
         }
         (self.folder / "settings.json").write_text(json.dumps(settings))
-        arguments = ["run", target, *more]
-        process = launched(self.folder, *arguments)
+        process = launched(self.folder, "run", target, *more)
         self.started.append(process)
         return process
 
@@ -176,32 +167,33 @@ class Program:
             self._producer.send(self.topic, value=value, partition=0).get(SECONDS)
 
     def wait_seen(self, count):
-        wait_for(
-            lambda: len(self.seen()) >= count,
-            f"{count} records seen",
-            SECONDS,
-            seen=self.seen,
-        )
+        """Wait until handlers have been called with so many records."""
+        file = self.folder / "seen"
 
-    def seen(self):
-        path = self.folder / "seen"
-        return path.read_text().splitlines() if path.exists() else []
+        def seen():
+            return file.read_text().splitlines() if file.exists() else []
+
+        wait_for(lambda: len(seen()) >= count, "the records", SECONDS, seen=seen)
+
+    def wait_file(self, name):
+        """Wait until the program has made a file."""
+        wait_for((self.folder / name).exists, name, SECONDS)
 
 
 def ended(process, status):
-    """Wait for the end of a worker, and return what it said."""
+    """Wait for the end of a worker; return its stderr."""
     with process:
         try:
-            _, told = process.communicate(timeout=SECONDS)
+            _, errors = process.communicate(timeout=SECONDS)
         except BaseException:
             process.kill()
             raise
-    assert process.returncode == status, told
-    return told
+    assert process.returncode == status, errors
+    return errors
 
 
 def stopped(process, status=Status.DONE):
-    """Stop a worker, and return what it said."""
+    """Stop a worker; return its stderr."""
     process.send_signal(signal.SIGTERM)
     return ended(process, status)
 
@@ -216,17 +208,13 @@ def program(tmp_path, kafka_broker, kafka_topic, make_producer):
 
 
 @pytest.mark.any_broker
-def test_sigterm_drains_and_commits(program, make_consumer):
-    """Status 0, and what was done is committed."""
-    from kafka import KafkaConsumer  # noqa: PLC0415  0.2 s, when needed
-
+def test_sigterm_lets_handlers_finish_and_commits(program, make_consumer):
     program.produce(b"a", b"b", b"c")
     process = program.start()
     program.wait_seen(3)
-    told = stopped(process)
-    assert "3 handled" in told
-    asking = make_consumer(KafkaConsumer, group=f"g-{program.topic}")
-    assert asking.committed(TopicPartition(program.topic, 0)) == 3
+    assert "3 handled" in stopped(process)
+    consumer = make_consumer(KafkaConsumer, group=program.group)
+    assert consumer.committed(TopicPartition(program.topic, 0)) == 3
 
 
 @pytest.mark.parametrize(
@@ -236,14 +224,13 @@ def test_sigterm_drains_and_commits(program, make_consumer):
         pytest.param("handlers:elsewhere", marks=pytest.mark.embedded_suffices),
     ],
 )
-def test_a_second_sigterm_stops_at_once(program, target):
-    """With the status that says so, however long a handler, or a thread of it, sleeps."""
+def test_second_sigterm_gives_up_a_handler_or_its_thread(program, target):
     program.produce(b"a", b"slow")
     process = program.start(target)
     program.wait_seen(2)
     process.send_signal(signal.SIGTERM)
     # Two signals before the first is taken would be one.
-    wait_for((program.folder / "draining").exists, "it to drain", SECONDS)
+    program.wait_file("draining")
     stopped(process, Status.FAILED)
 
 
@@ -252,9 +239,9 @@ def test_a_second_sigterm_stops_at_once(program, target):
 def test_second_sigterm_ends_process_whose_loop_never_returns(program):
     """Nothing can be committed then."""
     process = program.start("handlers:standing")
-    wait_for((program.folder / "stands").exists, "it to stand", SECONDS)
+    program.wait_file("stands")
     process.send_signal(signal.SIGTERM)
-    wait_for((program.folder / "asked").exists, "it to be asked", SECONDS)
+    program.wait_file("asked")
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == Status.FAILED
 
@@ -262,105 +249,92 @@ def test_second_sigterm_ends_process_whose_loop_never_returns(program):
 @pytest.mark.contract("W8")
 @pytest.mark.any_broker
 def test_one_sigterm_ends_process_whose_hook_never_returns(program):
-    """What was done is committed; the last line names the hook."""
+    """Handled records are committed; the last line names the hook."""
     program.produce(b"a")
     process = program.start("handlers:hanging")
     program.wait_seen(1)
-    told = stopped(process)
-    assert re.search(r"1 handled.*; committed, .*does not return: <function hang", told)
+    line = r"1 handled.*; committed, .*does not return: <function hang"
+    assert re.search(line, stopped(process))
 
 
 @pytest.mark.contract("W8")
 @pytest.mark.embedded_suffices
-def test_a_hook_that_never_returns_to_a_handlers_thread_is_named_once(program):
+def test_hook_that_never_returns_to_a_handlers_thread_is_named_once(program):
     program.produce(b"a")
     process = program.start("handlers:hanging_beside")
-    wait_for((program.folder / "hangs").exists, "the hook to hang", SECONDS)
-    told = stopped(process)
-    assert re.findall(r"does not return: <function (\w+)", told) == ["hanging_beside"]
+    program.wait_file("hangs")
+    hooks = re.findall(r"does not return: <function (\w+)", stopped(process))
+    assert hooks == ["hanging_beside"]
 
 
 @pytest.mark.contract("W8")
 @pytest.mark.any_broker
 def test_one_sigterm_ends_process_whose_stderr_nobody_reads(program, make_consumer):
-    """What was done is committed, and the group is left."""
-    from kafka import KafkaAdminClient, KafkaConsumer  # noqa: PLC0415  0.2 s, when needed
-
+    """Handled records are committed, and the group is left."""
     program.produce(b"a")
     process = program.start("handlers:clogged")
-    wait_for((program.folder / "filled").exists, "stderr to be full", SECONDS)
+    program.wait_file("filled")
     process.send_signal(signal.SIGTERM)
     assert process.wait(20) == Status.DONE
-    group = f"g-{program.topic}"
-    asking = make_consumer(KafkaConsumer, group=group)
-    assert asking.committed(TopicPartition(program.topic, 0)) == 1
-    with contextlib.closing(KafkaAdminClient(**program.client)) as admin:
-        assert not admin.describe_groups([group])[group]["members"]
+    consumer = make_consumer(KafkaConsumer, group=program.group)
+    assert consumer.committed(TopicPartition(program.topic, 0)) == 1
+    with contextlib.closing(KafkaAdminClient(**program.broker.client_config)) as admin:
+        assert not admin.describe_groups([program.group])[program.group]["members"]
 
 
 @pytest.mark.embedded_suffices
-def test_a_bad_record_ends_it_with_a_status(program):
+def test_record_that_fails_for_good_is_named_in_the_last_line(program):
     program.produce(b"a", b"bad")
-    process = program.start("handlers:waiting")
-    told = ended(process, Status.FAILED)
-    assert f"{program.topic}:0 offset 1 failed for good" in told
+    errors = ended(program.start("handlers:waiting"), Status.FAILED)
+    assert f"{program.topic}:0 offset 1 failed for good" in errors
 
 
 @pytest.mark.any_broker
-def test_a_topic_that_does_not_exist_is_named_with_the_nearest(program):
-    """And waited for: nothing else told a worker that has no work from one that errs."""
+def test_missing_topic_is_named_with_the_nearest_and_waited_for(program):
+    """Other topics of this broker may have names that are near, too."""
     process = program.start("handlers:misspelt")
-    name = f"{program.topic}x"
-    line = (
-        f"safeconsumer: topic does not exist: {name}; did you mean {program.topic}? "
-        "(the worker waits)\n"
+    nearest = (
+        f"safeconsumer: topic does not exist: {program.topic}x; did you mean "
+        f"{program.topic}"
     )
-    while process.stderr.readline() != line:
-        assert process.poll() is None
+    line = next(one for one in process.stderr if one.startswith(nearest))
+    assert line.endswith("? (the worker waits)\n")
     stopped(process)
 
 
 @pytest.mark.embedded_suffices
-def test_probes_say_that_the_loop_turns(program):
+def test_probes_answer_by_http(program):
     program.produce(b"a", b"slow")
     process = program.start("handlers:hasty", "--probes=0")
-    assert process.stderr is not None
-    said = next(line for line in process.stderr if "probes at" in line)
-    port = int(said.rpartition(":")[2])
+    line = next(line for line in process.stderr if "probes at" in line)
     program.wait_seen(2)
     well = (200, {"alive": True, "reasons": []})
-    for path in ("live", "healthy"):
-        wait_for(lambda path=path: probed(port, path) == well, path, SECONDS)
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
-        of_this_one = rb'running_records{client_id="[^"]+",group="[^"]+"} 1.0\n'
-        assert re.search(of_this_one, answer.read())
-    with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(f"http://127.0.0.1:{port}/else")
-    refused.value.close()  # an answer, too: Python 3.14 complains of an open one
+    with httpx2.Client(base_url=line.split()[-1]) as client:
+
+        def probe(path):
+            answer = client.get(path)
+            return answer.status_code, answer.json()
+
+        for path in ("/live", "/healthy"):
+            wait_for(lambda path=path: probe(path) == well, path, SECONDS)
+        of_this_one = r'running_records{client_id="[^"]+",group="[^"]+"} 1.0\n'
+        assert re.search(of_this_one, client.get("/metrics").text)
+        assert client.get("/else").status_code == 404
     stopped(process, Status.FAILED)
 
 
-def probed(port, path):
-    """Return the status and what a probe says, be it well or not."""
-    try:
-        answer = urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}")
-    except urllib.error.HTTPError as error:
-        answer = error
-    with answer:
-        return answer.status, json.load(answer)
-
-
 @pytest.mark.any_broker
-def test_it_says_where_each_partition_starts(program):
-    """As a line of its log, which it writes where the program has not set up its own."""
-    said = []
+def test_log_has_the_offset_at_which_each_partition_starts(program):
+    starts = []
     for count in (1, 2):
         program.produce(b"v")
         process = program.start()
         program.wait_seen(count)
-        told = stopped(process)
-        said.append([line for line in told.splitlines() if "partition_started" in line])
-    assert [sorted(map(_start, lines)) for lines in said] == [
+        lines = stopped(process).splitlines()
+        starts.append(
+            sorted(_start(one) for one in lines if "partition_started" in one)
+        )
+    assert starts == [
         [(f"{program.topic}:{n}", "0", "False") for n in (0, 1)],
         [(f"{program.topic}:0", "1", "True"), (f"{program.topic}:1", "0", "True")],
     ]
@@ -373,18 +347,6 @@ def _start(line):
     )
 
 
-def test_ctrl_c_before_a_broker_has_answered(tmp_path):
-    """130, as of every command."""
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        silent.settimeout(SECONDS)
-        server = f"127.0.0.1:{silent.getsockname()[1]}"
-        process = launched(tmp_path, "status", "--bootstrap", server)
-        asked, _ = silent.accept()
-        with asked:
-            process.send_signal(signal.SIGINT)
-            assert ended(process, Status.INTERRUPTED) == "safeconsumer: interrupted\n"
-
-
 SILENT = """
 from safeconsumer import SafeConsumer, Worker
 
@@ -394,47 +356,42 @@ def worker():
 """
 
 
-def test_sigterm_before_a_broker_has_answered_a_worker(tmp_path):
-    """The signal killed it (-15): whoever started it took that for a crash."""
+@pytest.mark.parametrize(
+    ("arguments", "number", "status", "line"),
+    [
+        (["status"], signal.SIGINT, Status.INTERRUPTED, "interrupted"),
+        (["run", "shop:worker"], signal.SIGTERM, Status.DONE, "stopped before the "),
+    ],
+    ids=["command", "worker"],
+)
+def test_signal_before_a_broker_has_answered(tmp_path, arguments, number, status, line):
+    """A supervisor takes a worker that a signal kills (-15) for one that crashed."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         silent.settimeout(SECONDS)
         server = f"127.0.0.1:{silent.getsockname()[1]}"
         (tmp_path / "shop.py").write_text(SILENT.format(server))
-        process = launched(tmp_path, "run", "shop:worker")
-        asked, _ = silent.accept()
-        with asked:
-            line = "safeconsumer: stopped before the worker ran\n"
-            assert stopped(process).endswith(line)
-
-
-def test_ctrl_c_in_the_lines_that_lock_the_loop(monkeypatch):
-    """Before the ``try`` that would unlock it: closing failed, and hid the interrupt."""
-
-    def interrupted(loop, _timeout=None):
-        if not loop._poll_lock.acquire(blocking=False):
-            message = "Concurrent access to net.poll!"
-            raise RuntimeError(message)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(NetworkSelector, "_poll_once", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        login.trouble({"bootstrap_servers": "127.0.0.1:1"}, 1.0)
+        where = [] if "run" in arguments else ["--bootstrap", server]
+        process = launched(tmp_path, *arguments, *where)
+        connection, _ = silent.accept()
+        with connection:
+            process.send_signal(number)
+            last = ended(process, status).splitlines()[-1]
+    assert last.startswith(f"safeconsumer: {line}")
 
 
 @pytest.mark.any_broker
-def test_an_operators_hold_is_obeyed(program):
-    """It takes part: ``wait quiet`` hears from it that it obeys."""
+def test_worker_obeys_an_operators_hold_and_reports_it(program):
     prefix = f"p-{uuid.uuid4().hex[:8]}-"
-    where = (f"--bootstrap={program.bootstrap}", f"--topic-prefix={prefix}")
+    where = (f"--bootstrap={program.broker.bootstrap}", f"--topic-prefix={prefix}")
 
-    def done(*arguments):
+    def do(*arguments):
         ended(launched(program.folder, *arguments, *where), Status.DONE)
 
-    done("control", "init")
+    do("control", "init")
     program.produce(b"v")
-    process = program.start("handlers:noting", prefix=prefix)
+    process = program.start(prefix=prefix)
     program.wait_seen(1)
-    group = f"--group=g-{program.topic}"
-    done("pause", program.topic, "--reason=test", group)
-    done("wait", "quiet", "--timeout=30s", group)
+    group = f"--group={program.group}"
+    do("pause", program.topic, "--reason=test", group)
+    do("wait", "quiet", "--timeout=30s", group)
     stopped(process)

@@ -1,5 +1,76 @@
-"""Fixtures that tests of several folders share."""
+"""A group on another client: its members, made by one name each."""
 
+from contextlib import ExitStack
+from functools import partial
+
+import pytest
+
+from safeconsumer.clients.aiokafka_control import AiokafkaClients, LoopCalls
+from safeconsumer.clients.librdkafka import LibrdkafkaClients
+from tests.harness.group import aiokafka, confluent
 from tests.harness.group.fixtures import secured, story, team
 
 __all__ = ["secured", "story", "team"]
+
+
+class Client:
+    """
+    Makes members of a team on one client; all close at the end.
+
+    Attributes:
+        kind: the client's name.
+    """
+
+    def __init__(self, team, kind, protocol, closing):
+        self._team, self.kind, self._protocol = team, kind, protocol
+        self._closing = closing
+        self._loop = None
+        if kind == "aiokafka":
+            self._loop = closing.enter_context(aiokafka.Loop())
+
+    @property
+    def make(self):
+        """Make the client's own consumer: ``make(control=..., hooks=...)``."""
+        if self._loop is None:
+            return partial(confluent.confluent, self._team, protocol=self._protocol)
+        return partial(
+            self._loop.call, aiokafka.aiokafka, self._team, assignor=self._protocol
+        )
+
+    def member(self, **more):
+        """Make a member that is driven by kafka-python's methods."""
+        consumer = self.make(**more)
+        made = (
+            confluent.BlockingConsumer(consumer)
+            if self._loop is None
+            else aiokafka.BlockingConsumer(self._loop, consumer)
+        )
+        self._closing.callback(made.close)
+        return made
+
+    def subscribed(self, **more):
+        made = self.member(**more)
+        made.subscribe([self._team.topic])
+        return made
+
+    def running(self, name, **more):
+        """Make a member that is polled in the background, as a context manager."""
+        team, protocol = self._team, self._protocol
+        if self._loop is None:
+            return confluent.ConfluentMember(team, name, protocol, **more)
+        return aiokafka.AiokafkaMember(self._loop, team, name, protocol, **more)
+
+    def control_clients(self):
+        """Make what reads and writes the control topics for a member."""
+        if self._loop is None:
+            return LibrdkafkaClients(confluent.settings_of(self._team))
+        calls = self._loop.call(LoopCalls)
+        self._closing.callback(lambda: self._loop.run(calls.end()))
+        return AiokafkaClients(aiokafka.settings_of(self._team), calls)
+
+
+@pytest.fixture(params=["confluent-range", "aiokafka-range"])
+def client(request, team):
+    kind, _, protocol = request.param.partition("-")
+    with ExitStack() as closing:
+        yield Client(team, kind, protocol, closing)

@@ -43,6 +43,11 @@ KNOWN = {
         "recreated-longer-while-paused": Verdict.DIFFERS,
     },
 }
+ADAPTERS = {
+    "kafka_python": "tests.harness.group.cases_on_kafka_python:Adapter",
+    "confluent": "tests.harness.group.confluent:Adapter",
+    "aiokafka": "tests.harness.group.aiokafka:Adapter",
+}
 LOG_CUT = "log-cut-while-away"
 """The case pauses nothing, and needs a broker that can be stopped."""
 
@@ -88,7 +93,7 @@ def lab_of(kafka_broker, prefix, tmp_path_factory):
         def found(client):
             if client not in labs:
                 launch = Launch(
-                    adapter=f"tests.harness.group.cases_on_{client}:Adapter",
+                    adapter=ADAPTERS[client],
                     arguments=(prefix,),
                     path=tuple(sys.path),
                 )

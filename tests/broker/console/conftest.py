@@ -2,7 +2,7 @@
 
 import pytest
 
-from safeconsumer.console import changing
+from safeconsumer.console import changes
 from tests.harness.console.fixtures import served
 from tests.harness.group.fixtures import team
 
@@ -12,4 +12,4 @@ __all__ = ["patience", "served", "team"]
 @pytest.fixture(autouse=True)
 def patience(monkeypatch):
     """Let the console wait for its own readers, however slow the machine is."""
-    monkeypatch.setattr(changing, "_SEEN_WITHIN", 20.0)
+    monkeypatch.setattr(changes, "_SHOWN_WITHIN", 20.0)

@@ -1,14 +1,18 @@
-"""What the console's pages and calls answer of a real group, and how old that may be."""
+"""The console of a real group: its pages and calls, their age, and how it ends."""
 
 import json
 import re
+import signal
+import socket
+import subprocess
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import httpx2
 import pytest
 from kafka.structs import OffsetAndMetadata
 
-from safeconsumer.console import changing
+from safeconsumer.console import changes
 from safeconsumer.group import follower
 from tests.harness.console.harness import (
     row_of,
@@ -16,69 +20,62 @@ from tests.harness.console.harness import (
     until_level,
     until_settled,
 )
-from tests.harness.group.team import run, settled
+from tests.harness.group.team import run, settled, where
 from tests.harness.members import Polled
-from tests.harness.waiting import wait_for
+from tests.harness.processes import begun
+from tests.harness.program import TAKES_CTRL_C, command
+from tests.harness.waiting import looks, wait_for
 
 pytestmark = pytest.mark.embedded_suffices
+CONSOLE, COMMANDS = "safeconsumer-console", "safeconsumer-cli"  # client ids
 
 
 @pytest.mark.any_broker
-def test_pause_to_quiet_to_resume(team, served):
-    """An operator's way, by REST: pause, look until it is quiet, resume."""
+def test_group_is_paused_is_quiet_and_is_resumed(team, served):
     members = settled(team, "a", "b")
-    group = team.group
+    group, scopes = team.group, [f"{team.topic}:{number}" for number in (0, 1)]
     with Polled(*members):
         until_settled(served, group, members=2, reporting=2)
-        wish = {"group": group, "scopes": f"{team.topic}:0 {team.topic}:1"}
-        done = served.post("/place", **wish, reason="db", **{"for": "1h"})
+        wish = {"group": group, "scopes": " ".join(scopes), "reason": "db"}
+        done = served.post("/place", **wish, **{"for": "1h"})
         assert done.status_code == 200
-        assert len(done.json()["held"]) == 2
-        assert done.json()["covers"] == [f"{team.topic}:0", f"{team.topic}:1"]
+        assert (len(done.json()["held"]), done.json()["covers"]) == (2, scopes)
         until_level(served, group, "quiet")
         verdict = row_of(served, group)
         assert (verdict["quiet"], verdict["held"]) == (2, 2)
         held = served.get("/group", group=group)["holds"]
         assert [one["reason"] for one in held] == ["db", "db"]
-        with served.client() as client:
-            page = client.get("/group", params={"group": group}).text
+        page = served.page("/group", group=group)
         assert '<span class="pill quiet">quiet</span>' in page
         assert "held by alice until" in page
-        for number in (0, 1):
-            ended = served.post("/lift", group=group, scope=f"{team.topic}:{number}")
-            assert ended.status_code == 200
+        for scope in scopes:
+            assert served.post("/lift", group=group, scope=scope).status_code == 200
         until_level(served, group, "flows")
 
 
 @pytest.mark.embedded_broker
-def test_a_preview_that_waits_for_the_broker_holds_nobody_up(team, served):
-    """The cluster is asked on a thread: other calls are answered meanwhile."""
+def test_preview_that_waits_for_the_broker_delays_no_other_call(team, served):
     members = settled(team, "a")
-
-    def previewed():
-        with served.client() as client:
-            return client.get("/place", params=wish).text
-
+    wish = {"group": team.group, "scopes": team.topic, "reason": "x"}
     with Polled(*members), ThreadPoolExecutor(1) as pool:
         until_settled(served, team.group, members=1, reporting=1)
-        wish = {"group": team.group, "scopes": team.topic, "reason": "x"}
         team.broker.clear_requests()
-        with team.broker.hold("DescribeConfigs", "safeconsumer-cli") as hold:
-            asked = pool.submit(previewed)
+        with team.broker.hold("DescribeConfigs", COMMANDS) as hold:
+            preview = pool.submit(served.page, "/place", **wish)
             hold.wait()
             assert served.get("/")["groups"]
-            assert not asked.done()
+            assert not preview.done()
         week = f"{team.topic} deletes records after 1w"
-        assert week in asked.result(20)
-        assert week in previewed()
+        assert week in preview.result(20)
+        assert week in served.page("/place", **wish)
         every = team.broker.requests("DescribeConfigs")
-        # An answer stands for a minute: an open page looks again with every change.
-        assert len([one for one in every if one.client_id == "safeconsumer-cli"]) == 1
+        # An answer stands for a minute: an open page asks again with every change.
+        assert [one.client_id for one in every].count(COMMANDS) == 1
 
 
 @pytest.mark.embedded_broker
 @pytest.mark.parametrize("error", ["TOPIC_AUTHORIZATION_FAILED", "POLICY_VIOLATION"])
-def test_a_refused_write_is_no_outage(team, served, error):
+def test_refused_write_is_403_and_no_outage(team, served, error):
     team.broker.fail("Produce", error)
     wish = {"group": team.group, "scopes": "@all", "reason": "x"}
     refused = served.pause(**wish)
@@ -87,113 +84,101 @@ def test_a_refused_write_is_no_outage(team, served, error):
     assert served.pause(**wish).status_code == 200
 
 
-def test_a_dry_run_and_a_preview_are_one_document(team, served):
+def test_dry_run_of_the_command_is_the_preview_of_the_console(team, served):
     members = settled(team, "a", plain=("plain",))
     for one in members:
         one.commit({tp: OffsetAndMetadata(1, "", -1) for tp in one.assignment()})
+    scopes = f"{team.topic}:0-2"
+    wish = {"group": team.group, "scopes": scopes, "reason": "x"}
     with Polled(*members):
         until_settled(served, team.group, members=2, reporting=1)
         team.operator_holds(f"{team.topic}:0", owner="alice")
         team.operator_holds(f"{team.topic}:1", owner="bob")
         wait_for(lambda: row_of(served, team.group)["hold_count"] == 2, "the holds")
-        wish = {"group": team.group, "scopes": f"{team.topic}:0-2", "reason": "x"}
 
-        def is_known():
-            told = served.get("/place", **wish)
-            said = [one["sentence"] for one in told["points"]]
-            disobeying = [one for one in said if "would not obey" in one]
-            return told["waiting"] == 12 and len(disobeying) == 1
+        def is_complete():
+            plan = served.get("/place", **wish)
+            points = [one["sentence"] for one in plan["points"]]
+            disobeying = [one for one in points if "would not obey" in one]
+            return plan["waiting"] == 12 and len(disobeying) == 1
 
-        wait_for(is_known, "what waits")
+        wait_for(is_complete, "the lag and the member that would not obey")
         dry = run(
-            team, "pause", f"{team.topic}:0-2", "--group", team.group,
-            "--reason", "x", "--owner", "alice", "--replace", "--dry-run", "-o", "json",
+            team, "pause", scopes, "--group", team.group, "--reason", "x",
+            "--owner", "alice", "--replace", "--dry-run", "-o", "json",
         )  # fmt: skip
-        told = {"dry_run": True, **served.get("/place", **wish)}
-        assert told.pop("known")
-        assert told.pop("agreement") == served.plan(**wish)["agreement"]
-        assert json.loads(dry.stdout) == told
+        preview = {"dry_run": True, **served.get("/place", **wish)}
+        assert preview.pop("known")
+        assert preview.pop("agreement") == served.plan(**wish)["agreement"]
+        assert json.loads(dry.stdout) == preview
 
 
 @pytest.mark.embedded_broker
-def test_the_broker_away_and_back(team, served):
-    """The last snapshot stays, with its age; writes are refused; then all is well."""
+def test_outage_keeps_the_snapshot_and_refuses_writes_until_it_ends(team, served):
     team.operator_holds(team.topic)
     wait_for(lambda: row_of(served, team.group).get("hold_count"), "the hold")
+    wish = {"group": team.group, "scopes": "@all", "reason": "x"}
     team.broker.down()
     try:
         wait_for(lambda: served.state.snapshot().trouble is not None, "trouble", 20)
         known = served.get("/group", group=team.group)
         assert known["known"]["trouble"]
         assert len(known["holds"]) == 1
-        with served.client() as client:
-            assert client.get("/ready").status_code == 503
-            page = client.get("/").text
-            wish = {"group": team.group, "scopes": "@all", "reason": "x"}
-            preview = client.get("/place", params=wish).text
+        assert status_of(served, "/ready") == 503
+        page = served.page("/")
         assert "The broker does not answer." in page
         assert "Members keep obeying the holds that have not ended" in page
-        said = "unknown: what has changed meanwhile. The broker does not answer."
-        assert said in preview
+        sentence = "unknown: what has changed meanwhile. The broker does not answer."
+        assert sentence in served.page("/place", **wish)
         assert served.pause(**wish).status_code == 503
     finally:
         team.broker.up()
     until_complete(served)
-    assert asked(served, "/ready").text == "ready"
+    assert served.page("/ready") == "ready"
     assert served.get("/")["known"]["trouble"] is None
     assert row_of(served, team.group)["hold_count"] == 1
 
 
-# ---------------------------------------------------------------- what stands
+def status_of(served, path):
+    with served.client() as client:
+        return client.get(path).status_code
 
 
-@pytest.fixture
-def committed(team, served):
-    """Serve a console that knows the team's group, which has committed and is empty."""
+@pytest.mark.embedded_broker
+def test_holds_are_read_from_the_topic_before_one_is_replaced(
+    team, served, monkeypatch
+):
+    """The console's own reader gets no answer, and its snapshot lacks the hold."""
+    monkeypatch.setattr(changes, "_SHOWN_WITHIN", 2.0)  # it waits in vain
     member = team.member(control=None)
     member.assign(team.partitions)
     member.commit({tp: OffsetAndMetadata(0, "", -1) for tp in team.partitions})
     wait_for(lambda: row_of(served, team.group).get("state") == "Empty", "the group")
-    return served
 
+    def reasons():
+        with served.state.commands.lend() as operator:
+            return [str(one.hold.reason) for one in operator.holds() if one.hold]
 
-def reasons(served):
-    """Return why what stands is held, as the topic has it."""
-    with served.state.commands.lend() as operator:
-        return [str(one.hold.reason) for one in operator.holds() if one.hold]
-
-
-@pytest.mark.embedded_broker
-def test_what_stands_is_read_before_it_is_replaced(team, committed, monkeypatch):
-    """The console's own reader hears nothing, and does not know it yet."""
-    monkeypatch.setattr(changing, "_SEEN_WITHIN", 2.0)  # it waits for it in vain
-    wish = {"group": team.group, "scopes": team.topic, "reason": "a look", "for": "1s"}
-    with team.broker.hold("Fetch", "safeconsumer-console") as silence:
+    wish = {"group": team.group, "scopes": team.topic, "reason": "new", "for": "1s"}
+    with team.broker.hold("Fetch", CONSOLE) as silence:
         silence.wait()
         team.operator_holds(team.topic, owner="alice")
-        assert row_of(committed, team.group)["hold_count"] == 0
-        refused = committed.post("/place", **wish)
+        assert row_of(served, team.group)["hold_count"] == 0
+        refused = served.post("/place", **wish)
         assert refused.status_code == 409
         assert "Replace what you hold already" in refused.json()["detail"]
-        assert reasons(committed) == ["test"]
-        wanted = {"group": team.group, "scope": team.topic}
-        assert committed.post("/lift", **wanted).status_code == 200
-        assert reasons(committed) == []
+        assert reasons() == ["test"]
+        lift = {"group": team.group, "scope": team.topic}
+        assert served.post("/lift", **lift).status_code == 200
+        assert reasons() == []
 
 
 # ---------------------------------------------------------------- ages
 
-CONSOLE = "safeconsumer-console"
-
-
-def asked(served, path, **query):
-    with served.client() as client:
-        return client.get(path, params=query)
-
 
 @pytest.fixture
 def quiet(team, served):
-    """Make a group of one member that is held and quiet."""
+    """Serve a console of a group with one member that is held and quiet."""
     members = settled(team, "a")
     team.operator_holds(f"{team.topic}:0")
     with Polled(*members):
@@ -203,8 +188,9 @@ def quiet(team, served):
 
 
 @pytest.mark.embedded_broker
-def test_what_is_old_is_unknown(team, quiet, monkeypatch):
-    """The cluster's answer hangs, and nothing is raised: green it is not for long."""
+def test_quiet_group_is_unknown_after_a_while_without_an_answer(
+    team, quiet, monkeypatch
+):
     monkeypatch.setattr(follower, "OLD_AFTER", 3.0)
     late = team.broker.hold("DescribeGroups", client_id=CONSOLE)
     late.wait()
@@ -213,23 +199,20 @@ def test_what_is_old_is_unknown(team, quiet, monkeypatch):
     assert (row["words"], row["quiet"]) == ("unknown", None)
     assert row["sentence"].endswith("ago: 1 of 1 members quiet")
     assert quiet.get("/")["known"]["trouble"]
-    assert asked(quiet, "/ready").status_code == 503
-    page = asked(quiet, "/group", group=team.group).text
-    (part,) = re.findall(r'<tr id="p-\w+" class="unknown">.*?</tr>', page, re.DOTALL)[
-        :1
-    ]
-    assert "ago: " in part
+    assert status_of(quiet, "/ready") == 503
+    page = quiet.page("/group", group=team.group)
+    rows = re.findall(r'<tr id="p-\w+" class="unknown">.*?</tr>', page, re.DOTALL)
+    assert "ago: " in rows[0]
     assert "The cluster has not answered for a while." in page
     assert "pill quiet" not in page
     assert "pill good" not in page
     late.release()
     until_level(quiet, team.group, "quiet")
-    wait_for(lambda: asked(quiet, "/ready").status_code == 200, "its readiness")
+    wait_for(lambda: status_of(quiet, "/ready") == 200, "its readiness")
 
 
 @pytest.mark.embedded_broker
-def test_an_age_is_of_what_was_read_to_its_end(team, quiet):
-    """The console's reader is slow: a hold that was acknowledged makes what it has old."""
+def test_snapshot_is_as_old_as_the_last_complete_reading_of_the_holds(team, quiet):
     following = quiet.state.follower
     late = team.broker.hold("Fetch", client_id=CONSOLE)
     late.wait()
@@ -237,7 +220,55 @@ def test_an_age_is_of_what_was_read_to_its_end(team, quiet):
     at = time.monotonic()
     wait_for(lambda: (following._asked.at or 0) > at, "a survey")
     with following._lock:
-        assert following.snapshot().heard_at <= at
+        assert following.snapshot().as_of <= at
     late.release()
-    wait_for(lambda: following.snapshot().heard_at > at, "what it had not read")
+    wait_for(lambda: following.snapshot().as_of > at, "the hold to be read")
     assert row_of(quiet, team.group)["held"] == 2
+
+
+# ---------------------------------------------------------------- its end
+
+
+@pytest.mark.embedded_broker
+def test_ctrl_c_ends_the_console_while_clients_wait(team, tmp_path):
+    """One waits for the broker's answer, and another one has not sent its whole body."""
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    token = tmp_path / "token"
+    token.write_text("t" * 20)
+    token.chmod(0o600)
+    settings = ("--port", "0", "--token-file", str(token), *where(team))
+    program = command("console", *settings, first=TAKES_CTRL_C)
+    wish = {"group": team.group, "scopes": "@all", "reason": "x"}
+    headers = {"Authorization": f"Bearer {'t' * 20}"}
+    with (
+        httpx2.Client(timeout=30, headers=headers) as client,
+        ThreadPoolExecutor(1) as pool,
+        begun(program, **pipes) as process,
+    ):
+        url = httpx2.URL(process.stdout.readline().split()[-1]).join("/place")
+        for _ in looks(
+            lambda: "preview" in client.post(url, json=wish).json(), "a preview"
+        ):
+            time.sleep(0.1)
+        preview = client.post(url, json=wish).json()["preview"]
+        late = team.broker.hold("Metadata", client_id=COMMANDS)
+        agreed = {**wish, "agreed": preview["agreement"]}
+        waits = pool.submit(client.post, url, json=agreed)
+        late.wait()
+        with socket.create_connection((url.host, url.port)) as stalled:
+            head = [
+                "POST /place HTTP/1.1",
+                f"Host: {url.host}:{url.port}",
+                f"Authorization: {headers['Authorization']}",
+                "Content-Type: application/json",
+                "Content-Length: 100",
+            ]
+            stalled.sendall("\r\n".join([*head, "", "{"]).encode())
+            client.get(url.join("/live"))
+            process.send_signal(signal.SIGINT)
+            output, errors = process.communicate(timeout=60)
+            answer = stalled.recv(100)
+        assert waits.result(30).status_code == 503
+        late.release()
+    assert (output.splitlines()[-1], errors) == ("The console is closed.", "")
+    assert (process.returncode, answer[:12]) == (0, b"HTTP/1.1 503")

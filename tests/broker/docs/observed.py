@@ -13,7 +13,7 @@ TP = TopicPartition("orders", 0)
 
 
 class Consumer(ObservedPauses, KafkaConsumer):
-    """The consumer of the example's docstring."""
+    """A consumer as the docstring of the example has it."""
 
 
 class Lines(logging.Handler):
@@ -24,7 +24,7 @@ class Lines(logging.Handler):
 
 
 def main(bootstrap):
-    """Run the program, and print its records and counters."""
+    """Print how many records came, and how many were counted, at each step."""
     lines = Lines()
     logging.getLogger("observe").addHandler(lines)
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
@@ -48,25 +48,25 @@ def main(bootstrap):
             tries -= 1
         return {"counted": sum(consumer.leaked.values()), "came": came}
 
-    said = {}
+    counts = {}
     consumer.assign([TP])
     consumer.pause(TP)
     write()
-    said["paused"] = polled(2)
-    # Behind the program's back, as a rebalance does it: the flag goes with the ownership.
+    counts["paused"] = polled(2)
+    # As a rebalance does: the flag is lost with the ownership.
     consumer._subscription.resume(TP)
-    said["leaked"] = polled(20)
+    counts["leaked"] = polled(20)
     write()
     came = len(list(islice(consumer, 5)))
-    said["iterated"] = {"counted": sum(consumer.leaked.values()), "came": came}
+    counts["iterated"] = {"counted": sum(consumer.leaked.values()), "came": came}
     consumer.resume(TP)
     write()
-    said["resumed"] = polled(20)
-    said["lines"] = lines.count
+    counts["resumed"] = polled(20)
+    counts["lines"] = lines.count
     consumer.close()
     producer.close()
     admin.close()
-    print(json.dumps(said))  # noqa: T201 - the answer
+    print(json.dumps(counts))  # noqa: T201 - the answer
 
 
 main(sys.argv[1])

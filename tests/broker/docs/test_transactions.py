@@ -1,4 +1,4 @@
-"""The program of the page about transactions loses no record when it fails."""
+"""The program of the page about transactions loses no record of a batch that failed."""
 
 import pytest
 from kafka import KafkaConsumer, KafkaProducer
@@ -10,30 +10,34 @@ from tests.harness.waiting import wait_for
 pytestmark = pytest.mark.any_broker
 
 VALUES = [b"0", b"1", b"2"]
-# Polls of half a second; it ends by itself long before.
-MOST_POLLS = 120
+MOST_POLLS = 120  # of half a second each; the program ends long before
 
 
 class EndedError(Exception):
     """Ends the program, which has no end of its own."""
 
 
-class Program:
-    """The page's program, at this broker, with topics and a group of its own."""
+@pytest.fixture
+def topics(kafka_topic):
+    return kafka_topic(partitions=1), kafka_topic(partitions=1)
 
-    def __init__(self, broker, orders, invoices):
-        (block,) = blocks(ROOT / "docs/how-to/transactions.md")
-        self._code = block.code
-        for old, new in (
-            ("localhost:9092", broker.bootstrap),
-            ('"orders"', repr(orders)),
-            ('"invoices"', repr(invoices)),
-            ("billing", f"g-{orders}"),
-        ):
-            assert old in self._code
-            self._code = self._code.replace(old, new)
 
-    def run(self, monkeypatch, before_poll, commit):
+@pytest.fixture
+def run(kafka_broker, topics, monkeypatch):
+    """``run(before_poll, commit)`` runs the page's program on topics of its own."""
+    orders, invoices = topics
+    (block,) = blocks(ROOT / "docs/how-to/transactions.md")
+    code = block.code
+    for old, new in (
+        ("localhost:9092", kafka_broker.bootstrap),
+        ('"orders"', repr(orders)),
+        ('"invoices"', repr(invoices)),
+        ("billing", f"g-{orders}"),
+    ):
+        assert old in code
+        code = code.replace(old, new)
+
+    def run(before_poll, commit):
         real, polls = SafeConsumer.poll, iter(range(MOST_POLLS))
 
         def poll(consumer, *args, **options):
@@ -47,32 +51,30 @@ class Program:
             patch.setattr(SafeConsumer, "poll", poll)
             patch.setattr(KafkaProducer, "commit_transaction", commit)
             with pytest.raises(EndedError):
-                exec(self._code, names)  # noqa: S102 - our own text
+                exec(code, names)  # noqa: S102 - our own text
         names["consumer"].close()
         names["producer"].close(timeout=5)
 
+    return run
 
-def test_failed_batch_is_not_lost(
-    kafka_broker, kafka_topic, make_producer, monkeypatch
+
+def test_first_batch_that_failed_is_processed_by_the_next_run(
+    run, topics, kafka_broker, make_producer
 ):
-    """The first batch fails, so no offset was committed before."""
-    orders, invoices = kafka_topic(partitions=1), kafka_topic(partitions=1)
-    program = Program(kafka_broker, orders, invoices)
-    writer = make_producer()
-    written = []
+    orders, invoices = topics
+    producer, written, done = make_producer(), [], []
 
     def write_once_it_reads(consumer):
-        at_home = [tp for tp in consumer.assignment() if consumer.position(tp) == 0]
-        if at_home and not written:
+        at_start = [tp for tp in consumer.assignment() if consumer.position(tp) == 0]
+        if at_start and not written:
             written.extend(VALUES)
             for value in VALUES:
-                writer.send(orders, value).get(20)
+                producer.send(orders, value).get(20)
 
     def fail(_producer):
         raise EndedError
 
     real = KafkaProducer.commit_transaction
-    done = []
     reader = KafkaConsumer(
         invoices,
         **kafka_broker.client_config,
@@ -85,16 +87,16 @@ def test_failed_batch_is_not_lost(
         expected = len(done) + 1
 
         def has_come():
-            for some in reader.poll(500).values():
-                done.extend(one.value for one in some)
+            for several in reader.poll(500).values():
+                done.extend(one.value for one in several)
             return len(done) >= expected
 
-        wait_for(has_come, "what was committed")
+        wait_for(has_come, "the committed records")
         if len(done) == len(VALUES):
             raise EndedError
 
-    program.run(monkeypatch, write_once_it_reads, fail)
+    run(write_once_it_reads, fail)
     assert written == VALUES
-    program.run(monkeypatch, lambda _consumer: None, commit)
+    run(lambda _consumer: None, commit)
     reader.close()
     assert done == VALUES

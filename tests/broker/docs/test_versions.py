@@ -1,8 +1,8 @@
 """
-Claims of pages about other versions of kafka-python, tested with these versions.
+Pages about other versions of kafka-python are right, by these versions themselves.
 
-The table of ``docs/how-to/from-2x.md``; and ``docs/examples/observe.py``, which sees what
-kafka-python leaks, and changes nothing.
+They are the table of ``docs/how-to/from-2x.md``, and ``docs/examples/observe.py``, which
+counts the records that kafka-python leaks, and changes nothing.
 """
 
 import json
@@ -44,8 +44,8 @@ NEW = {
 }
 
 
-def _said(python, program, topic=None):
-    """Return the output of a program that runs a ``KafkaConsumer`` on a new broker."""
+def printed(python, program, topic=None):
+    """Run a program with a ``KafkaConsumer`` on a new broker; return its document."""
     with EmbeddedBroker() as broker:
         if topic is not None:
             broker.create_topic(topic, 1)
@@ -57,29 +57,31 @@ def _said(python, program, topic=None):
 
 
 def test_installed_version_behaves_as_the_table_says():
-    assert _said(sys.executable, "versions.py", "t") == NEW
+    assert printed(sys.executable, "versions.py", "t") == NEW
 
 
 @pytest.mark.nightly
 def test_version_2_3_behaves_as_the_table_says():
-    """Version 2.3 is installed into an environment of its own."""
-    assert _said(python_of("kafka-python==2.3.3"), "versions.py", "t") == OLD
+    """That version has an environment of its own."""
+    assert printed(python_of("kafka-python==2.3.3"), "versions.py", "t") == OLD
 
 
-def _judge(said):
-    assert said["paused"] == {"counted": 0, "came": 0}
-    assert said["leaked"] == {"counted": 5, "came": 5}
-    assert said["iterated"] == {"counted": 10, "came": 5}
-    assert said["resumed"] == {"counted": 10, "came": 5}
-    assert said["lines"] == 1
+COUNTS = {
+    "paused": {"counted": 0, "came": 0},
+    "leaked": {"counted": 5, "came": 5},
+    "iterated": {"counted": 10, "came": 5},
+    "resumed": {"counted": 10, "came": 5},
+    "lines": 1,
+}
 
 
-def test_a_leak_of_the_installed_version_is_counted_by_poll_and_by_iteration():
-    _judge(_said(sys.executable, "observed.py"))
+def test_leak_of_the_installed_version_is_counted_by_poll_and_by_iteration():
+    assert printed(sys.executable, "observed.py") == COUNTS
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("version", ["2.3.3", "2.3.0"])
-def test_leak_of_an_older_version_is_counted(version):
-    """Programs that are not on 3.0 yet need the count most."""
-    _judge(_said(python_of(f"kafka-python=={version}"), "observed.py"))
+def test_leak_of_an_earlier_version_is_counted(version):
+    """Programs that are not on 3.0 yet are those that need it."""
+    python = python_of(f"kafka-python=={version}")
+    assert printed(python, "observed.py") == COUNTS

@@ -1,10 +1,10 @@
 """
-Prints as JSON how the installed kafka-python behaves, for any version from 2.3 on.
+Prints how the installed kafka-python behaves, as JSON, for any version from 2.3 on.
 
 ``python versions.py HOST:PORT TOPIC``; the topic has one partition and one record.
 """
 
-# ruff: noqa: BLE001 - older Pythons run it, too
+# ruff: noqa: BLE001 - earlier Pythons run it, too
 
 import inspect
 import json
@@ -27,24 +27,24 @@ def _raised(call):
     return None
 
 
-def _reach_nobody():
+def _find_no_broker():
     given = {"bootstrap_timeout_ms": 500}  # a setting of 3.0
     given = {key: given[key] for key in given if key in KafkaConsumer.DEFAULT_CONFIG}
     KafkaConsumer(bootstrap_servers="127.0.0.1:1", **given).topics()
 
 
 class _Listener(ConsumerRebalanceListener):
-    """A listener that commits, notes its thread, and raises."""
+    """Notes its thread, commits, and raises."""
 
-    def __init__(self, said):
-        self.said = said
+    def __init__(self, found):
+        self.found = found
         self.consumer = None
 
     def on_partitions_assigned(self, assigned):
         del assigned
         here = threading.current_thread() is threading.main_thread()
-        self.said["listener runs on the thread of poll"] = here
-        self.said["commit in a listener"] = _raised(self.consumer.commit)
+        self.found["listener runs on the thread of poll"] = here
+        self.found["commit in a listener"] = _raised(self.consumer.commit)
         raise ValueError
 
     def on_partitions_revoked(self, revoked):
@@ -52,30 +52,30 @@ class _Listener(ConsumerRebalanceListener):
 
 
 def main(bootstrap, topic):
-    said = {
+    found = {
         "session_timeout_ms": KafkaConsumer.DEFAULT_CONFIG["session_timeout_ms"],
         "acks": KafkaProducer.DEFAULT_CONFIG["acks"],
         "idempotent": bool(KafkaProducer.DEFAULT_CONFIG.get("enable_idempotence")),
         "KafkaError is": KafkaError.__bases__[0].__name__,
         "kafka.sasl": _raised(lambda: __import__("kafka.sasl")),
         "kafka.net.sasl": _raised(lambda: __import__("kafka.net.sasl")),
-        "no broker": _raised(_reach_nobody),
+        "no broker": _raised(_find_no_broker),
         "on_assignment": [*inspect.signature(Assignor.on_assignment).parameters],
     }
-    listener = _Listener(said)
+    listener = _Listener(found)
     listener.consumer = consumer = KafkaConsumer(
         bootstrap_servers=bootstrap, group_id="g", auto_offset_reset="earliest"
     )
     consumer.subscribe([topic], listener=listener)
 
     def poll():
-        while "commit in a listener" not in said:
+        while "commit in a listener" not in found:
             consumer.poll(timeout_ms=500)
         consumer.poll(timeout_ms=2000)
 
-    said["what a listener raises"] = _raised(poll)
+    found["what a listener raises"] = _raised(poll)
     consumer.close()
-    print(json.dumps(said))  # noqa: T201 - its output
+    print(json.dumps(found))  # noqa: T201 - its output
 
 
 if __name__ == "__main__":

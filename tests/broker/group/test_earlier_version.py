@@ -64,7 +64,7 @@ def earlier(tmp_path_factory):
 
 
 def old_member(team, env):
-    """Run a member of the earlier version; it says of each poll how many came of what."""
+    """Run a member of the earlier version; it prints the count of each poll by partition."""
     given = {
         "topic": team.topic,
         "group": team.group,
@@ -83,8 +83,8 @@ def counted(said):
 
 
 @pytest.mark.contract("G1", "G3")
-def test_operators_are_obeyed_by_members_of_both_versions(team, earlier):
-    """All the while; what a member of the earlier version holds is named, and ends."""
+def test_members_of_both_versions_obey_operators(team, earlier):
+    """A hold of a member of the earlier version is named, and ends."""
     scope = f"{team.topic}:0"
     group = ("--group", team.group)
     held = ("pause", "--reason", "db", "--owner", "alice", *group)
@@ -119,7 +119,7 @@ def test_operators_are_obeyed_by_members_of_both_versions(team, earlier):
 
 @pytest.mark.contract("G1", "G10")
 def test_a_member_of_the_earlier_version_is_held_and_moves_nothing(team, earlier):
-    """``reset-offsets`` names it, and so does ``status`` where it was forced."""
+    """``reset-offsets`` names it, and ``status`` does after ``--force``."""
     group = ("--group", team.group, "--owner", "alice")
     moved = ("reset-offsets", f"{team.topic}:1", "--to", "2", *group)
     why = "old moves nothing: its client, settings or version cannot"

@@ -1,4 +1,4 @@
-"""What ``pause --wait`` says while programs work on records that they have got."""
+"""``pause --wait`` waits for the handlers of other processes."""
 
 import time
 from pathlib import Path
@@ -19,7 +19,7 @@ RECORDS = 60  # of each partition: some seconds of work
 
 @frozen
 class Writing:
-    """A handler that works for a moment on each record, and then writes it down."""
+    """A handler that takes a moment for each record, and then writes its offset."""
 
     folder: Path
 
@@ -35,8 +35,8 @@ class Writing:
 
 
 @pytest.mark.contract("G8")
-def test_nothing_is_written_after_the_group_is_said_to_be_quiet(kafka_broker, tmp_path):
-    """By processes, which the simulation does not have, while another partition flows."""
+def test_no_process_writes_once_the_group_is_quiet(kafka_broker, tmp_path):
+    """The simulation has no processes; another partition flows meanwhile."""
     handle = Writing(tmp_path)
     with Team(kafka_broker, partitions=2, records=RECORDS) as team:
         consumer = team.subscribed(max_poll_records=RECORDS)

@@ -1,4 +1,4 @@
-"""What an operator is told, against what members do."""
+"""An operator's view of groups of both protocols, and of silent brokers."""
 
 import pytest
 from kafka.errors import KafkaTimeoutError
@@ -31,7 +31,7 @@ def is_shared(team, *members):
 @pytest.mark.real_broker
 @pytest.mark.contract("G8")
 def test_a_wait_ends_for_two_members_of_the_newer_protocol(team):
-    """KIP-848: such a group was unknown for ever, as Kafka's list of it was not asked for."""
+    """KIP-848."""
     from tests.harness.group.confluent import (  # noqa: PLC0415 - of the extra ci
         ConfluentMember,
     )
@@ -52,7 +52,7 @@ def test_a_wait_ends_for_two_members_of_the_newer_protocol(team):
         view = operator.look(team.group)
         assert (view.facts.state, view.verdict.words) == ("Stable", "quiet")
         assert set(owners(view).values()) == {"a", "b"}
-        # A third comes, which obeys nothing: it is named, and nothing is called quiet.
+        # A third member, which obeys no hold, is named; its partitions are not quiet.
         with ConfluentMember(team, "plain") as plain:
             wait_for(lambda: is_shared(team, a, b, plain), "a share for the third")
 
@@ -76,7 +76,7 @@ def test_a_wait_ends_for_two_members_of_the_newer_protocol(team):
 
 @pytest.mark.real_broker
 def test_a_classic_member_obeys_in_a_group_of_the_newer_protocol(team):
-    """Kafka lets both into one group; the one that does not report is named."""
+    """Kafka lets both into one group; the member that does not report is named."""
     from tests.harness.group.confluent import (  # noqa: PLC0415 - of the extra ci
         ConfluentMember,
     )
@@ -116,8 +116,8 @@ def test_a_classic_member_obeys_in_a_group_of_the_newer_protocol(team):
 
 
 @pytest.mark.embedded_broker
-def test_a_broker_that_stops_answering(team):
-    """What waits is left behind, and the next look has clients of its own."""
+def test_a_silent_broker_ends_a_look_in_time(team):
+    """The next look has clients of its own."""
     team.operator_holds("@all")
     with Operator(team.broker.client_config, team.quick) as operator:
 
@@ -134,8 +134,7 @@ def test_a_broker_that_stops_answering(team):
 
 
 @pytest.mark.embedded_broker
-def test_a_broker_that_freezes_while_a_scope_is_looked_up(team):
-    """What a wait asks beside its look had the client's own limit, not the wait's."""
+def test_a_frozen_broker_ends_the_check_of_a_scope_in_time(team):
     team.operator_holds(team.topic)
     base = {**team.broker.client_config, **PATIENT}
     with Operator(base, team.quick) as operator:

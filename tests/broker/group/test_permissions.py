@@ -1,4 +1,4 @@
-"""ACLs really set: a member reads operators' holds and cannot write one."""
+"""ACLs of a broker: a member reads holds and cannot write one."""
 
 import pytest
 from kafka.admin import (
@@ -33,8 +33,8 @@ def member(story):
 
 
 @pytest.mark.contract("G3")
-def test_a_member_obeys_an_operator_and_cannot_be_one(story):
-    """Its principal reads holds, writes reports, and no more."""
+def test_a_member_obeys_holds_and_cannot_write_one(story):
+    """Its principal reads holds and writes reports."""
     consumer = member(story)
     group = ("--group", story.team.group)
     held = story.alice("pause", "@all", "--reason", "x", "--future")
@@ -58,11 +58,11 @@ def test_a_member_obeys_an_operator_and_cannot_be_one(story):
         (("=PLAIN\n", "=SCRAM-SHA-256\n"), "does not offer SCRAM-SHA-256"),
     ],
 )
-def test_a_refused_login_is_told_in_the_brokers_words(story, changed, said):
+def test_a_refused_login_is_reported_in_the_brokers_words(story, changed, said):
     """
-    With the user, and without the password.
+    The line has the user, and not the password.
 
-    kafka-python tries again for 5 s, and then says that nobody is there.
+    kafka-python tries again for 5 s, and then reports that no broker is there.
     """
     file = story.files["operator"]
     file.write_text(file.read_text().replace(*changed))
@@ -76,7 +76,7 @@ def test_a_refused_login_is_told_in_the_brokers_words(story, changed, said):
 
 
 def test_an_audit_can_log_in(story, tmp_path):
-    """Reading the topics too, with --config; a refused login is told as elsewhere."""
+    """Reading the topics too, with --config; a refused login is emitted as elsewhere."""
     consumer = story.team.subscribed("a", control=None, journal=str(tmp_path))
     got = {}
     poll_until(consumer, lambda: sum(map(len, got.values())) == 20, got=got)
@@ -89,8 +89,8 @@ def test_an_audit_can_log_in(story, tmp_path):
     assert story.run("operator", *asked).exit_code == Status.REFUSED
 
 
-def test_who_may_see_nothing_is_told_that(story):
-    """Not that there is no group or no topic, nor to make one; JSON is no empty list."""
+def test_a_user_without_rights_gets_advice_about_them(story):
+    """And no advice to create a topic; JSON is no empty list."""
     story.team.operator_holds("@all")
     group = ("--group", story.team.group)
     for words in (
@@ -109,18 +109,18 @@ def test_who_may_see_nothing_is_told_that(story):
         assert "control init" not in ended.stderr, words
 
 
-def test_doctor_tells_rights_that_lack_from_topics_that_lack(story):
+def test_doctor_tells_missing_rights_from_missing_topics(story):
     topic, read, settings = ResourceType.TOPIC, ACLOperation.READ, story.team.settings
 
-    def told():
+    def printed():
         ended = story.run("watcher", "doctor")
         assert ended.exit_code == Status.FAILED
         assert "control init" not in ended.output
         return str(ended.output)
 
-    assert "no right to describe any control topic" in told()
+    assert "no right to describe any control topic" in printed()
     story.grant(allow("watcher", topic, str(settings.status_topic), read))
-    found = told()
+    found = printed()
     assert f"no right to describe {settings.holds_topic}" in found
     name = settings.status_topic
     assert f"{name}: settings unknown, no right to DescribeConfigs" in found
@@ -129,18 +129,18 @@ def test_doctor_tells_rights_that_lack_from_topics_that_lack(story):
 
 
 def test_a_member_that_may_not_describe_warns(story):
-    """It does not refuse: the right is not needed for anything else."""
+    """Members do not need the right otherwise."""
     team, read = story.team, ACLOperation.READ
     for name in (team.settings.holds_topic, team.topic):
         story.grant(allow("watcher", ResourceType.TOPIC, name, read))
     story.grant(allow("watcher", ResourceType.GROUP, team.group, read))
     consumer = team.ready(**team.broker.client_of("watcher"))
-    told = team.told[id(consumer)].of(control_events.ControlUnchecked)
-    assert ["DescribeConfigs" in one.reason for one in told] == [True]
+    emitted = team.emitted(consumer).of(control_events.ControlUnchecked)
+    assert ["DescribeConfigs" in one.reason for one in emitted] == [True]
 
 
 def test_a_member_whose_rights_are_taken_away_stays_quiet(story):
-    """What it was told last counts; that it hears no more is told."""
+    """The last holds that it has read stay in force, and an event reports the loss."""
     team, consumer = story.team, member(story)
     team.operator_holds("@all")
     poll_until(consumer, team.is_quiet(consumer))
@@ -156,6 +156,6 @@ def test_a_member_whose_rights_are_taken_away_stays_quiet(story):
     )
     with KafkaAdminClient(**team.broker.client_config) as admin:
         admin.delete_acls([every])
-    told = team.told[id(consumer)]
-    poll_until(consumer, lambda: bool(told.of(control_events.ControlUnavailable)))
+    emitted = team.emitted(consumer)
+    poll_until(consumer, lambda: bool(emitted.of(control_events.ControlUnavailable)))
     assert team.is_quiet(consumer)()

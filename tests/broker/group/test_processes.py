@@ -1,4 +1,4 @@
-"""Commands as processes of their own, with streams that take little or nothing."""
+"""Commands as processes, with streams that are full, closed or unread."""
 
 import fcntl
 import json
@@ -22,8 +22,7 @@ pytestmark = pytest.mark.any_broker
 
 @pytest.mark.parametrize("as_json", [(), ("-o", "json")])
 @pytest.mark.parametrize("command", ["pause", "extend", "resume"])
-def test_what_was_written_is_said_though_it_cannot_be_printed(team, command, as_json):
-    """A full disk is told on stderr, beside that the hold is placed all the same."""
+def test_an_acknowledged_change_is_reported_on_a_full_disk(team, command, as_json):
     asked = [command, "@all", "--group", team.group, "--owner", "alice", *as_json]
     asked += {
         "pause": ["--reason", "x", "--future"],
@@ -42,8 +41,8 @@ def test_what_was_written_is_said_though_it_cannot_be_printed(team, command, as_
     assert (ended.returncode, ended.stderr) == (Status.FAILED, line)
 
 
-def test_a_history_ends_once_nobody_reads_it(team):
-    """Though nothing happens that it would print: a pipeline that is gone had it stay."""
+def test_a_followed_history_ends_once_its_pipe_is_closed(team):
+    """Also without a change to print."""
     team.operator_holds("@all", owner="alice")
     reading, writing = os.pipe()
     following = subprocess.Popen(  # noqa: S603 - our own code
@@ -61,8 +60,8 @@ def test_a_history_ends_once_nobody_reads_it(team):
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_followed_history_ends_by_a_signal_while_nobody_reads_it(team, number):
-    """A pager at its first page reads nothing, and the write to it never returns."""
+def test_a_signal_ends_a_followed_history_in_a_full_pipe(team, number):
+    """A pager at its first page does not read, so the write does not return."""
     # In JSON each letter takes six bytes: the line is longer than the pipe.
     owner, reason = "\u00e9" * MAX_OWNER_LENGTH, "\u00e9" * (MAX_REASON_BYTES // 2)
     team.operator_holds("@all", owner=owner, reason=reason)
@@ -93,8 +92,7 @@ def test_a_followed_history_ends_by_a_signal_while_nobody_reads_it(team, number)
 
 
 @pytest.mark.parametrize("command", ["pause", "status", "resume"])
-def test_without_any_output_a_command_does_what_it_should(team, command):
-    """As programs are started that nobody listens to: no stdin, no stdout."""
+def test_a_command_works_without_stdin_and_stdout(team, command):
     asked = ["--group", team.group]
     asked += ["@all", "--reason", "x", "--future"] if command == "pause" else []
     asked += ["@all"] if command == "resume" else []
@@ -143,10 +141,10 @@ SHOWING = ("pause", "status", "history")  # they print reasons
         *(pytest.param(name, "ascii", marks=pytest.mark.nightly) for name in TYPED),
     ],
 )
-def test_a_command_works_on_a_terminal_that_lacks_letters(
+def test_a_command_works_on_a_terminal_without_unicode(
     team, command, encoding, tmp_path
 ):
-    """A reason in Chinese is shown as escapes, or as UTF-8, and hides nothing."""
+    """A reason in Chinese is shown as escapes, or as UTF-8."""
     for owner in ("alice", "bob"):
         whose = ("--group", team.group, "--owner", owner, "--for", "1h")
         run(team, "pause", "@all", *whose, "--reason", REASON, "--future")
@@ -172,7 +170,7 @@ def test_each_command_is_tried_on_such_a_terminal():
 
 
 def in_a_process(arguments, *, stdout=None, first="", **environment):
-    """Run a command as a shell does: streams are what they are there."""
+    """Run a command as a shell does, with real streams."""
     # Descriptors are closed before Python looks at its streams.
     code = "import sys; from safeconsumer.cli.main import main; main()"
     program = [sys.executable, "-c", code, *arguments]

@@ -1,4 +1,4 @@
-"""Control topics and what brokers do to them: policies, deletion, compaction."""
+"""Changes of control topics by brokers: policies, deletion, compaction."""
 
 import threading
 import time
@@ -38,20 +38,20 @@ def create(team, name, settings):
 
 
 @pytest.mark.contract("G5")
-def test_a_topic_that_becomes_unfit_is_noticed(team):
-    """An alarm says what to do; what is held stays; mended, it is read again."""
+def test_a_topic_that_becomes_unfit_is_an_alarm_and_keeps_its_holds(team):
+    """Once its policy is right, it is read again."""
     consumer = team.ready(control=team.with_settings(check_interval=0.2))
-    told, name = team.told[id(consumer)], team.settings.holds_topic
+    emitted, name = team.emitted(consumer), team.settings.holds_topic
     team.operator_holds("@all")
     poll_until(consumer, team.is_quiet(consumer))
     assert consumer.paused() == set()  # the program's own
     set_policy(team, name, "delete")
-    poll_until(consumer, lambda: told.of(control_events.ControlUnavailable))
-    alarm = told.only(control_events.ControlUnavailable)
+    poll_until(consumer, lambda: emitted.of(control_events.ControlUnavailable))
+    alarm = emitted.only(control_events.ControlUnavailable)
     assert f"{name} has cleanup.policy=delete" in alarm.reason
     assert consumer.quiet() == set(team.partitions)
     set_policy(team, name, "compact")
-    poll_until(consumer, lambda: len(told.of(control_events.ControlReady)) == 2)
+    poll_until(consumer, lambda: len(emitted.of(control_events.ControlReady)) == 2)
     team.operator_lifts("@all")
     poll_until(consumer, lambda: not consumer.quiet())
 
@@ -66,14 +66,14 @@ def set_policy(team, name, policy):
 
 
 @pytest.mark.contract("G5")
-def test_a_topic_that_is_missing_gates_and_is_found_later(team):
-    """The alarm says how to make it; it is not made by asking for it."""
+def test_a_missing_topic_gates_partitions_until_it_is_made(team):
+    """The alarm has the command; asking for the topic does not create it."""
     name = f"later-{team.group}"
     consumer = team.subscribed(control=team.with_settings(holds_topic=name))
-    told = team.told[id(consumer)]
-    poll_until(consumer, lambda: told.of(control_events.ControlUnavailable))
+    emitted = team.emitted(consumer)
+    poll_until(consumer, lambda: emitted.of(control_events.ControlUnavailable))
     assert poll_until(consumer, team.has_all(consumer)) == {}
-    assert "control init" in told.of(control_events.ControlUnavailable)[0].reason
+    assert "control init" in emitted.of(control_events.ControlUnavailable)[0].reason
     with KafkaAdminClient(**team.broker.client_config) as admin:
         assert name not in admin.list_topics()
     team.create(name, topics.HOLDS_SETTINGS)
@@ -82,16 +82,16 @@ def test_a_topic_that_is_missing_gates_and_is_found_later(team):
 
 
 @pytest.mark.contract("G5")
-def test_a_topic_deleted_and_made_again_lifts_nothing(team):
-    """Last state and an alarm; a tombstone on the new one lifts."""
+def test_a_recreated_topic_lifts_no_hold(team):
+    """A tombstone on the new topic does."""
     consumer = team.ready()
-    told, name = team.told[id(consumer)], team.settings.holds_topic
+    emitted, name = team.emitted(consumer), team.settings.holds_topic
     team.operator_holds(f"{team.topic}:0", f"{team.topic}:1")
     poll_until(consumer, lambda: len(consumer.quiet()) == 2)
     delete(team, name)
-    poll_until(consumer, lambda: told.of(control_events.ControlUnavailable))
+    poll_until(consumer, lambda: emitted.of(control_events.ControlUnavailable))
     create(team, name, topics.HOLDS_SETTINGS)
-    poll_until(consumer, lambda: told.of(control_events.ControlTopicReset))
+    poll_until(consumer, lambda: emitted.of(control_events.ControlTopicReset))
     held = set(team.partitions[:2])
     assert held <= consumer.quiet()
     # The others too, while the gate of an assignment that came meanwhile is closed.
@@ -101,8 +101,8 @@ def test_a_topic_deleted_and_made_again_lifts_nothing(team):
 
 
 @pytest.mark.contract("G5")
-def test_a_topic_made_again_and_filled_at_once_is_read_from_its_first(team):
-    """It ends beyond what was read of the old one before anybody looks."""
+def test_a_recreated_topic_is_read_from_its_first_record(team):
+    """It ends beyond the old positions before the member notices."""
     consumer = team.ready()
     name = team.settings.holds_topic
     team.operator_holds(f"{team.topic}:0")
@@ -130,8 +130,8 @@ QUICK = {
 }
 
 
-def test_compaction_that_really_runs(team):
-    """What was cleaned away is not missed, also where the log's end is empty."""
+def test_a_compacted_topic_is_read_to_its_end(team):
+    """Also if the log's end is empty."""
     name = f"cleaned-{team.group}"
     team.create(name, QUICK)
     team.settings = team.with_settings(holds_topic=name)
@@ -144,8 +144,8 @@ def test_compaction_that_really_runs(team):
 
 
 @pytest.mark.nightly
-def test_what_happened_lately_is_not_compacted(team):
-    """Nor the hold before a lift, without which the lift would be one of nothing."""
+def test_recent_records_are_not_compacted(team):
+    """Nor the hold before a lift, which the history needs."""
     name = f"journal-{team.group}"
     team.create(name, {**QUICK, "min.compaction.lag.ms": "8000"})
     team.settings = team.with_settings(holds_topic=name)
@@ -182,8 +182,8 @@ def wait_until_cleaned(team, scope):
 
 
 @pytest.mark.contract("G4")
-def test_a_flood_of_garbage_does_not_drown_a_hold(team):
-    """10,000 records a second; the hold among them is obeyed while they come."""
+def test_a_hold_in_a_flood_of_garbage_is_obeyed(team):
+    """10,000 records a second."""
     consumer = team.subscribed()
     got = team.settled(consumer)
     poll_until(consumer, lambda: sum(map(len, got.values())) == 20, got=got)
@@ -191,8 +191,8 @@ def test_a_flood_of_garbage_does_not_drown_a_hold(team):
     flood = threading.Thread(target=pour, args=(team, over))
     flood.start()
     try:
-        told = team.told[id(consumer)]
-        poll_until(consumer, lambda: told.of(control_events.ControlRecordsSkipped))
+        emitted = team.emitted(consumer)
+        poll_until(consumer, lambda: emitted.of(control_events.ControlRecordsSkipped))
         team.operator_holds("@all")
         poll_until(consumer, team.is_quiet(consumer))
         assert flood.is_alive()
@@ -222,7 +222,7 @@ def pour(team, over):
 @pytest.mark.contract("G6")
 @pytest.mark.parametrize("ahead", [-3600.0, 3600.0])
 def test_a_member_with_a_wrong_clock(team, ahead, monkeypatch):
-    """It ends what is over, and keeps what is not, by the broker's clock."""
+    """It keeps and ends holds by the broker's clock."""
     team.operator_holds(f"{team.topic}:0", for_=0.001)
     began = time.monotonic()
     team.operator_holds(f"{team.topic}:1", for_=600)

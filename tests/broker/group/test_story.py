@@ -1,4 +1,4 @@
-"""An operator's whole story by command line, with the rights that are printed and no more."""
+"""An operator's session, with only the rights that ``control acls`` prints."""
 
 import json
 
@@ -54,7 +54,7 @@ def see_a_rebalance(story):
     assert shown["whole_lag"] == 12
 
 
-def see_who_ignores_it(story):
+def see_a_plain_member(story):
     ignored = story.alice("wait", "quiet", "--timeout", "1s")
     assert (ignored.exit_code, ignored.stdout) == (Status.FAILED, "")
     assert "plain does not report" in ignored.stderr
@@ -89,7 +89,7 @@ def test_an_operators_story(story):
             plain = story.member("plain", control=None)
             poll_until(plain, lambda: bool(plain.assignment()))
             with Polled(plain):
-                see_who_ignores_it(story)
+                see_a_plain_member(story)
             plain.close(autocommit=False)
             ends_well(story, "wait", "quiet", "--timeout", "20s")
             lift_and_let_expire(story)
@@ -103,7 +103,7 @@ def test_an_operators_story(story):
 
 
 def test_the_printed_rights_move_a_group_without_members(story):
-    """Its next owner moves nothing then: the command has committed."""
+    """The command commits for it."""
     team, topic = story.team, story.team.topic
     consumer = story.member("gone")
     team.catch_up(consumer)
@@ -114,7 +114,7 @@ def test_the_printed_rights_move_a_group_without_members(story):
     ends_well(story, "resume", topic, *OWNER)
 
 
-def test_doctor_looks_at_settings_that_lose_holds(story):
+def test_doctor_names_settings_that_lose_holds(story):
     story.prefix = f"short-{story.team.group}-"
     name = Control.prefixed(story.prefix).holds_topic
     story.team.create(name, {"cleanup.policy": "compact", "delete.retention.ms": "1000",

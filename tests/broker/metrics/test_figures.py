@@ -114,7 +114,7 @@ def test_promtool_accepts_a_members_metrics(safe):
 @pytest.fixture(autouse=True)
 def patience(monkeypatch):
     """Let a scrape wait for the first answer, however slow the machine is."""
-    monkeypatch.setattr(module, "_MOMENT", 30.0)
+    monkeypatch.setattr(module, "_FIRST_ANSWER_SECONDS", 30.0)
 
 
 @pytest.mark.any_broker

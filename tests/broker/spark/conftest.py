@@ -3,7 +3,10 @@
 import pytest
 
 from safeconsumer.spark.python import reading
-from tests.harness.spark.operator import Operator
+from tests.harness.spark.fixtures import operator
+from tests.harness.spark.planned import close
+
+__all__ = ["operator"]
 
 
 @pytest.fixture(autouse=True)
@@ -11,12 +14,4 @@ def kept():
     """Lend the readers that are kept between tasks; those of a test end with it."""
     clients = reading.KeptClient._idle
     yield clients
-    while clients:
-        clients.popitem()[1].close()
-
-
-@pytest.fixture
-def operator(kafka_broker):
-    made = Operator(kafka_broker)
-    with made.team:
-        yield made
+    close(clients)

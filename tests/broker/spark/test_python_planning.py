@@ -19,7 +19,7 @@ from safeconsumer.errors import (
 from safeconsumer.group import topics
 from safeconsumer.spark import offsets as wire
 from safeconsumer.spark import retention
-from tests.harness.spark.planned import Planned, counted, offsets
+from tests.harness.spark.planned import Planned, close, counted, offsets
 from tests.harness.waiting import retried, wait_for
 
 pytestmark = pytest.mark.any_broker
@@ -47,6 +47,26 @@ def test_a_hold_keeps_its_partition_where_it_is_until_it_is_lifted(planned, oper
     assert counted(planned.batch()) == {1: 5}
     operator.lift(f"{planned.topic}:0")
     assert offsets(planned.batch()) == [*range(20, 35)]
+
+
+@pytest.mark.contract("S9")
+def test_a_batch_that_was_cut_off_is_read_again_in_full(planned, operator, kept):
+    """Spark's log has its end: another process reads it, held since or not."""
+    planned.produce(20, 20)
+    planned.start(**operator.options())
+    start, end = planned.plan(most=30)
+    first = [planned.read(task) for task in planned.tasks(start, end)]
+    assert sum(map(len, first)) == 30
+    operator.hold(planned.topic)
+    planned.produce(5, 5)
+    close(kept)
+    planned.start(**operator.options())
+    again = [planned.read(task) for task in planned.tasks(start, end)]
+    assert list(map(offsets, again)) == list(map(offsets, first))
+    planned.at = end
+    assert planned.batch() == []
+    operator.lift(planned.topic)
+    assert counted(planned.batch()) == {0: 10, 1: 10}
 
 
 @pytest.mark.contract("S9")
@@ -94,7 +114,7 @@ def test_a_holds_topic_that_is_deleted_and_made_again(planned, operator):
     planned.start(**operator.options(), **{"holds.controlTimeoutMs": "500"})
     operator.hold(f"{planned.topic}:0")
     planned.produce(10, 10)
-    assert counted(planned.batch()) == {1: 10}
+    wait_for(lambda: counted(planned.batch()) == {1: 10}, "the hold is read")
     operator.team.broker.delete_topic(operator.topic)
     planned.produce(5, 5)
     assert planned.batch() == []
@@ -104,7 +124,7 @@ def test_a_holds_topic_that_is_deleted_and_made_again(planned, operator):
     )
     wait_for(lambda: counted(planned.batch()) == {1: 5}, "the holds topic is read")
     operator.lift(f"{planned.topic}:0")
-    assert counted(planned.batch()) == {0: 15}
+    wait_for(lambda: counted(planned.batch()) == {0: 15}, "the lift is read")
 
 
 def read_all(planned):
@@ -121,7 +141,7 @@ def test_a_holds_topic_that_kafka_would_empty_is_refused(planned, operator):
 
 def test_a_stream_reports_until_it_stops(planned, operator):
     planned.produce(3, 3)
-    planned.start(**{**operator.options(), **operator.reports()})
+    planned.start(**operator.reporting())
     planned.batch()
     wait_for(lambda: "ready" in operator.states(), "a report")
     planned.end()
@@ -135,10 +155,10 @@ def test_a_batch_counts_as_running_until_the_next_plan(planned, operator):
     planned.batch()
     planned.produce(0, 5)
     planned.batch()
-    watched = planner._stream.watched
-    assert watched.now().reading == {(planned.topic, 1)}
+    activity = planner._stream.activity
+    assert activity.now().reading == {(planned.topic, 1)}
     planned.batch()
-    assert watched.now().reading == frozenset()
+    assert activity.now().reading == frozenset()
 
 
 def test_a_new_partition_whose_records_are_all_gone_is_a_loss(planned):

@@ -3,11 +3,19 @@
 from itertools import chain, pairwise
 
 import pytest
+import trustme
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 from kafka import KafkaProducer
 from kafka.errors import KafkaError
 
 from safeconsumer.errors import DataLostError
 from safeconsumer.spark.python import reading
+from tests.harness.brokers.java import JavaBroker
 from tests.harness.group.secured import PASSWORDS, SecuredBroker
 from tests.harness.producing import write
 from tests.harness.spark.planned import Planned, offsets
@@ -94,6 +102,63 @@ def test_no_more_readers_are_kept_than_a_few(planned, kept):
         planned.start(kafka_fetch_max_wait_ms=wait)
         planned.batch(1)
     assert len(kept) == 4
+
+
+class TlsBroker(JavaBroker):
+    """A Java broker that takes connections over TLS alone."""
+
+    def __init__(self, folder):
+        self.authority = folder / "authority.pem"
+        self._keys = folder / "broker.pem"
+        authority = trustme.CA()
+        authority.cert_pem.write_to_path(self.authority)
+        issued = authority.issue_cert("127.0.0.1")
+        key = load_pem_private_key(issued.private_key_pem.bytes(), None)
+        # Java reads no other form of keys.
+        form = (Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+        chain = b"".join(one.bytes() for one in issued.cert_chain_pems)
+        self._keys.write_bytes(key.private_bytes(*form) + chain)
+        super().__init__()
+
+    @property
+    def client_config(self):
+        return {
+            "bootstrap_servers": [self.bootstrap],
+            "security_protocol": "SSL",
+            "ssl_cafile": str(self.authority),
+        }
+
+    def _write_properties(self):
+        super()._write_properties()
+        text = self._properties.read_text()
+        text = text.replace("listeners=PLAINTEXT://", "listeners=SSL://")
+        more = {
+            "listener.security.protocol.map": "SSL:SSL,CONTROLLER:PLAINTEXT",
+            "inter.broker.listener.name": "SSL",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.location": self._keys,
+            "ssl.truststore.type": "PEM",
+            "ssl.truststore.location": self.authority,
+        }
+        text += "".join(f"{key}={value}\n" for key, value in more.items())
+        self._properties.write_text(text)
+
+
+@pytest.mark.nightly
+@pytest.mark.java_brokers
+def test_a_stream_reads_over_tls(tmp_path):
+    """Planner and readers trust the authority of the option, and no other one."""
+    given = {"kafka.security.protocol": "SSL", "kafka.ssl.truststore.type": "PEM"}
+    other = tmp_path / "other.pem"
+    trustme.CA().cert_pem.write_to_path(other)
+    with TlsBroker(tmp_path) as broker, Planned(broker) as planned:
+        planned.produce(5)
+        trusted = {"kafka.ssl.truststore.location": str(broker.authority)}
+        planned.start(**given, **trusted)
+        assert len(planned.batch()) == 5
+        trusted = {"kafka.ssl.truststore.location": str(other)}
+        with pytest.raises(KafkaError):
+            planned.start(**given, **trusted).end(planned.at, None)
 
 
 @pytest.mark.nightly

@@ -88,7 +88,9 @@ def test_aiokafka_reads_what_its_transactions_committed(broker):
 def test_topic_reports_the_settings_of_its_creation(broker, admin):
     broker.create_topic("holds", 1, {"cleanup.policy": "compact"})
     broker.create_topic("orders", 3)
-    holds, orders, nothing = described_topics.ask(admin, ("holds", "orders", "nope"))
+    holds, orders, nothing = described_topics.describe(
+        admin, ("holds", "orders", "nope")
+    )
     assert (holds.settings or {})["cleanup.policy"] == "compact"
     kept = (orders.settings or {})["retention.ms"]
     assert (orders.partitions, kept) == (3, "604800000")
@@ -114,8 +116,8 @@ def test_the_embedded_broker_has_no_authorizer(admin):
 def test_refused_describe_configs_returns_no_settings(broker, admin):
     broker.create_topic("orders", 1)
     broker.fail("DescribeConfigs", "TOPIC_AUTHORIZATION_FAILED")
-    (refused,) = described_topics.ask(admin, ("orders",))
-    (answered,) = described_topics.ask(admin, ("orders",))
+    (refused,) = described_topics.describe(admin, ("orders",))
+    (answered,) = described_topics.describe(admin, ("orders",))
     assert (refused.settings, answered.settings is None) == (None, False)
 
 

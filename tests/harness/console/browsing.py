@@ -1,4 +1,4 @@
-"""The console in Chromium: opening it, and what operators do there again and again."""
+"""Opens the console in Chromium, and checks its pages there."""
 
 import os
 import shutil
@@ -15,13 +15,13 @@ LIMIT = 20_000.0
 
 @contextmanager
 def opened(browser, served, **options):
-    """Open the console; afterwards nothing was asked of others, and nothing failed."""
+    """Open the console; afterwards no other host was requested, and no script failed."""
     context = browser.new_context(viewport={"width": 1200, "height": 800}, **options)
     context.set_default_timeout(LIMIT)
     page = context.new_page()
-    asked = []
+    urls = []
     failed = []
-    page.on("request", lambda one: asked.append(one.url))
+    page.on("request", lambda one: urls.append(one.url))
     page.on("pageerror", lambda one: failed.append(str(one)))
     page.on("dialog", lambda one: failed.append(one.message))
     page.on(
@@ -31,7 +31,7 @@ def opened(browser, served, **options):
     page.wait_for_url(f"{served.url}/")
     yield page
     context.close()
-    assert [url for url in asked if not url.startswith(f"{served.url}/")] == []
+    assert [url for url in urls if not url.startswith(f"{served.url}/")] == []
     refused = ("ERR_CONNECTION", "ERR_INCOMPLETE", "status of 4", "status of 5")
     assert [text for text in failed if not any(one in text for one in refused)] == []
 
@@ -46,23 +46,23 @@ def fill_in(page, **fields):
 
 
 def shoot(page, name):
-    """Keep a picture of the page, if somebody wants it."""
+    """Take a picture of the page if there is a folder for pictures."""
     if SHOTS:
         page.screenshot(path=Path(SHOTS) / f"{name}.png", full_page=True)
 
 
 def check_accessible(page):
-    """Ask axe, which finds nothing."""
+    """Check that axe finds no violation."""
     found = Axe().run(page).response["violations"]
-    said = [(one["id"], [node["html"] for node in one["nodes"]]) for one in found]
-    assert not said, said
+    faults = [(one["id"], [node["html"] for node in one["nodes"]]) for one in found]
+    assert not faults
 
 
 def check_readable(page, name):
-    """Check light and dark on a desk and on a phone, where reasons have their room."""
+    """Check the page in light and dark, on a desk and on a phone."""
     size = page.viewport_size
     for scheme in ("light", "dark"):
-        # Colours change slowly, unless a reader wants less motion.
+        # Without this setting, colours change slowly.
         page.emulate_media(color_scheme=scheme, reduced_motion="reduce")
         for width in (390, 1200):
             page.set_viewport_size({"width": width, "height": 800})

@@ -1,4 +1,4 @@
-"""What tests of the console share."""
+"""Fixtures of the console's tests."""
 
 import pytest
 

@@ -25,7 +25,7 @@ from safeconsumer.group.facts import NO_GROUP
 from safeconsumer.group.follower import Follower
 from safeconsumer.group.publisher import Change
 from safeconsumer.group.settings import Control
-from tests.harness.console.synthetic import Still, alone, hold_of, viewed
+from tests.harness.console.synthetic import StaticFollower, alone, hold_of, viewed
 from tests.harness.waiting import wait_for
 
 TOKEN = "a-token-for-scripts-in-tests"  # noqa: S105 - of tests
@@ -42,7 +42,7 @@ class Console:
 
     @property
     def link(self):
-        """What the command prints."""
+        """The link that the command prints."""
         return f"{self.url}{LOGIN}?token={self.state.auth.token}"
 
     @property
@@ -62,30 +62,50 @@ class Console:
             client=("127.0.0.1", 50_000),
         )
 
+    # ------------------------------------------------------------ as a person
+
+    def page(self, path, **query):
+        """Return the text of a page."""
+        with self.client() as client:
+            answer = client.get(path, params=query or None)
+        assert answer.status_code == HTTPStatus.OK, answer.text
+        return answer.text
+
+    def form(self, path, **query):
+        """Return the fields of a page's form."""
+        with self.client() as client:
+            return fields_of(client.get(path, params=query))
+
+    def submit(self, path, fields):
+        with self.client() as client:
+            return client.post(path, data=fields)
+
+    # ------------------------------------------------------------ as a program
+
     def get(self, path, **query):
-        """Return what a program is answered."""
+        """Return a document."""
         with self.client(accept="application/json") as client:
             answer = client.get(path, params=query)
-            assert answer.status_code == 200, answer.text
+            assert answer.status_code == HTTPStatus.OK, answer.text
             return answer.json()
 
     def post(self, path, **body):
         with self.client() as client:
             return client.post(path, json=body)
 
+    def plan(self, **wish):
+        """Return the preview of holds that need an agreement first."""
+        refused = self.post("/place", **wish)
+        assert refused.status_code == HTTPStatus.CONFLICT, refused.text
+        return refused.json()["preview"]
+
     def pause(self, **wish):
-        """Place holds, and agree to what must be agreed to."""
+        """Place holds, and agree to the plan if an agreement is needed."""
         answer = self.post("/place", **wish)
         if answer.status_code != HTTPStatus.CONFLICT:
             return answer
         agreed = answer.json()["preview"]["agreement"]
         return self.post("/place", **wish, agreed=agreed)
-
-    def plan(self, **wish):
-        """Return what holds would do that must be agreed to first."""
-        refused = self.post("/place", **wish)
-        assert refused.status_code == HTTPStatus.CONFLICT, refused.text
-        return refused.json()["preview"]
 
 
 class Served(Console):
@@ -137,12 +157,12 @@ def console(team, **changed):
         yield closing.enter_context(Served(state, listener))
 
 
-def _nobody():
-    pytest.fail("nobody writes here")
+def _fail():
+    pytest.fail("this console must open no connection")
 
 
-def console_of(still, connect=_nobody, port=8642, **changed):
-    """Return the console of a cluster that is not there."""
+def console_of(still, connect=_fail, port=8642, **changed):
+    """Return a console whose snapshot is given."""
     setup = Setup(
         base={"bootstrap_servers": ["a-big-one:9092"]},
         settings=Control(),
@@ -160,8 +180,8 @@ def console_of(still, connect=_nobody, port=8642, **changed):
     return Console(state, setup.port)
 
 
-def carried(page):
-    """Return what the form of a page sends if nothing is edited, its box ticked."""
+def fields_of(page):
+    """Return the fields of a page's form, unedited, its box ticked."""
     sends = page.text.index('method="post"')
     form = page.text[page.text.rindex("<form", 0, sends) :].partition("</form>")[0]
     fields = re.findall(
@@ -177,15 +197,15 @@ def until_complete(served):
         snapshot = served.state.snapshot()
         return snapshot.is_complete and not snapshot.trouble
 
-    wait_for(is_complete, "what the cluster says")
+    wait_for(is_complete, "a complete snapshot")
 
 
 def row_of(served, group):
-    """Return what the console says of a group; nothing while it knows none."""
+    """Return a group's row in the list, as a document; an empty one while it has none."""
     with served.client(accept="application/json") as client:
         answer = client.get("/")
     if answer.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
-        return {}  # it has not read the topics to their end yet, and says so
+        return {}  # it has not read the topics to their end yet
     assert answer.status_code == HTTPStatus.OK, answer.text
     rows = answer.json()["groups"]
     found = [one for one in rows if one["group"] == group]
@@ -193,12 +213,12 @@ def row_of(served, group):
 
 
 def until_level(served, group, level):
-    """Wait until the console says that a group does so."""
+    """Wait until the list shows a group at this level."""
     wait_for(lambda: row_of(served, group).get("level") == level, level)
 
 
 def until_settled(served, group, members, reporting):
-    """Wait until the console knows who owns what, and who reports."""
+    """Wait until the list shows so many members of a stable group, and reports."""
 
     def is_settled():
         row = row_of(served, group)
@@ -208,21 +228,21 @@ def until_settled(served, group, members, reporting):
     wait_for(is_settled, "the group")
 
 
-# A console without a broker: what it knows is given, and what it writes is kept.
+# A console without a broker: its snapshot is given, and its changes are kept.
 
-FREE, HELD, LOUD = "group-004", "group-005", "group-050"
+FREE, HELD, ALARMED = "group-004", "group-005", "group-050"
 
 
 @define
 class Writer:
-    """Stands in for the connection that writes: the topic has what it was told."""
+    """Stands in for the console's connection, and keeps the changes that it writes."""
 
-    still: Still
+    still: StaticFollower
     settings: Control = field(factory=Control)
     written: list[Change] = field(factory=list)
-    before: Callable[[], object] = lambda: None  # called before it says what stands
+    before: Callable[[], object] = lambda: None  # called before it returns the holds
     board: Board = field(factory=lambda: Board(Control()))
-    committed: int | None = None  # by now; None: as the console knows it
+    committed: int | None = None  # offsets by now; None: those of the snapshot
 
     def __enter__(self):
         return self
@@ -273,6 +293,7 @@ class Writer:
 
 
 def writing(still, **changed):
+    """Return a console whose snapshot is given, and its connection."""
     writer = Writer(still)
     return console_of(still, lambda: writer, **changed), writer
 
@@ -286,7 +307,7 @@ def groups():
 
 
 def held_by(*owners):
-    """Make a group that each owner holds a partition of."""
+    """Make a group of which each owner holds one partition."""
     holds = []
     for number, owner in enumerate(owners):
         one = hold_of(HELD, f"topic-005:{number}")

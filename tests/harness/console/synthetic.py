@@ -1,4 +1,4 @@
-"""A big cluster that is not there: what a follower would know of it."""
+"""Snapshots of clusters that are not there, as a follower would have them."""
 
 import time
 
@@ -7,7 +7,7 @@ from kafka import TopicPartition
 
 from safeconsumer.group import wire
 from safeconsumer.group.facts import GroupFacts, HoldRecord, MemberFacts
-from safeconsumer.group.fold import Written
+from safeconsumer.group.fold import RawRecord
 from safeconsumer.group.follower import Snapshot
 from safeconsumer.group.report_wire import Report
 from safeconsumer.group.settings import Control
@@ -19,15 +19,15 @@ ENDS = {"ops": 10}
 
 
 @define
-class Still:
-    """Stands in for a follower: what it knows is given."""
+class StaticFollower:
+    """Stands in for a follower: its snapshot is given."""
 
     known: Snapshot
     settings: Control = field(factory=Control)
     age: float = 0.0
 
     def snapshot(self):
-        return evolve(self.known, heard_at=time.monotonic() - self.age)
+        return evolve(self.known, as_of=time.monotonic() - self.age)
 
     def wait_for(self, *_):
         pass
@@ -35,21 +35,21 @@ class Still:
     def watch(self, group):
         pass
 
-    def stand(self, group, *holds):
-        """Let these be the holds of a group that stand, from now on."""
+    def set_holds(self, group, *holds):
+        """Publish a version in which a group has these holds."""
         changed = evolve(self.known.views[group], holds=holds)
-        self.known = evolve(
-            self.known,
-            version=self.known.version + 1,
-            heard_at=time.monotonic(),
-            views={**self.known.views, group: changed},
-        )
+        self.publish(as_of=time.monotonic(), views={**self.known.views, group: changed})
+
+    def publish(self, **changed):
+        """Publish another version, with these changes."""
+        version = self.known.version + 1
+        self.known = evolve(self.known, version=version, **changed)
 
 
 def past(*several):
-    """Return holds and lifts as records of the holds topic."""
+    """Return holds and lifts as records of the holds topic have them."""
     return tuple(
-        Written(
+        RawRecord(
             wire.encode_key(one.key),
             None if one.hold is None else wire.encode_hold(one.hold),
             one.offset,
@@ -126,19 +126,19 @@ def big():
 
 def alone(*views):
     """Make a cluster with these groups, and no other."""
-    return Still(
+    return StaticFollower(
         Snapshot(
             version=1,
             views={one.group: one for one in views},
             times=Times(time.time()),
-            heard_at=time.monotonic(),
+            as_of=time.monotonic(),
             is_complete=True,
         )
     )
 
 
 class Limited:
-    """A cluster whose topics keep records for an hour; it remembers what it was asked."""
+    """A connection that answers one question, retention (an hour), and notes the topics."""
 
     def __init__(self):
         self.asked = []

@@ -58,14 +58,14 @@ def _blocks(page, text):
         if language.startswith("{"):
             continue
         remark = _REMARK.search(text[: found.start()])
-        kind, said = remark.groups() if remark else (None, None)
+        kind, remark_text = remark.groups() if remark else (None, None)
         yield Block(
             page=page,
             line=text.count("\n", 0, found.start(3)) + 1,
             language=language,
             code=re.sub(f"^{indent}", "", code, flags=re.MULTILINE),
-            why_not=said if kind == "not run" else None,
-            run_by=said if kind == "run by" else None,
+            why_not=remark_text if kind == "not run" else None,
+            run_by=remark_text if kind == "run by" else None,
             is_file=kind == "file",
         )
 
@@ -86,6 +86,12 @@ def spark_examples():
         if block.language == "python"
         and block.run_by == "tests/system/spark/test_readme.py"
     ]
+
+
+def spark_example(name):
+    """Return the one of them that a page has."""
+    (found,) = (one for one in spark_examples() if one.page.name == name)
+    return found
 
 
 def printed_after(these, block):

@@ -1,9 +1,11 @@
 """Members of a team on aiokafka, in an event loop on a thread. Needs the extra ``ci``."""
 
 import asyncio
+import itertools
 import threading
 from contextlib import suppress
 
+import aiokafka as upstream
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import (
@@ -12,7 +14,9 @@ from aiokafka.coordinator.assignors.sticky.sticky_assignor import (
 from attrs import evolve
 from kafka import TopicPartition
 
+from safeconsumer import Control
 from safeconsumer.clients.aiokafka import AIOKafkaConsumer
+from tests.harness.group.blocking import Blocking, CasesAdapter, Running
 from tests.harness.waiting import LIMIT
 
 ASSIGNORS = {
@@ -20,14 +24,15 @@ ASSIGNORS = {
     "roundrobin": RoundRobinPartitionAssignor,
     "sticky": StickyPartitionAssignor,
 }
+_HOLD_MORE = 3.0  # seconds that a call may take in a rebalance, as others'
 
 
 class Loop:
     """
-    An event loop on a thread, which nothing may be left in.
+    An event loop on a thread; its end fails if a task or an unhandled error is left.
 
     Attributes:
-        complaints: what the loop was told that nobody else heard.
+        complaints: the errors that the loop was given and nobody has handled.
         thread: where it runs.
     """
 
@@ -54,8 +59,8 @@ class Loop:
         await asyncio.sleep(0.01)  # a task that was cancelled ends in the next round
         return {one for one in asyncio.all_tasks() if one is not ours}
 
-    def _complain(self, _, told):
-        self.complaints.append(f"{told['message']} {told.get('exception')!r}")
+    def _complain(self, _, context):
+        self.complaints.append(f"{context['message']} {context.get('exception')!r}")
 
     def run(self, coroutine, limit=60):
         """Return what a coroutine returns that runs in the loop."""
@@ -63,6 +68,8 @@ class Loop:
 
     def call(self, function, *arguments, **more):
         """Return what a function returns that is called in the loop."""
+        if threading.current_thread() is self.thread:  # by a listener
+            return function(*arguments, **more)
 
         async def called():
             return function(*arguments, **more)
@@ -96,21 +103,15 @@ def aiokafka(
     **more,
 ):
     """Make a member; control settings for kafka-python's clients are left out."""
-    if control is not None:
+    if isinstance(control, Control):
         control = evolve(control, client_configs={})
     settings = {"log": False, **settings_of(team, name, assignor), **more}
     return kind(*topics, control=control, **settings)
 
 
-def owned_by(consumer):
-    """Return the partitions to which a consumer has applied its holds."""
-    owned = consumer._member.ledger.owned()
-    return frozenset(TopicPartition(*tp) for tp in owned)
-
-
-class AiokafkaMember:
+def AiokafkaMember(loop, team, name, assignor="range", control=None, **more):  # noqa: N802 - it makes one
     """
-    A member that asks for records in a task of its own, and keeps what it gets.
+    Make a member that is polled on a thread of its own.
 
     Args:
         loop: where it lives.
@@ -119,33 +120,136 @@ class AiokafkaMember:
         assignor: its assignor.
         control: the control topics that it obeys; None: it obeys no hold and does not
             report, as plain clients.
+        more: settings of the client.
+    """
+    more = {"name": name, "assignor": assignor, "control": control, **more}
+    consumer = loop.call(aiokafka, team, **more)
+    return Running(BlockingConsumer(loop, consumer), team.topic)
+
+
+class BlockingConsumer(Blocking):
+    """
+    The consumer with kafka-python's methods, which run in a loop.
+
+    It starts when it is subscribed or assigned.
     """
 
-    def __init__(self, loop, team, name, assignor="range", control=None, **more):
-        self.name, self.came = name, []
-        self._loop = loop
-        more = {"assignor": assignor, "control": control, **more}
-        self.consumer = loop.call(aiokafka, team, team.topic, name=name, **more)
+    def __init__(self, loop, consumer):
+        self.loop, self.consumer = loop, consumer
+        self._is_started = False
+        self._turns = itertools.count()
 
-    def __enter__(self):
-        self._loop.run(self.consumer.start())
-        self._task = self._loop.call(asyncio.create_task, self._read())
-        return self
+    def start(self):
+        if not self._is_started:
+            self._is_started = True
+            self.run("start")
 
-    def __exit__(self, *_):
-        self._loop.run(self._end())
+    def close(self):
+        self.run("stop")
 
-    async def _end(self):
-        self._task.cancel()
-        with suppress(asyncio.CancelledError):
-            await self._task
-        await self.consumer.stop()
+    def run(self, name, *arguments, **more):
+        """Run a coroutine of the consumer's."""
+        return self.loop.run(getattr(self.consumer, name)(*arguments, **more))
 
-    @property
+    def call(self, name, *arguments, **more):
+        """Call a function of the consumer's in the loop."""
+        return self.loop.call(getattr(self.consumer, name), *arguments, **more)
+
+    def poll(self, timeout_ms, max_records=None):
+        """Return records by ``getmany`` and ``getone``."""
+        return self.loop.run(self._polled(timeout_ms, max_records))
+
+    async def _polled(self, timeout_ms, max_records):
+        seconds = timeout_ms / 1000
+        with suppress(TimeoutError):
+            if next(self._turns) % 2 and max_records is None:
+                one = await asyncio.wait_for(self.consumer.getone(), seconds)
+                return {TopicPartition(one.topic, one.partition): [one]}
+            call = self.consumer.getmany(timeout_ms=timeout_ms, max_records=max_records)
+            return await asyncio.wait_for(call, seconds + _HOLD_MORE)
+        return {}
+
+    def subscribe(self, topics=(), pattern=None, listener=None):
+        if listener is not None:
+            listener = _Listener(listener)
+        self.call("subscribe", topics, pattern=pattern, listener=listener)
+        self.start()
+
+    def unsubscribe(self):
+        self.call("unsubscribe")
+
+    def assign(self, partitions):
+        self.call("assign", theirs(partitions))
+        self.start()
+
     def assignment(self):
-        """What it owns."""
-        return owned_by(self.consumer)
+        return ours(self.call("assignment"))
 
-    async def _read(self):
-        async for one in self.consumer:
-            self.came.append((one.partition, one.offset))
+    def pause(self, *partitions):
+        self.call("pause", *theirs(partitions))
+
+    def resume(self, *partitions):
+        self.call("resume", *theirs(partitions))
+
+    def quiet(self):
+        return ours(self.consumer.quiet())
+
+    def paused(self):
+        return ours(self.consumer.paused())
+
+    def position(self, tp):
+        return self.run("position", *theirs([tp]))
+
+    def seek(self, tp, offset):
+        self.call("seek", *theirs([tp]), offset)
+
+    def commit(self):
+        self.run("commit")
+
+    def committed(self, tp):
+        return self.run("committed", *theirs([tp]))
+
+
+class Adapter(CasesAdapter):
+    """Drives the consumer as the public cases do."""
+
+    def member(self, settings, control):
+        loop = Loop().__enter__()
+        consumer = loop.call(
+            AIOKafkaConsumer,
+            control=control,
+            log=False,
+            bootstrap_servers=settings["bootstrap"],
+            group_id=settings["group"],
+            auto_offset_reset="earliest",
+            enable_auto_commit=settings["auto_commit"],
+            fetch_max_wait_ms=round(settings["fetch_wait"] * 1000),
+            metadata_max_age_ms=round(settings["metadata_age"] * 1000),
+            retry_backoff_ms=50,
+            session_timeout_ms=round(settings["session"] * 1000),
+            heartbeat_interval_ms=round(settings["heartbeat"] * 1000),
+            max_poll_interval_ms=round(settings["max_poll_interval"] * 1000),
+            partition_assignment_strategy=[ASSIGNORS[settings["protocol"]]],
+        )
+        member = BlockingConsumer(loop, consumer)
+        member.start()
+        return member
+
+
+class _Listener(upstream.ConsumerRebalanceListener):
+    def __init__(self, theirs):
+        self._theirs = theirs
+
+    def on_partitions_revoked(self, revoked):
+        self._theirs.on_partitions_revoked(ours(revoked))
+
+    def on_partitions_assigned(self, assigned):
+        self._theirs.on_partitions_assigned(ours(assigned))
+
+
+def ours(partitions):
+    return {TopicPartition(one.topic, one.partition) for one in partitions}
+
+
+def theirs(partitions):
+    return [upstream.TopicPartition(*tp) for tp in partitions]

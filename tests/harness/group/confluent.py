@@ -1,14 +1,20 @@
-"""Members of a team on confluent-kafka, which poll on threads. Needs the extra ``ci``."""
+"""Members of a team on confluent-kafka. Needs the extra ``ci``."""
 
-import threading
+import itertools
+import time
+from types import SimpleNamespace
 
+import confluent_kafka
 from attrs import evolve
 from kafka import TopicPartition
 
+from safeconsumer import Control
 from safeconsumer.clients.confluent import Consumer
-from tests.harness.waiting import LIMIT
+from safeconsumer.testing.cases.outcomes import AbsentError
+from tests.harness.group.blocking import Blocking, CasesAdapter, Running
 
 NEWER = "consumer"  # the protocol in which the broker assigns (KIP-848)
+_TIMEOUT = 10.0
 
 
 def settings_of(team, name="a", protocol="range"):
@@ -35,15 +41,15 @@ def confluent(team, name="a", protocol="range", *, control=None, kind=Consumer, 
     own, other = {}, {}
     for key, value in more.items():
         (own if key in {"hooks", "log"} else other)[key.replace("_", ".")] = value
-    if control is not None:
+    if isinstance(control, Control):
         control = evolve(control, client_configs={})
     settings = {**settings_of(team, name, protocol), **other}
     return kind(settings, control=control, **{"log": False, **own})
 
 
-class ConfluentMember:
+def ConfluentMember(team, name, protocol=NEWER, control=None, **more):  # noqa: N802 - it makes one
     """
-    A member that polls on a thread of its own, and keeps what it gets.
+    Make a member that polls on a thread of its own.
 
     Args:
         team: the cluster, the group and the topic.
@@ -51,36 +57,122 @@ class ConfluentMember:
         protocol: its assignor, or ``consumer``.
         control: the control topics that it obeys; None: it obeys no hold and does not
             report, as plain clients.
+        more: settings of the client.
     """
+    consumer = confluent(team, name, protocol, control=control, **more)
+    return Running(BlockingConsumer(consumer), team.topic)
 
-    def __init__(self, team, name, protocol=NEWER, control=None, **more):
-        self.name, self.came = name, []
-        self.consumer = confluent(team, name, protocol, control=control, **more)
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._poll, daemon=True)
-        self.consumer.subscribe([team.topic])
 
-    def __enter__(self):
-        self._thread.start()
-        return self
+class BlockingConsumer(Blocking):
+    """The consumer with kafka-python's methods, but for ``paused``."""
 
-    def __exit__(self, *_):
-        self._over.set()
-        self._thread.join(LIMIT)
-        assert not self._thread.is_alive(), "its poll hangs"
+    def __init__(self, consumer):
+        self.consumer = consumer
+        self._turns = itertools.count()
+
+    def close(self):
         self.consumer.close()
 
-    @property
-    def assignment(self):
-        """What it owns; librdkafka itself is asked on its own thread only."""
-        owned = self.consumer._member.ledger.owned()
-        return frozenset(TopicPartition(*tp) for tp in owned)
+    def poll(self, timeout_ms, max_records=None):
+        """
+        Return records by ``poll`` and ``consume``; errors are passed over.
 
-    def _poll(self):
-        while not self._over.is_set():
-            one = self.consumer.poll(0.05)
-            if one is not None and one.error() is None:
-                self.came.append((one.partition(), one.offset()))
+        Without ``max_records`` it is one call, so that its records are in hand after it.
+        """
+        seconds, most = timeout_ms / 1000, max_records or 1
+        if next(self._turns) % 2 and max_records is None:
+            messages = self.consumer.consume(20, seconds)
+        else:
+            first = self.consumer.poll(seconds)
+            rest = itertools.islice(iter(lambda: self.consumer.poll(0), None), most - 1)
+            messages = [] if first is None else [first, *rest]
+        found = {}
+        for one in messages:
+            if one.error() is None:
+                tp = TopicPartition(one.topic(), one.partition())
+                record = SimpleNamespace(**tp._asdict(), offset=one.offset())
+                found.setdefault(tp, []).append(record)
+        return found
+
+    def subscribe(self, topics=(), pattern=None, listener=None):
+        calls = {}
+        if listener is not None:
+            calls = {
+                "on_assign": lambda _, found: listener.on_partitions_assigned(
+                    ours(found)
+                ),
+                "on_revoke": lambda _, found: listener.on_partitions_revoked(
+                    ours(found)
+                ),
+            }
+        topics = [*topics] if pattern is None else [f"^{pattern}"]
+        self.consumer.subscribe(topics, **calls)
+
+    def unsubscribe(self):
+        self.consumer.unsubscribe()
+
+    def assign(self, partitions):
+        self.consumer.assign(theirs(partitions))
+
+    def assignment(self):
+        return ours(self.consumer.assignment())
+
+    def pause(self, *partitions):
+        self.consumer.pause(theirs(partitions))
+
+    def resume(self, *partitions):
+        self.consumer.resume(theirs(partitions))
+
+    def quiet(self):
+        return ours(self.consumer.quiet())
+
+    def paused(self):
+        message = "no call tells what is paused"
+        raise AbsentError(message)
+
+    def position(self, tp):
+        (found,) = self.consumer.position(theirs([tp]))
+        return found.offset if found.offset >= 0 else None
+
+    def seek(self, tp, offset):
+        self.consumer.seek(confluent_kafka.TopicPartition(*tp, offset))
+
+    def commit(self):
+        self.consumer.commit(asynchronous=False)
+
+    def committed(self, tp):
+        (found,) = self.consumer.committed(theirs([tp]), timeout=_TIMEOUT)
+        return found.offset if found.offset >= 0 else None
+
+
+class Adapter(CasesAdapter):
+    """Drives the consumer as the public cases do."""
+
+    def member(self, settings, control):
+        configs = {
+            "bootstrap.servers": settings["bootstrap"],
+            # librdkafka wants a group, also where it is not used
+            "group.id": settings["group"] or f"none-{time.monotonic_ns()}",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": settings["auto_commit"],
+            "fetch.wait.max.ms": round(settings["fetch_wait"] * 1000),
+            "topic.metadata.refresh.interval.ms": round(
+                settings["metadata_age"] * 1000
+            ),
+            "max.poll.interval.ms": round(settings["max_poll_interval"] * 1000),
+            "partition.assignment.strategy": settings["protocol"],
+            "session.timeout.ms": round(settings["session"] * 1000),
+            "heartbeat.interval.ms": round(settings["heartbeat"] * 1000),
+        }
+        return BlockingConsumer(Consumer(configs, control=control, log=False))
+
+
+def ours(partitions):
+    return {TopicPartition(one.topic, one.partition) for one in partitions}
+
+
+def theirs(partitions):
+    return [confluent_kafka.TopicPartition(*tp) for tp in partitions]
 
 
 def login_of(story):

@@ -15,7 +15,7 @@ def team(kafka_broker):
 @pytest.fixture
 def time_to_look(monkeypatch):
     """Give each look of a command that waits enough time on a busy machine."""
-    monkeypatch.setattr("safeconsumer.cli.waiting._LEAST_LOOK", 20.0)
+    monkeypatch.setattr("safeconsumer.cli.waiting._MIN_LOOK", 20.0)
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 """A ledger behind the barrier, and control records as a topic would bring them."""
 
 from safeconsumer.group import wire
-from safeconsumer.group.fold import Written
+from safeconsumer.group.fold import RawRecord
 from safeconsumer.group.state import ControlState
 from safeconsumer.group.wire import ControlHold, ControlKey
 from tests.harness.holds.lab import LedgerLab
@@ -10,7 +10,7 @@ HOLDS = "holds"
 SKEW = 5.0
 
 
-def written(  # noqa: PLR0913 - a record has that many properties
+def control_record(  # noqa: PLR0913 - a record has that many properties
     scope,
     offset,
     *,
@@ -28,7 +28,7 @@ def written(  # noqa: PLR0913 - a record has that many properties
     hold = ControlHold("id", reason, ttl_ms, since_ms=since_ms)
     value = wire.encode_hold(hold) if held else None
     key = wire.encode_key(ControlKey(group, owner, scope))
-    return Written(key, value, offset, int(at * 1000))
+    return RawRecord(key, value, offset, int(at * 1000))
 
 
 class ControlLab(LedgerLab):

@@ -1,21 +1,17 @@
 """
-A member as a process: it says each record that it gets, and commits what it is told to.
+A member as a process: it prints each record that it gets, as a line of JSON.
 
-It hears lines of JSON, each the offsets that a thread of the program's own commits late;
-it leaves where its stdin ends.
+It leaves the group when its stdin ends.
 """
 
 import json
 import sys
 import threading
-from queue import SimpleQueue
 
 from kafka.coordinator.assignors.cooperative_sticky import (
     CooperativeStickyAssignor,
 )
 from kafka.coordinator.assignors.range import RangePartitionAssignor
-from kafka.errors import CommitFailedError
-from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer import Control, SafeConsumer
 from safeconsumer._kafka.resetting import Resetting
@@ -43,29 +39,17 @@ def say(**what):
     print(json.dumps(what), flush=True)  # noqa: T201 - a program prints
 
 
-def commit(consumer, offsets):
-    for topic, partition, offset in offsets:
-        late = {TopicPartition(topic, partition): OffsetAndMetadata(offset, "", -1)}
-        try:
-            consumer.commit(late, timeout_ms=5000)
-        except CommitFailedError as error:
-            say(refused=type(error).__name__)
-        else:
-            say(refused=None)
-
-
 def main():
     assignor, prefix, topics, is_right, configs = map(json.loads, sys.argv[1:])
     if not is_right:
         plant_a_fault()
-    heard, is_over = SimpleQueue(), threading.Event()
+    is_over = threading.Event()
 
-    def hear():
-        for line in sys.stdin:
-            heard.put(json.loads(line))
+    def wait_for_the_end():
+        sys.stdin.read()
         is_over.set()
 
-    threading.Thread(target=hear, daemon=True).start()
+    threading.Thread(target=wait_for_the_end, daemon=True).start()
     consumer = SafeConsumer(
         **configs,
         auto_commit_interval_ms=200,
@@ -80,8 +64,6 @@ def main():
         for records in consumer.poll(200).values():
             for one in records:
                 say(record=[one.topic, one.partition, one.offset])
-        while not heard.empty():
-            commit(consumer, heard.get())
     consumer.close()
 
 

@@ -1,10 +1,11 @@
 """
-Rounds of resets: a live group of processes is moved while somebody hurts it.
+Rounds of resets: a live group of processes is moved while members and brokers fail.
 
-Each round begins where everything is delivered and committed. It holds topics, writes
-some records, moves the group, hurts it, waits until it is moved, hurts it again, and
-lifts the hold. After that each partition must have given the records from its target on,
-once, and nothing else; and once more after a last blow.
+Each round begins with everything delivered and committed. It holds topics, writes some
+records, moves the group, lets something fail, waits until it is moved, lets something
+fail again, and lifts the hold. Then each partition must give the records from its target
+on, once, and no others; and once more after a last failure. Late commits, transactions,
+early lifts and repeated resets are played in ``tests/sim/group`` alone.
 """
 
 import itertools
@@ -16,7 +17,6 @@ from datetime import UTC, datetime
 from attrs import field, frozen
 from kafka import KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient
-from kafka.structs import OffsetAndMetadata
 
 from safeconsumer.cli.errors import Status
 from tests.harness.group.team import Team, run
@@ -35,17 +35,13 @@ KINDS = (
     "all-down",
     "broker",
     "restart",
-    "twice",
-    "lift-early",
-    "late-commit",
-    "transaction",
 )
 """
-What is done to a group while it is moved.
+The failures of a group while it is moved.
 """
 OF_A_CLUSTER = ("coordinator", "coordinator-freeze")
 """
-More of them, where there are several brokers.
+More failures, of several brokers.
 """
 TARGETS = ("earliest", "latest", "back", "offset", "time")
 _SESSION = 6.0
@@ -54,14 +50,14 @@ _SESSION = 6.0
 @frozen(kw_only=True)
 class Result:
     """
-    How a round went.
+    The result of a round.
 
     Attributes:
-        kind: what was done to the group.
-        target: where it was moved, as a command takes it.
-        moved: how many partitions were moved.
-        seconds: how long that took, from the command on.
-        faults: what was wrong, as text for people.
+        kind: the failure.
+        target: the target, as a command takes it.
+        moved: the number of partitions that were moved.
+        seconds: the time that took, from the command on.
+        faults: the breaches, as text for people.
     """
 
     kind: str
@@ -259,28 +255,21 @@ class Rounds:
         typed, targets = self._targets(target, covered, committed)
         before = time.monotonic()
         faults = self._move(kind, typed, targets)
-        if kind == "lift-early":
-            self._operate("resume", scope, "--force")
-            seconds = 0.0
-            faults += self._judge_lifted(committed, targets)
-        else:
-            faults += self._wait_until_moved()
-            seconds = time.monotonic() - before
-            faults += self._hurt_again(kind, committed, targets)
-            self._resume(scope)
-            faults += self._judge(targets)
-            if kind == "late-commit":
-                faults += self._commit_late(targets, is_held=False)
+        faults += self._wait_until_moved()
+        seconds = time.monotonic() - before
+        faults += self._fail_again(targets)
+        self._resume(scope)
+        faults += self._expect(targets) + self._judge_more()
         return Result(
             kind=kind,
             target=typed,
             moved=len(covered),
             seconds=seconds,
-            faults=faults + self._last_blow(),
+            faults=faults + self._last_failure(),
         )
 
     def _move(self, kind, typed, targets):
-        """Move partitions while somebody hurts the group; return what is wrong."""
+        """Move partitions while something fails; return the breaches."""
         topics, faults = sorted({tp.topic for tp in targets}), []
         is_frozen = kind.endswith("freeze")
         frozen_one = self._members[self._any()] if is_frozen else None
@@ -293,22 +282,14 @@ class Rounds:
         if kind == "all-down" and not self._has_committed(targets):
             faults.append(f"not by the command itself: {self.committed()}")
         time.sleep(self._chance.choice([0.0, 0.05, 0.2, 0.4, 1.0]))
-        if kind == "twice":
-            targets |= self._again(topics)
-        self._hurt(kind, frozen_one)
+        self._fail(kind, frozen_one)
         return faults
 
-    def _hurt_again(self, kind, committed, targets):
-        """Hurt a group that was moved, under the hold; return what is wrong."""
-        faults = []
-        if kind == "late-commit":
-            faults += self._commit_late(committed, is_held=True)
-        elif kind == "transaction":
-            faults += self._commit_in_a_transaction(committed, targets)
-        else:
-            self._hurt(self._chance.choice(["nothing", "join", "leave", "kill"]), None)
-            self._replace()
-        faults += self._wait_until_moved()
+    def _fail_again(self, targets):
+        """Let something fail in a group that was moved; return the breaches."""
+        self._fail(self._chance.choice(["nothing", "join", "leave", "kill"]), None)
+        self._replace()
+        faults = self._wait_until_moved()
         if self.came() != self._expected:
             faults.append(f"came while held: {self.came() - self._expected}")
         if not self._has_committed(targets):
@@ -326,14 +307,7 @@ class Rounds:
         reasons = []
         wait_for(is_done, "the lift", seen=lambda: reasons[-1], pause=0.5)
 
-    def _again(self, topics):
-        """Move one of the topics once more, under the same hold."""
-        topic = self._chance.choice(topics)
-        offset = self._chance.randrange(1, RECORDS + 1)
-        self._operate("reset-offsets", topic, "--to", str(offset))
-        return {tp: offset for tp in self._tps if tp.topic == topic}
-
-    def _hurt(self, kind, frozen_one):
+    def _fail(self, kind, frozen_one):
         if kind == "join":
             self._start()
         elif kind == "leave":
@@ -375,55 +349,10 @@ class Rounds:
         )
         return [] if ended.exit_code == Status.DONE else [f"never: {ended.output}"]
 
-    def _commit_late(self, offsets, *, is_held):
-        """Let members commit what is from before the reset; it must be refused."""
-        offsets = {
-            tp: at if is_held else at - 1 for tp, at in offsets.items() if at > 0
-        }
-        before = self.committed()
-        offsets = {tp: at for tp, at in offsets.items() if before[tp] != at}
-        line = json.dumps([[*tp, at] for tp, at in offsets.items()])
-        for one in self._members.values():
-            one.lines.append({"asked": line})
-            one.tell(line)
-
-        def answers(one):
-            last = max(n for n, said in enumerate(one.lines) if "asked" in said)
-            return [said["refused"] for said in one.lines[last:] if "refused" in said]
-
-        members = [*self._members.values()]
-        wait_for(
-            lambda: all(len(answers(one)) == len(offsets) for one in members),
-            "answers to late commits",
-        )
-        if all(None not in answers(one) for one in members):
-            return []
-        return [f"an old commit was accepted: {line}; committed: {self.committed()}"]
-
-    def _commit_in_a_transaction(self, offsets, targets):
-        producer = KafkaProducer(
-            **self._broker.client_config, transactional_id=self._team.group
-        )
-        try:
-            producer.init_transactions()
-            producer.begin_transaction()
-            old = {tp: OffsetAndMetadata(at, "", -1) for tp, at in offsets.items()}
-            producer.send_offsets_to_transaction(old, self._team.group)
-            producer.commit_transaction()
-        finally:
-            producer.close(LIMIT)
-        wait_for(
-            lambda: self._has_committed(targets),
-            "put right",
-            seen=self.committed,
-            pause=0.5,
-        )
-        return []
-
     # ------------------------------------------------------------ judging
 
     def _expect(self, firsts):
-        """Wait for the records from some offsets on; return what is wrong."""
+        """Wait for the records from some offsets on; return the breaches."""
         expected = Counter(
             (tp, offset)
             for tp, first in firsts.items()
@@ -437,40 +366,15 @@ class Rounds:
             return [f"{error}: {self._expected - self.came()}; {self.committed()}"]
         return []
 
-    def _judge(self, targets):
-        faults = self._expect(targets)
-        return faults + self._judge_more()
-
     def _judge_more(self):
         more = self.came() - self._expected
         self._expected += more
         return [f"came twice: {more}"] if more else []
 
-    def _judge_lifted(self, before, targets):
-        """Judge a hold that was lifted at once: each partition is moved, or is not."""
-        came = self._expected.copy()
-
-        def has_ended():
-            return all((tp, self._ends[tp] - 1) in self.came() - came for tp in waited)
-
-        waited = [tp for tp in targets if targets[tp] < self._ends[tp]]
-        try:
-            wait_for(lambda: self.committed() == self._ends, "committed", pause=0.2)
-            wait_for(has_ended, "all came", pause=0.2)
-        except Exception as error:  # noqa: BLE001 - a round judges
-            return [f"{error}: {self.came() - came}; {self.committed()}"]
-        time.sleep(1.0)  # what is committed was said, and is being read
-        firsts = {}
-        for tp, target in targets.items():
-            found = [offset for other, offset in (self.came() - came) if other == tp]
-            is_moved = not found or min(found) == target
-            firsts[tp] = target if is_moved else before[tp]
-        return self._expect(firsts) + self._judge_more()
-
-    def _last_blow(self):
-        """Hurt a group that has read all: nobody moves it again."""
+    def _last_failure(self):
+        """Let something fail in a group that has read all: it is not moved again."""
         kind = self._chance.choice(["nothing", "leave", "kill", "kill-all", "join"])
-        self._hurt(kind, None)
+        self._fail(kind, None)
         self._replace()
         self._produce(self._tps)
         firsts = {tp: self._ends[tp] - RECORDS for tp in self._tps}

@@ -38,7 +38,7 @@ class Team:
             client_configs={} if self.is_real else {"fetch_max_wait_ms": 50},
         )
         self.partitions = [TopicPartition(self.topic, n) for n in range(partitions)]
-        self.told = {}
+        self._emitted = {}
         self._closing = ExitStack()
         self.create(self.settings.holds_topic, topics.HOLDS_SETTINGS)
         self.create(str(self.settings.status_topic), topics.STATUS_SETTINGS)
@@ -77,13 +77,13 @@ class Team:
         if not self.is_real:
             self.broker.create_topic(name, 1, settings)
             return
-        wish = {
+        topic = {
             "num_partitions": 1,
             "replication_factor": -1,
             "configs": dict(settings),
         }
         with KafkaAdminClient(**self.broker.client_config) as admin:
-            admin.create_topics({name: wish}, wait_for_metadata=True)
+            admin.create_topics({name: topic}, wait_for_metadata=True)
 
     def produce(self, records=1):
         each = [records] * len(self.partitions)
@@ -108,9 +108,13 @@ class Team:
                 **configs,
             }
         )
-        self.told[id(consumer)] = told
+        self._emitted[id(consumer)] = told
         self._closing.callback(consumer.close, autocommit=False, timeout_ms=2000)
         return consumer
+
+    def emitted(self, consumer):
+        """Return the events of a member."""
+        return self._emitted[id(consumer)]
 
     def subscribed(self, name="a", **configs):
         consumer = self.member(name, **configs)
@@ -169,7 +173,7 @@ class Team:
         return self._operator.look(self.group)
 
     def are_quiet(self, names, partitions):
-        """Tell whether those members report partitions as quiet, and own all of them."""
+        """Return whether those members own partitions, and report all of them quiet."""
         members = [
             one for one in self.look().members if one.is_listed and one.name in names
         ]

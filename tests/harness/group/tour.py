@@ -80,18 +80,18 @@ class Tour:
                 produce(producer, topic, *[3] * count, limit=_LIMIT)
 
     def run(self, command):
-        """Run one line, and return what it says."""
+        """Run one line, and return what it prints."""
         name, *arguments = shlex.split(command)
         if name == "export":
             self._exported = dict(one.split("=", 1) for one in arguments)
             self._exported["SAFECONSUMER_BOOTSTRAP"] = self.broker.bootstrap
             return ""
-        said = CliRunner().invoke(safeconsumer, arguments, env=self._exported)
+        result = CliRunner().invoke(safeconsumer, arguments, env=self._exported)
         if "control init" in command:
             self.begin()
         if "--wait" in command:
             self.produce()
-        return said.output.replace(socket.gethostname(), "vm")
+        return result.output.replace(socket.gethostname(), "vm")
 
     def close(self):
         self._closing.close()
@@ -102,15 +102,15 @@ def block(text):
     return text[text.index(_BEGIN) :].partition("```")[0]
 
 
-def told(shown, run):
-    """Return the tour with what its commands say now; ``...`` stands for the rest."""
+def renewed(shown, run):
+    """Return the tour with what its commands print now; ``...`` stands for the rest."""
     found = []
     for part in re.split(r"^\$ ", shown, flags=re.MULTILINE)[1:]:
         command, _, before = part.partition("\n")
-        said = run(command).splitlines(keepends=True)
+        lines = run(command).splitlines(keepends=True)
         if before.endswith("...\n"):
-            said = [*said[: before.count("\n") - 1], "...\n"]
-        found.append(f"$ {command}\n{''.join(said)}")
+            lines = [*lines[: before.count("\n") - 1], "...\n"]
+        found.append(f"$ {command}\n{''.join(lines)}")
     return "".join(found)
 
 
@@ -134,7 +134,7 @@ def main():
     """Print the tour; with ``--write`` put it into the page."""
     text = PAGE.read_text("utf-8")
     with EmbeddedBroker() as broker, toured(broker) as tour:
-        now = told(block(text), tour.run)
+        now = renewed(block(text), tour.run)
     sys.stdout.write(now)
     if "--write" in sys.argv[1:]:
         PAGE.write_text(text.replace(block(text), now), "utf-8")

@@ -19,7 +19,7 @@ from tests.harness.brokers.jars import cache_folder, fetched
 
 @frozen
 class Jars:
-    """What Maven fetches for one Spark."""
+    """The jars that Maven fetches for one Spark."""
 
     scala: str  # what pyspark's jars are built for
     # the version of the token provider; not every mirror has that of Spark's own version, and

@@ -1,4 +1,4 @@
-"""One Spark session for all tests, and a lake for each."""
+"""One Spark session for all tests; a lake and an operator for each."""
 
 import os
 import sys
@@ -8,6 +8,7 @@ import pytest
 from safeconsumer import spark as safe
 from tests.harness.spark import connector
 from tests.harness.spark.lake import Lake
+from tests.harness.spark.operator import Operator
 
 SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
@@ -67,21 +68,28 @@ def spark(quick):  # noqa: ARG001 - before its JVM
 
 
 @pytest.fixture(scope="session")
-def told():
+def events():
     return []
 
 
 @pytest.fixture(scope="session")
-def registered(spark, told):
-    return safe.register(spark, hooks=(told.append,))
+def registered(spark, events):
+    return safe.register(spark, hooks=(events.append,))
 
 
 @pytest.fixture
-def controller(registered, told):
+def controller(registered, events):
     for hold in registered.holds():
         registered.resume(str(hold.scope), owner=hold.owner)
-    told.clear()
+    events.clear()
     return registered
+
+
+@pytest.fixture
+def operator(kafka_broker):
+    made = Operator(kafka_broker)
+    with made.team:
+        yield made
 
 
 @pytest.fixture

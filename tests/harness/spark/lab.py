@@ -11,7 +11,7 @@ from safeconsumer.spark.controller import Controller, ledger
 from safeconsumer.spark.options import SourceOptions
 from safeconsumer.spark.queries import SparkQueries
 from safeconsumer.spark.retention import Retention
-from safeconsumer.spark.skipping import Skipping, Wanted
+from safeconsumer.spark.skipping import Skipping, SkipRequests
 from safeconsumer.spark.stream import Stream
 from tests.harness.holds.lab import Clock
 
@@ -25,20 +25,20 @@ class Elsewhere(ControlFollower):
     def __init__(self):
         self.trouble = None
         self.is_late = False
-        self.on_fresh = None
+        self.before_read = None
 
-    def state(self):
+    def known_holds(self):
         if self.trouble is not None:
             raise HoldsUnreadableError(self.trouble)
         return Holds()
 
-    def fresh(self):
-        if self.on_fresh is not None:
-            self.on_fresh()
+    def current_holds(self):
+        if self.before_read is not None:
+            self.before_read()
         if self.is_late:
             message = "not in time"
             raise HoldsUnreadableError(message)
-        return self.state()
+        return self.known_holds()
 
 
 class Refused(Exception):  # noqa: N818 - an answer
@@ -106,6 +106,9 @@ class Topics:
     def topic_ids(self, names, _until):
         return {name: self.ids.get(name, "a") for name in names}
 
+    def close(self):
+        pass
+
 
 class DeciderLab:
     """A controller with one stream, asked as the shim asks."""
@@ -117,7 +120,7 @@ class DeciderLab:
         made = SourceOptions(fails_on_loss=fails_on_loss)
         self.opened = []
         self.spark = Spark()
-        self.wanted, self.files = Wanted(), Files()
+        self.skip_requests, self.files = SkipRequests(), Files()
         self.cluster, self.clock = Topics(), Clock()
         self.controller = Controller(
             lambda name, _options, _folder: (
@@ -127,19 +130,25 @@ class DeciderLab:
                     made,
                     ledgers=(own,),
                     follower=self.elsewhere,
-                    skipping=Skipping(self.wanted, self.files),
+                    skipping=Skipping(self.skip_requests, self.files),
                     retention=Retention(self.cluster, self.clock),
                 )
             ),
             own,
             self.spark,
-            wanted=self.wanted,
+            skip_requests=self.skip_requests,
         )
         self.ask("open", options="")
 
     def ask(self, question, **facts):
         about = {"stream": "a stream", "ends": "no", "query": "q"}
         return asked(self.controller.bridge, question, **{**about, **facts})
+
+    def plan(self, limit="maximum", question="plan", **more):
+        """Ask for the end of a batch from START to LATEST, once."""
+        latest = offsets.render(LATEST)
+        facts = {"start": offsets.render(START), "end": latest, "latest": latest}
+        return self.ask(question, limit=limit, **{**facts, **more})
 
     def batch(self, start, latest, between=None, end=None, number=7):
         """
@@ -161,7 +170,7 @@ class DeciderLab:
             answer = self.ask("freeze", **planned)
         return answer
 
-    def loud(self):
+    def not_quiet(self):
         """Return why it is not quiet; empty if it is."""
         try:
             self.controller.wait_quiet(timeout=0.0)

@@ -3,6 +3,7 @@
 import json
 import time
 from collections import Counter
+from pathlib import Path
 from uuid import uuid4
 
 from kafka import KafkaProducer
@@ -13,6 +14,8 @@ from tests.harness.waiting import looks
 
 # Others may use the machine, too.
 LIMIT = 240.0
+# Some rows of a task have passed by then.
+_MIDDLE = 5
 
 
 class Lake:
@@ -52,28 +55,51 @@ class Lake:
         for topic in (self.orders, self.returns):
             self.produce(topic, count)
 
+    def adapted(self, example):
+        """Return a page's code, with this run's address, topics and folders."""
+        places = {
+            "localhost:9092": self.broker.bootstrap,
+            '"orders"': f'"{self.orders}"',
+            '"orders,returns"': f'"{self.orders},{self.returns}"',
+            "/lake/": f"{self.data.parent}/",
+            '"lake/': f'"{self.data.parent}/',
+        }
+        code = example.code
+        for old, new in places.items():
+            code = code.replace(old, new)
+        return code
+
     def stream(self, options, format_="safekafka"):
-        """Return both topics as a streaming frame."""
+        """Return both topics as a streaming frame; underscores of options are dots."""
         return (
             self.spark.readStream.format(format_)
             .option("kafka.bootstrap.servers", self.broker.bootstrap)
             .option("subscribe", f"{self.orders},{self.returns}")
             .option("startingOffsets", "earliest")
-            .options(**options)
+            .options(**dotted(options))
             .load()
         )
 
     def start(self, *, format_="safekafka", trigger=None, **options):
-        """Begin to write; underscores in the options' names are dots."""
-        named = {name.replace("_", "."): value for name, value in options.items()}
-        return (
-            self.stream(named, format_)
-            .writeStream.format("parquet")
-            .option("path", str(self.data))
-            .option("checkpointLocation", str(self.checkpoint))
-            .trigger(**(trigger or {"availableNow": True}))
-            .start()
-        )
+        """Begin to write both topics."""
+        return self.write(self.stream(options, format_), trigger)
+
+    def start_pausing(self, functions, trigger, name="", **options):
+        """Begin to write; tasks stop in the middle while there is no file ``go``."""
+        from pyspark.sql import types  # noqa: PLC0415  if installed
+
+        pausing = Pausing(self.data.parent)
+        paused = functions.udf(pausing, types.LongType(), useArrow=False)
+        offset = paused("offset").alias("offset")
+        frame = self.stream(options).select("topic", "partition", offset)
+        return self.write(frame, trigger, name)
+
+    def write(self, frame, trigger=None, name=""):
+        """Begin to write a frame; a run ends by itself unless a trigger is given."""
+        writer = frame.writeStream.format("parquet").option("path", str(self.data))
+        writer = writer.option("checkpointLocation", str(self.checkpoint))
+        writer = writer.trigger(**(trigger or {"availableNow": True}))
+        return (writer.queryName(name) if name else writer).start()
 
     def run(self, **options):
         query = self.start(**options)
@@ -87,6 +113,27 @@ class Lake:
     def produced(self, *topics):
         """Count what was produced, of all topics or of these."""
         return _of(self.expected, topics)
+
+
+class Pausing:
+    """Passes offsets on; a task stops among its first ones until it is let go."""
+
+    def __init__(self, folder):
+        self._folder = str(folder)
+
+    def __call__(self, offset):
+        """Return the offset; a file says that a task is at work."""
+        folder = Path(self._folder)
+        if offset % 10 == _MIDDLE and not (folder / "go").exists():
+            (folder / "in-the-middle").touch()
+            while not (folder / "go").exists():
+                time.sleep(0.02)
+        return offset
+
+
+def dotted(options):
+    """Return options by their own names, which have dots."""
+    return {name.replace("_", "."): str(one) for name, one in options.items()}
 
 
 def progress(query):

@@ -1,14 +1,22 @@
-"""Somebody who holds what streams read, by control topics."""
+"""An operator of the group that streams obey."""
 
+from contextlib import contextmanager
+
+from attrs import evolve
 from kafka import KafkaConsumer, TopicPartition
 
+from safeconsumer.audit.checkpoint import checkpoint_of, judged
+from safeconsumer.cli import checkpoints, waiting
+from safeconsumer.cli.control_topics import read_control
+from safeconsumer.group import operator
 from safeconsumer.group.publisher import changes, new_hold, publish
-from safeconsumer.group.report_wire import decode_report
+from safeconsumer.group.report_wire import STREAM, decode_report
+from safeconsumer.holds import scope as scopes
 from tests.harness.group.team import Team
 
 
 class Operator:
-    """Control topics of their own, and somebody who writes on them."""
+    """Writes on control topics of its own, and reads them."""
 
     def __init__(self, broker):
         self.team = Team(broker, partitions=1, records=0)
@@ -26,6 +34,7 @@ class Operator:
         publish(lambda: self.team.writer, self.topic, wanted, 10.0)
 
     def options(self):
+        """Return the options of a stream that obeys it."""
         return {
             "holds.control": "true",
             "holds.group": self.group,
@@ -34,9 +43,38 @@ class Operator:
             "holds.clockSkewMs": "500",
         }
 
-    def reports(self):
-        """Return the option with which a stream reports."""
-        return {"holds.statusTopic": str(self.team.settings.status_topic)}
+    def reporting(self):
+        """Return the options of a stream that obeys it, and reports."""
+        status = str(self.team.settings.status_topic)
+        return {**self.options(), "holds.statusTopic": status}
+
+    def judged(self, lake, since=0.0):
+        """Judge a lake's checkpoint, as if each hold were older by so many seconds."""
+        found = checkpoint_of("c", dict(checkpoints._here(lake.checkpoint)))
+        control = read_control(lake.broker.client_config, self.topic)
+        older = tuple(evolve(one, start=one.start - since) for one in control.spans)
+        assert older
+        return judged(found, evolve(control, spans=older), self.group)
+
+    def obeying(self, code):
+        """Return a page's code that obeys this operator in place of the page's."""
+        topic = f'option("holds.topic", "{self.topic}")'
+        known = 'option("holds.control", "true")'
+        code = code.replace(known, f"{known}.{topic}")
+        return code.replace('"billing"', f'"{self.group}"')
+
+    @contextmanager
+    def looking(self):
+        """Lend a function that judges whether a topic is quiet, as ``wait quiet`` does."""
+        team = self.team
+        with operator.Operator(team.broker.client_config, team.settings) as looking:
+
+            def look(topic):
+                view = looking.look(self.group)
+                assert all(one.kind == STREAM for one in view.reports)
+                return waiting.is_quiet(view, [scopes.topic(topic)])
+
+            yield look
 
     def states(self):
         """Return the states that streams have reported, in order."""

@@ -9,6 +9,7 @@ from kafka.admin import KafkaAdminClient
 from safeconsumer.spark.python import reading, settings
 from safeconsumer.spark.python.planner import Planner
 from tests.harness.producing import numbered, write
+from tests.harness.spark.lake import dotted
 
 
 class Planned:
@@ -117,9 +118,10 @@ class Planned:
             planner.close()
 
 
-def dotted(options):
-    """Return options by their own names, which have dots."""
-    return {name.replace("_", "."): str(one) for name, one in options.items()}
+def close(kept):
+    """Close the readers that are kept between tasks."""
+    while kept:
+        kept.popitem()[1].close()
 
 
 def offsets(records):

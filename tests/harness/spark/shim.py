@@ -68,8 +68,8 @@ def compiled(target, sources=SOURCES):
 def _jdk(javac):
     """Return the release of the compiler, such as 17."""
     command = [javac, "-version"]
-    said = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603 - our own
-    return re.search(r"javac (\d+)", said.stdout + said.stderr)[1]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True)  # noqa: S603 - our own
+    return re.search(r"javac (\d+)", shown.stdout + shown.stderr)[1]
 
 
 def _pack(folder, jar):

@@ -1,4 +1,4 @@
-"""What a stream has written, read without Spark: an oracle of its own."""
+"""Reads the rows that a stream has written, without Spark: an independent oracle."""
 
 import json
 from collections import Counter

@@ -1,61 +1,179 @@
-"""Control topics in a simulated cluster, operators' holds on them, and who looks."""
+"""Control topics in a simulated cluster, their operator, and members that obey it."""
 
-from safeconsumer import Control
+import functools
+import inspect
+
+from attrs import evolve
+from kafka.structs import TopicPartition
+
+from safeconsumer import Control, SafeConsumer
 from safeconsumer.group import clients, topics
 from safeconsumer.group import operator as operators
-from safeconsumer.group.publisher import changes, new_hold, publish
+from safeconsumer.group.publisher import Change, changes, new_hold, publish
+from safeconsumer.group.wire import ControlHold, ControlKey, Reset
 from safeconsumer.holds.scope import ALL
 from tests.sim.lab import GROUP
+from tests.sim.playing import simulated
 
 CONTROL = Control(holds_topic="ops", status_topic="status")
+# Without reports: a killed member's producer has some on their way, and logs that when it
+# is collected, during any later test.
+SILENT = Control(holds_topic="ops", status_topic=None)
+QUICK = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 1000}
+
+T = TopicPartition("t", 0)
 
 
 class Operator:
-    """Makes the control topics, and writes operators' holds."""
+    """Makes the control topics, writes holds, and starts members of the group."""
 
     def __init__(self, lab):
         lab.cluster.create_topic("ops", 1, topics.HOLDS_SETTINGS)
         lab.cluster.create_topic("status", 1, topics.STATUS_SETTINGS)
-        self._lab = lab
+        self.lab = lab
+        self._members = []
+
+    def member(self, name="a", *subscribed, **settings):
+        """Start a member that obeys the control topics, and stops at the test's end."""
+        settings = {"name": name, "control": CONTROL, **settings}
+        made = self.lab.member(SafeConsumer, *subscribed or ["t"], **settings)
+        self._members.append(made)
+        return made
+
+    def stop_members(self):
+        for one in self._members:
+            if not one.process.is_dead:
+                one.stop()
+
+    # ------------------------------------------------------------ holds
 
     def hold(self, *scopes, group=GROUP, for_=None):
         """Place holds; of the whole group, if no scope is named."""
-        self._publish(group, scopes, new_hold("test", for_))
+        hold = new_hold("test", for_)
+        self._publish(changes(group, "alice", scopes or ["@all"], hold))
 
-    def lift(self, *scopes, group=GROUP):
-        """Lift them."""
-        self._publish(group, scopes, None)
+    def lift(self, *scopes, group=GROUP, owner="alice"):
+        self._publish(changes(group, owner, scopes or ["@all"], None))
 
-    def _publish(self, group, scopes, hold):
-        writer = clients.producer(self._lab.settings(), 10.0)
-        change = changes(group, "alice", [*scopes] or ["@all"], hold)
+    def reset(self, offsets, *, scope="t", owner="alice", topic_ids=(), hold_id="h1"):
+        """Write a hold's record with the offsets to which partitions are moved."""
+        to = tuple((*tp, offset) for tp, offset in sorted(offsets.items()))
+        hold = ControlHold(hold_id, "test", reset=Reset(to, tuple(topic_ids)))
+        self._publish([Change(ControlKey(GROUP, owner, scope), hold)])
+
+    def _publish(self, wanted):
+        writer = clients.producer(self.lab.settings(), 10.0)
         try:
-            publish(lambda: writer, "ops", change, 10.0)
+            publish(lambda: writer, "ops", wanted, 10.0)
         finally:
             writer.close()
 
     def write(self, *records):
-        """Write whatever keys and values, as no version of ours would."""
-        writer = clients.producer(self._lab.settings(), 10.0)
+        """Write keys and values as no version of ours does."""
+        writer = clients.producer(self.lab.settings(), 10.0)
         for key, value in records:
             writer.send("ops", key=key, value=value, partition=0)
         writer.flush()
         writer.close()
 
+    # ------------------------------------------------------------ views
+
     def looking(self):
         """Return the connection of a command."""
-        return operators.Operator(self._lab.connection, CONTROL)
+        return operators.Operator(self.lab.connection, CONTROL)
+
+    def view(self):
+        with self.looking() as looking:
+            return looking.look(GROUP)
 
     def quietness(self):
-        """Tell which members are known to obey."""
-        with self.looking() as looking:
-            return looking.look(GROUP).quietness([ALL])
+        return self.view().quietness([ALL])
 
     def wait_until_quiet(self, scope=ALL, seconds=100.0):
         """Look, less and less often, until members are known to obey."""
-        end, pause = self._lab.now + seconds, 0.2
+        end, pause = self.lab.now + seconds, 0.2
         with self.looking() as looking:
             while not looking.look(GROUP).quietness([scope]).is_reached:
-                assert self._lab.now < end, f"not quiet within {seconds:g} s"
-                self._lab.sleep(pause)
+                assert self.lab.now < end, f"not quiet within {seconds:g} s"
+                self.lab.sleep(pause)
                 pause *= 1.1
+
+
+def operated(seeds=1, **world):
+    """Play a test as ``simulated`` does; it may take the ``lab`` and an ``operator``."""
+
+    def decorate(test):
+        @functools.wraps(test)
+        def scenario(lab, **given):
+            operator = Operator(lab)
+            ours = {"lab": lab, "operator": operator}
+            test(**given, **{name: ours[name] for name in taken.keys() & ours.keys()})
+            operator.stop_members()
+
+        taken = inspect.signature(test).parameters
+        others = [one for name, one in taken.items() if name not in {"lab", "operator"}]
+        lab = inspect.Parameter("lab", inspect.Parameter.POSITIONAL_ONLY)
+        others = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in others]
+        scenario.__signature__ = inspect.Signature([lab, *others])
+        return simulated(seeds, **world)(scenario)
+
+    return decorate
+
+
+def cut_off(lab, name):
+    """Let a member's control clients get no answers; return the faults, to be ended."""
+    return [
+        lab.cluster.fail(api, is_held=True, client_id=f"{name}-control")
+        for api in ("ListOffsets", "Fetch")
+    ]
+
+
+def latecomer(lab, operator):
+    """Start a member that owns a partition, and cannot read the control topics."""
+    faults = cut_off(lab, "b")
+    b = operator.member("b")
+    b.owns(1)
+    (owned,) = b.consumer.assignment()
+    lab.until(lambda: b.consumer._subscription.delivered_position(owned) is not None)
+    return b, faults
+
+
+def read(*members):
+    """Return the number of records that members have got."""
+    return sum(len(one.records) for one in members)
+
+
+def quiet(*members):
+    return all(one.consumer.quiet() == one.consumer.assignment() for one in members)
+
+
+def moved(lab, targets):
+    """Tell whether the group has committed the targets."""
+    return all(lab.committed(tp) == offset for tp, offset in targets.items())
+
+
+def commit_elsewhere(lab, offset):
+    """Commit as no member does: in a transaction, or as a later owner."""
+    kept = lab.cluster.offsets._committed[GROUP]
+    kept[T.topic, T.partition] = evolve(kept[T.topic, T.partition], offset=offset)
+
+
+def since(one, tp, count):
+    """Return a member's values of a partition, without the first so many."""
+    return one.values(tp)[count:]
+
+
+def at_work(lab, operator, **settings):
+    """Return a member that has read the ten records of a topic."""
+    lab.topic("t", records=10)
+    one = operator.member(**{"enable_auto_commit": True, **settings})
+    lab.until(lambda: len(one.records) == 10)
+    return one
+
+
+def held(lab, operator, **settings):
+    """Return such a member that obeys a hold of the topic."""
+    one = at_work(lab, operator, **settings)
+    operator.hold("t")
+    lab.until(lambda: quiet(one))
+    return one

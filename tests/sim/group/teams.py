@@ -1,16 +1,20 @@
 """A team and its operator's commands in virtual time."""
 
 import functools
+import json
 from collections.abc import Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pytest
+from kafka.structs import OffsetAndMetadata
 
 from safeconsumer.cli import connection
+from safeconsumer.cli.errors import Status
 from safeconsumer.testing import _codes
-from tests.harness.group.team import Team
+from tests.harness.group.team import Team, run
 from tests.harness.members import Polled
+from tests.harness.polling import poll_until
 from tests.sim.playing import simulated
 
 
@@ -34,7 +38,7 @@ class Broker:
         self.lab.cluster.fail(api, error=_codes.error_code(error), count=times)
 
     def hold(self, api, client_id=None):
-        return Held(self.lab, api, client_id)
+        return KeptAnswers(self.lab, api, client_id)
 
     def clear_faults(self):
         self.lab.cluster.faults.clear()
@@ -46,8 +50,8 @@ class Broker:
         self.lab.cluster.up(1)
 
 
-class Held:
-    """Answers that are kept back, as an embedded broker keeps them."""
+class KeptAnswers:
+    """Answers that a broker does not send yet, as an embedded broker has them."""
 
     def __init__(self, lab, api, client_id):
         self._lab = lab
@@ -71,35 +75,85 @@ def played(prepare=nullcontext, **team):
     Play a test in virtual time; its first argument is a team, with a cluster of its own.
 
     Args:
-        prepare: makes the team ready; it lasts for as long as the test.
-        team: what ``Team`` takes besides.
+        prepare: a context in which the test runs, made with the team.
+        team: further arguments of ``Team``.
     """
 
     def decorate(test):
         @functools.wraps(test)
         def scenario(lab, **given):
-            with (
-                pytest.MonkeyPatch.context() as patch,
-                Team(Broker(lab), **team) as made,
-                prepare(made),
-            ):
+            with pytest.MonkeyPatch.context() as patch:
                 # Commands find the simulated network as clients do.
                 patch.setattr(
                     connection,
                     "_check_values",
                     lambda configs: configs.update(lab.connection),
                 )
-                test(made, **given)
+                with Team(Broker(lab), **team) as made, prepare(made):
+                    test(made, **given)
 
         return simulated(seeds=1)(scenario)
 
     return decorate
 
 
+# ---------------------------------------------------------------- groups
+
+
 @contextmanager
 def work(team):
-    """Let one member be at work, which has committed everything."""
+    """Let one member poll, which has committed everything."""
     consumer = team.subscribed("billing-1")
     team.catch_up(consumer)
     with Polled(consumer):
         yield
+
+
+@contextmanager
+def held(team):
+    """Let such a member obey a hold of the topic by alice."""
+    with work(team):
+        typed(team, "pause", team.topic, "--reason", "x", "--wait", "30s")
+        yield
+
+
+@contextmanager
+def leave(team):
+    """Let the group have committed, without a member that could report."""
+    consumer = team.subscribed("gone", control=None)
+    poll_until(consumer, team.has_all(consumer))
+    consumer.commit({tp: OffsetAndMetadata(0, "", -1) for tp in team.partitions})
+    consumer.close(autocommit=False)
+    yield
+
+
+# ---------------------------------------------------------------- commands
+
+_OWNED = {"pause", "extend", "resume", "reset-offsets"}
+
+
+def typed(team, command, *arguments, owner="alice", status=Status.DONE):
+    """
+    Run a command for the group, and check how it ends.
+
+    Returns:
+        What it prints on stdout if it succeeds, else its line on stderr.
+    """
+    whose = ("--owner", owner) if command in _OWNED else ()
+    ended = run(team, command, "--group", team.group, *whose, *arguments)
+    assert ended.exit_code == status, ended.output
+    if status == Status.DONE:
+        assert ended.stderr == ""
+        return ended.stdout
+    assert (ended.stdout, ended.stderr.count("\n")) == ("", 1)
+    return ended.stderr
+
+
+def pause(team, *arguments, **more):
+    """Run ``pause`` with a reason."""
+    return typed(team, "pause", "--reason", "x", *arguments, **more)
+
+
+def document(team, *words, **more):
+    """Run a command that prints JSON."""
+    return json.loads(typed(team, *words, "-o", "json", **more))

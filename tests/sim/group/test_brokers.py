@@ -1,4 +1,4 @@
-"""What operators see while one broker of several does not answer."""
+"""Commands and the follower while one broker of several does not answer."""
 
 import pytest
 from kafka import KafkaConsumer, TopicPartition
@@ -30,7 +30,7 @@ def groups(lab):
 
 
 def lose(lab, *, is_frozen):
-    """Let a broker end, or take connections and answer nothing; nobody takes its place."""
+    """Stop or freeze a broker; no other takes its place."""
     if is_frozen:
         lab.cluster.freeze(_DOWN)
     else:
@@ -57,8 +57,10 @@ in_both = pytest.mark.parametrize("is_frozen", [True, False])
 
 @in_both
 @simulated(seeds=1, nightly=3, nodes=3)
-def test_one_coordinator_that_is_away_leaves_what_the_others_say(lab, *, is_frozen):
-    """`status` ended with 3, and told of none; it is known again once it is taken over."""
+def test_a_survey_without_one_coordinator_shows_the_groups_of_the_others(
+    lab, *, is_frozen
+):
+    """Its groups are known again once another broker coordinates them."""
     operator = groups(lab)
     with operator.looking() as looking:
         lose(lab, is_frozen=is_frozen)
@@ -77,8 +79,8 @@ def test_one_coordinator_that_is_away_leaves_what_the_others_say(lab, *, is_froz
 
 @pytest.mark.contract("G8")
 @simulated(seeds=1, nodes=3)
-def test_a_broker_that_is_away_is_named_though_no_group_is_known(lab):
-    """`status` said that there are no groups, and that all was read."""
+def test_a_missing_broker_is_named_even_where_no_group_is_known(lab):
+    """Not "there are no groups", as if all had been read."""
     operator = Operator(lab)
     for name in ("ops", "status"):
         lab.cluster.lead(name, 0, 1)
@@ -92,8 +94,9 @@ def test_a_broker_that_is_away_is_named_though_no_group_is_known(lab):
 
 @in_both
 @simulated(seeds=1, nightly=3, nodes=3)
-def test_the_console_stays_up_to_date_about_the_others(lab, *, is_frozen):
-    """The page and its metrics said that the broker does not answer, of all groups."""
+def test_a_follower_without_one_coordinator_stays_current_on_the_others(
+    lab, *, is_frozen
+):
     groups(lab)
     with Follower(lab.connection, CONTROL) as follower:
         lab.until(lambda: known_all(follower.snapshot()))
@@ -113,14 +116,14 @@ def test_the_console_stays_up_to_date_about_the_others(lab, *, is_frozen):
 
 
 def known_all(seen):
-    """Tell whether everything is known of all three groups."""
+    """Return whether all three groups are known in full."""
     return seen.is_complete and known(seen.views) == _GROUPS.keys()
 
 
 @in_both
 @simulated(seeds=3, nightly=8, nodes=3)
-def test_what_any_broker_can_answer_is_asked_of_another(lab, *, is_frozen):
-    """A command ended with 3 where it chose the dead one, until that was fenced."""
+def test_a_question_for_any_broker_goes_to_a_live_one(lab, *, is_frozen):
+    """Also before the dead one is fenced."""
     operator = groups(lab)
     lose(lab, is_frozen=is_frozen)
     began = lab.now
@@ -134,8 +137,7 @@ def test_what_any_broker_can_answer_is_asked_of_another(lab, *, is_frozen):
 
 @in_both
 @simulated(seeds=1, nightly=3, nodes=3)
-def test_lags_are_of_partitions_that_answer(lab, *, is_frozen):
-    """One broker of two that was down ended every command, and all the console shows."""
+def test_lags_leave_out_partitions_without_a_leader(lab, *, is_frozen):
     operator = groups(lab)
     there, away = lab.topic("u", 2, records=9)
     several = (there, away, *lab.topic("gone"))
@@ -153,8 +155,7 @@ def test_lags_are_of_partitions_that_answer(lab, *, is_frozen):
 
 
 @simulated(seeds=1, nightly=3, nodes=3)
-def test_what_is_refused_is_not_taken_for_an_outage(lab):
-    """Nor asked again; a coordinator that is not ready is."""
+def test_refusals_raise_and_coordinators_not_ready_are_asked_again(lab):
     operator = groups(lab)
     refused = _codes.error_code("GROUP_AUTHORIZATION_FAILED")
     with operator.looking() as looking:
@@ -183,8 +184,8 @@ def test_what_is_refused_is_not_taken_for_an_outage(lab):
     ],
 )
 @simulated(seeds=1, nightly=3, nodes=3)
-def test_what_is_refused_of_all_groups_is_asked_once(lab, *, api, error):
-    """Each half was asked again, down to single groups: 280 requests a second of 600."""
+def test_an_error_for_all_groups_of_a_coordinator_is_asked_for_once(lab, *, api, error):
+    """Not again for each half of them, down to single groups."""
     operator = groups(lab)
     for number in range(8):
         operator.hold(group=f"g{number}")

@@ -1,4 +1,4 @@
-"""The commands for operators, as they are typed: what they print and how they end."""
+"""The commands of operators: groups, topics and rights that are missing or strange."""
 
 import json
 import re
@@ -24,10 +24,12 @@ from tests.harness.producing import produce
 from tests.harness.waiting import wait_for
 from tests.sim.group.teams import played
 
+QUIET = ("wait", "quiet", "--timeout", "0s")
+
 
 @played(topic="re", partitions=3)
-def test_partitions_of_a_topic_that_is_called_re(team):
-    """Each has a scope; whoever writes a pattern in its place is told of that."""
+def test_partitions_of_a_topic_with_the_name_re(team):
+    """A scope that reads as a pattern is refused with a hint."""
     consumer = team.ready("billing-1")
     group = ("--group", team.group)
     with Polled(consumer):
@@ -44,31 +46,29 @@ def test_partitions_of_a_topic_that_is_called_re(team):
 
 
 @played()
-def test_status_says_what_workers_have_paused(team):
-    """A hold of a worker's own for an outage: who, which, why, until when."""
+def test_status_shows_the_holds_of_a_worker_for_an_outage(team):
     consumer = team.ready("billing-1")
     with Polled(consumer):
         reason = "the bank is down"
         whose = WorkerOwner(OUTAGE)
         consumer.pause(team.topic, owner=whose, reason=reason, for_=3600)
-        wait_for(lambda: "4 of 4 quiet" in told(team), "a report of it")
-        shown = told(team)
+        wait_for(lambda: "4 of 4 quiet" in status(team), "a report of it")
+        shown = status(team)
         assert f"4 of 4 quiet  {team.topic} held by worker:outage, since 2" in shown
         assert f"because {reason}, until 2" in shown
-        document = json.loads(told(team, "-o", "json"))
+        document = json.loads(status(team, "-o", "json"))
         assert reason in document["by_member"][0]["report"]["outages"][0]
         consumer.resume_all(OUTAGE)
-        wait_for(lambda: "0 of 4 quiet" in told(team), "a report that it is over")
-        assert "held by worker" not in told(team)
+        wait_for(lambda: "0 of 4 quiet" in status(team), "a report that it is over")
+        assert "held by worker" not in status(team)
 
 
-def told(team, *more):
+def status(team, *more):
     return run(team, "status", "--group", team.group, *more).stdout
 
 
 @played()
-def test_resume_names_what_still_holds(team):
-    """Two owners never touch each other's holds."""
+def test_resume_names_the_remaining_holds(team):
     consumer = team.subscribed()
     team.catch_up(consumer)
     team.operator_holds(team.topic, owner="bob")
@@ -81,7 +81,7 @@ def test_resume_names_what_still_holds(team):
 
 
 @played()
-def test_wait_does_not_call_quiet_what_nobody_holds(team):
+def test_wait_quiet_is_refused_without_a_hold(team):
     consumer = team.ready()
     arguments = ("wait", "quiet", "--group", team.group, "--timeout", "20s")
     found = []
@@ -101,7 +101,7 @@ def test_wait_does_not_call_quiet_what_nobody_holds(team):
 
 @played()
 def test_an_unknown_group_is_refused(team):
-    """A typing error must not look like a group that is quiet, or resumed."""
+    """A mistyped group must not look quiet, or resumed."""
     team.ready()
     for command in (
         ("pause", "@all", "--reason", "x"),
@@ -112,8 +112,8 @@ def test_an_unknown_group_is_refused(team):
         ("history",),
         ("status",),
     ):
-        status, line = bad(team, *command, "--group", f"{team.group}x")
-        assert status == Status.USAGE, command
+        code, line = bad(team, *command, "--group", f"{team.group}x")
+        assert code == Status.USAGE, command
         assert f"mean {team.group} " in line.replace("?", " "), command
     assert past(team) == []
     ended = run(team, "doctor", "--group", f"{team.group}x")
@@ -128,8 +128,8 @@ def test_a_user_without_a_name_is_asked_for_one(team, monkeypatch):
         raise KeyError(message)
 
     monkeypatch.setattr("getpass.getuser", nobody)
-    status, line = bad(team, "pause", "@all", "--group", team.group, "--reason", "x")
-    assert (status, "--owner" in line) == (Status.USAGE, True)
+    code, line = bad(team, "pause", "@all", "--group", team.group, "--reason", "x")
+    assert (code, "--owner" in line) == (Status.USAGE, True)
 
 
 def bad(team, *arguments):
@@ -140,8 +140,8 @@ def bad(team, *arguments):
 
 
 @played()
-def test_a_resume_is_written_though_nothing_but_holds_can_be_read(team, monkeypatch):
-    """What it lifts must not stay for want of a look at committed offsets."""
+def test_a_resume_is_written_if_only_holds_can_be_read(team, monkeypatch):
+    """Committed offsets are not needed for a lift."""
     team.operator_holds(team.topic)
     with monkeypatch.context() as patch:
         patch.setattr(Operator, "group", refusing)
@@ -153,8 +153,8 @@ def test_a_resume_is_written_though_nothing_but_holds_can_be_read(team, monkeypa
 
 @pytest.mark.contract("G10")
 @played()
-def test_what_cannot_be_read_is_lifted_by_force_alone(team, monkeypatch):
-    """What reset-offsets asked for under it may not be done."""
+def test_unreadable_holds_are_lifted_by_force_alone(team, monkeypatch):
+    """A reset under them may be unfinished."""
     team.operator_holds(team.topic)
     with monkeypatch.context() as patch:
         for name in ("holds", "group"):
@@ -180,7 +180,7 @@ def refusing(*_, **__):
 
 
 @played()
-def test_init_makes_mends_and_leaves_alone(team):
+def test_init_creates_corrects_and_keeps_topics(team):
     team.settings = Control.prefixed(f"new-{team.group}-")
     old = {"cleanup.policy": "delete", "max.compaction.lag.ms": "3600000"}
     team.create(team.settings.holds_topic, old)
@@ -199,28 +199,27 @@ def test_init_makes_mends_and_leaves_alone(team):
 
 
 @played()
-def test_a_topic_with_several_partitions_is_not_taken_for_its_own(team):
-    """Kafka takes no partition away: nothing is changed, and doctor says the same."""
+def test_init_refuses_a_topic_with_several_partitions(team):
+    """Kafka removes no partition; doctor gives the same advice."""
     team.settings = Control.prefixed(f"wide-{team.group}-")
     new, wide = reversed(team.settings.topics)
     team.broker.create_topic(wide, 3)
-    status, line = bad(team, "control", "init")
-    assert (status, "must have 1: delete it" in line) == (Status.REFUSED, True)
+    code, line = bad(team, "control", "init")
+    assert (code, "must have 1: delete it" in line) == (Status.REFUSED, True)
     ended = run(team, "doctor")
     assert f"{new} does not exist" in ended.stdout
     assert "must have 1: delete it" in ended.stdout
 
 
 @played()
-def test_one_cause_is_one_problem(team):
-    """Without control topics nothing else can be right or wrong."""
+def test_missing_control_topics_are_one_problem(team):
     team.settings = Control.prefixed(f"none-{team.group}-")
     ended = run(team, "doctor")
     assert ended.exit_code == Status.FAILED
     assert ended.stdout.count("PROBLEM") == 1
     for command in (("pause", "--reason", "x"), ("resume",)):
-        status, line = bad(team, *command, "@all", "--group", team.group)
-        assert status == Status.REFUSED
+        code, line = bad(team, *command, "@all", "--group", team.group)
+        assert code == Status.REFUSED
         missing = team.settings.holds_topic
         assert f"no topic {missing}: run safeconsumer control init" in line
 
@@ -236,8 +235,8 @@ def on_the_members_topic(team, key, value):
 
 @pytest.mark.contract("G3")
 @played()
-def test_doctor_and_init_name_what_is_left_on_the_members_topic(team):
-    """Nobody obeys it any more; it is placed again as they say, or it ends."""
+def test_doctor_and_init_name_holds_on_the_members_topic(team):
+    """Members do not obey these any more; the printed command places one again."""
     consumer = team.ready()
     team.create(f"{team.prefix}holds_group", topics.HOLDS_SETTINGS)
     scope = f"{team.topic}:1"
@@ -277,7 +276,7 @@ def as_printed(team, ended):
 
 @played()
 def test_a_members_hold_of_a_group_that_is_not_there_is_placed_as_printed(team):
-    """It has no limit, and its members were stopped for the upgrade."""
+    """The hold has no limit, and the members were stopped for the upgrade."""
     team.create(f"{team.prefix}holds_group", topics.HOLDS_SETTINGS)
     on_the_members_topic(team, "app\0later", b'{"v":1,"id":"a","reason":"its own"}')
     assert as_printed(team, run(team, "doctor")).exit_code == Status.DONE
@@ -288,7 +287,7 @@ def test_a_members_hold_of_a_group_that_is_not_there_is_placed_as_printed(team):
 
 @played()
 def test_a_members_hold_that_has_ended_is_not_named(team):
-    """As far as a record proves it; of one that may go on its end is not known."""
+    """If a record proves its end; else the finding says that it may have ended."""
     team.create(f"{team.prefix}holds_group", topics.HOLDS_SETTINGS)
     on_the_members_topic(team, "app\0orders", OF_A_MEMBER)
     team.broker.lab.sleep(700)
@@ -309,8 +308,8 @@ def test_doctor_names_the_topics_of_a_mistyped_prefix(team):
 
 
 @played()
-def test_doctor_is_content(team):
-    """Who may write holds is a note, with the command that lists it."""
+def test_doctor_finds_no_problem_in_a_group_that_obeys(team):
+    """The writers of holds are a note, with the command that lists them."""
     consumer = team.ready()
     with Polled(consumer):
         with Operator(team.broker.client_config, team.settings) as operator:
@@ -331,31 +330,28 @@ def test_doctor_is_content(team):
 
 
 @played()
-def test_without_the_status_topic_the_rest_is_known(team, monkeypatch):
-    """Holds are; who obeys is not, and nobody is called a plain client for that."""
+def test_without_the_status_topic_holds_are_known(team, monkeypatch):
+    """No member is called a plain client for that."""
     consumer = team.ready("billing-1")
     team.operator_holds(team.topic)
     monkeypatch.setattr("safeconsumer.group.settings._STATUS", f"{team.topic}-none")
 
-    def told(*command):
-        return run(team, *command)
-
     with Polled(consumer):
-        looked = told("doctor", "--group", team.group)
-        status = told("status", "--group", team.group)
-        groups = told("status")
-        waited = told("wait", "quiet", "--group", team.group, "--timeout", "0s")
+        looked = run(team, "doctor", "--group", team.group)
+        shown = run(team, "status", "--group", team.group)
+        groups = run(team, "status")
+        waited = run(team, *QUIET, "--group", team.group)
     assert looked.exit_code == Status.FAILED
     assert "it is unknown who obeys" in looked.stdout
     assert "on the topic: 1 hold" in looked.stdout
-    assert f"{team.topic}  operator:alice" in status.stdout
+    assert f"{team.topic}  operator:alice" in shown.stdout
     assert "reports cannot be read" in waited.stderr
-    for one in (looked, status, groups, waited):
+    for one in (looked, shown, groups, waited):
         assert "plain client" not in one.output
 
 
 @played()
-def test_doctor_tells_what_it_found_before_the_cluster_went_away(team, monkeypatch):
+def test_doctor_prints_its_findings_before_an_error(team, monkeypatch):
     monkeypatch.setattr(Operator, "read", refusing)
     for form in ((), ("-o", "json")):
         ended = run(team, "doctor", *form)
@@ -367,8 +363,7 @@ def test_doctor_tells_what_it_found_before_the_cluster_went_away(team, monkeypat
 
 
 @played()
-def test_a_topic_of_something_else_has_no_holds(team):
-    """Whoever mistypes the holds topic is not told that nothing is held."""
+def test_a_topic_for_other_data_does_not_mean_that_nothing_is_held(team):
     consumer = team.ready("billing-1")
     team.operator_holds("@all")
     other = f"{team.topic}-otherholds_ops"
@@ -377,14 +372,11 @@ def test_a_topic_of_something_else_has_no_holds(team):
 
     team.settings = team.with_settings(holds_topic=other)
 
-    def told(*command):
-        return run(team, *command)
-
     with Polled(consumer):
-        status = told("status", "--group", team.group)
-        groups = told("status")
-        waited = told("wait", "quiet", "--group", team.group, "--timeout", "0s")
-    for one in (status, groups, waited):
+        shown = run(team, "status", "--group", team.group)
+        groups = run(team, "status")
+        waited = run(team, *QUIET, "--group", team.group)
+    for one in (shown, groups, waited):
         assert f"{other} has cleanup.policy=delete" in one.output
     assert re.search(rf"^{team.group} .* unknown", groups.stdout, re.MULTILINE)
     assert waited.exit_code == Status.FAILED
@@ -393,35 +385,35 @@ def test_a_topic_of_something_else_has_no_holds(team):
 @pytest.mark.contract("G8")
 @played()
 def test_a_scope_is_waited_for_in_a_rebalance(team):
-    """`wait` ended at once, as if the group consumed nothing of a topic that it reads."""
+    """The owners of partitions are not known meanwhile."""
     first = team.subscribed("a", control=None)
     poll_until(first, team.has_all(first))
     joining = team.subscribed("b", control=None)
     for _ in range(20):
         joining.poll(100)
     asked = ("--group", team.group, "--reason", "x")
-    status, line = bad(team, "pause", f"{team.topic}:3", *asked)
-    assert status == Status.USAGE
+    code, line = bad(team, "pause", f"{team.topic}:3", *asked)
+    assert code == Status.USAGE
     assert f"whether {team.group} consumes {team.topic}:3 is not known" in line
     run(team, "pause", f"{team.topic}:3", *asked, "--future")
     waited = ("wait", "quiet", f"{team.topic}:3", "--timeout", "2s")
-    status, line = bad(team, *waited, "--group", team.group)
-    assert status == Status.FAILED
+    code, line = bad(team, *waited, "--group", team.group)
+    assert code == Status.FAILED
     assert "who owns what is not known" in line
 
 
 @pytest.mark.contract("G8")
 @played()
-def test_holds_that_cannot_be_read_are_not_no_holds(team):
-    """The holds topic was deleted, and that of reports is there."""
+def test_an_unreadable_holds_topic_does_not_mean_that_nothing_is_held(team):
+    """The holds topic was deleted, and the status topic exists."""
     team.broker.delete_topic(team.settings.holds_topic)
     shown = run(team, "status")
     assert re.fullmatch(f"unknown: .*{team.settings.holds_topic}.*\n", shown.stdout)
     found = json.loads(run(team, "status", "-o", "json").stdout)
     assert (found["groups"], len(found["unread"])) == ([], 1)
     for command in (("status",), ("wait", "quiet"), ("wait", "flowing")):
-        status, line = bad(team, *command, "--group", "billing")
-        assert status == Status.REFUSED, command
+        code, line = bad(team, *command, "--group", "billing")
+        assert code == Status.REFUSED, command
         assert "whether it is held is not known" in line
         assert team.settings.holds_topic in line
     looked = run(team, "doctor", "--group", "billing")
@@ -434,7 +426,6 @@ def test_holds_that_cannot_be_read_are_not_no_holds(team):
 
 @played()
 def test_commands_before_init_end_at_once_with_one_line(team):
-    """Nobody has set up holds here, which is not that they cannot be read."""
     for name in team.settings.topics:
         team.broker.delete_topic(name)
     for words in (
@@ -446,15 +437,15 @@ def test_commands_before_init_end_at_once_with_one_line(team):
         ("pause", "orders", "--group", "nosuch", "--reason", "x"),
     ):
         began = team.broker.lab.now
-        status, line = bad(team, *words)
-        assert status == Status.REFUSED, words
+        code, line = bad(team, *words)
+        assert code == Status.REFUSED, words
         assert line.count("safeconsumer control init") == 1
         assert team.broker.lab.now - began < 10
 
 
 @played()
 def test_doctor_names_members_before_init(team):
-    """Without the topic nobody reports, and so nobody obeys."""
+    """Without the topic no member reports, so none is known to obey."""
     for name in team.settings.topics:
         team.broker.delete_topic(name)
     consumer = team.subscribed("plain", control=None)
@@ -466,12 +457,11 @@ def test_doctor_names_members_before_init(team):
     assert "does not report" in ended.stdout
 
 
-# ---------------------------------------------------------------- what a look costs
+# ---------------------------------------------------------------- costs
 
 
 @played()
-def test_a_click_reads_no_reports(team):
-    """Whoever only writes read those of all members of all groups."""
+def test_reading_holds_reads_no_reports(team):
     member = team.ready()
     read = set()
 
@@ -496,7 +486,6 @@ def test_a_click_reads_no_reports(team):
 
 @played()
 def test_doctor_reads_the_topics_once(team):
-    """It asked for their ends three times, and for each member's reports."""
     member = team.ready()
     with Polled(member):
         team.operator_holds("@all")
@@ -510,8 +499,7 @@ def test_doctor_reads_the_topics_once(team):
 
 
 @played()
-def test_groups_have_their_lag_and_that_of_what_is_held(team):
-    """The page had it; `groups -o json` said null of each."""
+def test_status_has_the_lag_of_a_group_and_of_its_held_partitions(team):
     member = team.ready()
     member.commit({tp: OffsetAndMetadata(2, "", -1) for tp in team.partitions})
     for lag, hold in ((None, None), (6, f"{team.topic}:0-1"), (12, "@all")):
@@ -523,8 +511,7 @@ def test_groups_have_their_lag_and_that_of_what_is_held(team):
 
 
 @played()
-def test_a_topic_that_is_cut_by_size_alone_is_kept_for_nobody_knows_how_long(team):
-    """It counted as one that keeps everything."""
+def test_the_retention_of_a_topic_with_a_limit_of_size_alone_is_unknown(team):
     with Operator(team.broker.client_config, team.settings) as one:
         for age, size, kept in (
             ("-1", "-1", {"sized": None}),
@@ -540,7 +527,6 @@ def test_a_topic_that_is_cut_by_size_alone_is_kept_for_nobody_knows_how_long(tea
 @pytest.mark.contract("G8")
 @played()
 def test_one_look_shows_that_a_plain_client_delivers(team):
-    """`pause --wait` said flowing, and `status` a second later unknown."""
     timed = f"{team.topic}-timed"
     team.create(timed, {"message.timestamp.type": "LogAppendTime"})
     plain = team.member("plain", control=None)
@@ -555,7 +541,7 @@ def test_one_look_shows_that_a_plain_client_delivers(team):
     poll_until(plain, lambda: sum(map(len, got.values())) == 24, got=got)
     plain.commit()
     with Polled(plain):
-        shown = told(team)
+        shown = status(team)
     moved = "its committed offset went on from 0 to 2"
     assert re.search(
         rf"{timed}:0 +held but flowing .* delivers it: {moved}$", shown, re.MULTILINE

@@ -1,4 +1,4 @@
-"""What follows control topics: it sees what a command sees, whatever happens."""
+"""The follower of control topics, and the reader of topics that it is made of."""
 
 from contextlib import closing
 
@@ -43,7 +43,7 @@ def is_well(snapshot):
 
 
 @played()
-def test_it_sees_what_a_command_sees(team):
+def test_a_follower_and_a_command_find_the_same(team):
     """One judge, one fold: pages and ``status`` cannot disagree."""
     members = settled(team, "a", "b")
     team.operator_holds(team.topic)
@@ -67,8 +67,8 @@ def test_it_sees_what_a_command_sees(team):
 
 
 @played()
-def test_a_group_that_is_held_before_it_exists(team):
-    """Brokers of 4.0 answer with an error: there is none, and nothing is unknown."""
+def test_a_group_held_before_it_exists_is_shown_without_members(team):
+    """Brokers of 4.0 answer with an error: there is no such group, and nothing is unknown."""
     operator = Operator(team.broker.client_config, team.settings)
     team.operator_holds("@all")
     with follower(team) as following, operator:
@@ -82,8 +82,8 @@ def test_a_group_that_is_held_before_it_exists(team):
 
 
 @played()
-def test_without_control_topics_it_says_what_to_do(team):
-    """Groups are listed all the same; and it goes on once the topics are made."""
+def test_without_control_topics_a_follower_names_the_command_that_makes_them(team):
+    """It goes on once the topics are made."""
     settings = team.with_settings(holds_topic=f"late-{team.group}")
     with follower(team, settings) as following:
         lost = until(following, lambda one: one.trouble is not None, "trouble")
@@ -95,8 +95,8 @@ def test_without_control_topics_it_says_what_to_do(team):
 
 
 @played()
-def test_without_a_status_topic_nothing_begins_anew(team, monkeypatch):
-    """It made an admin client and a consumer every ten seconds, for good."""
+def test_without_a_status_topic_a_follower_keeps_its_clients(team, monkeypatch):
+    """Not one admin client and one consumer more every ten seconds."""
     made = []
     reader = clients.reader
     monkeypatch.setattr(
@@ -115,8 +115,8 @@ def test_without_a_status_topic_nothing_begins_anew(team, monkeypatch):
 
 
 @played()
-def test_a_status_topic_that_is_made_later_is_read(team, monkeypatch):
-    """Until then holds are known all the same; who obeys them is not."""
+def test_a_status_topic_made_later_is_read(team, monkeypatch):
+    """Until then the holds are known, and who obeys them is not."""
     monkeypatch.setattr(module, "_LOOK_FOR_STATUS", 0.0)
     settings = team.with_settings(status_topic=f"late-{team.group}")
     team.operator_holds(team.topic)
@@ -136,8 +136,8 @@ def test_a_status_topic_that_is_made_later_is_read(team, monkeypatch):
 
 
 @simulated(seeds=1, nightly=3)
-def test_time_spent_on_records_is_no_silence(lab):
-    """One answer may hold records for many polls: meanwhile nothing is fetched."""
+def test_a_reader_busy_with_records_takes_no_broker_for_silent(lab):
+    """One answer may bring records for many polls; meanwhile nothing is fetched."""
     operating.Operator(lab).write(*[(b"%d" % number, b"x") for number in range(100)])
     with closing(reading({**lab.connection, "max_poll_records": 10})) as reader:
         reader.begin(["ops"])
@@ -152,7 +152,7 @@ def test_time_spent_on_records_is_no_silence(lab):
 
 
 @simulated(seeds=1, nightly=3)
-def test_brokers_that_do_not_answer_are_silent_after_a_while(lab):
+def test_fetches_unanswered_for_five_seconds_raise(lab):
     operating.Operator(lab)
     with closing(reading(lab.connection)) as reader:
         reader.begin(["ops"])
@@ -169,7 +169,7 @@ def test_brokers_that_do_not_answer_are_silent_after_a_while(lab):
 @pytest.mark.contract("P20", "G2")
 @pytest.mark.parametrize("is_open", [True, False], ids=["reading", "closed"])
 @simulated(seeds=1, nightly=3)
-def test_a_topic_that_was_cut_is_read_from_its_beginning(lab, *, is_open):
+def test_a_truncated_topic_is_read_from_its_beginning(lab, *, is_open):
     """An operator's hold may be among the records that the new leader got."""
     operating.Operator(lab).write(*[(b"%d" % number, b"old") for number in range(10)])
     base = {**lab.connection, "metadata_max_age_ms": 1000}

@@ -1,4 +1,4 @@
-"""A held partition is not quiet while a program works on records that it has got of it."""
+"""A held partition is not quiet while a program works on its records."""
 
 import asyncio
 
@@ -7,16 +7,15 @@ import pytest
 from safeconsumer import Drain, Pump, SafeConsumer, Worker
 from safeconsumer.holds.scope import ALL, Partition
 from tests.harness.listing import short
-from tests.sim.group.operating import CONTROL, Operator
+from tests.sim.group.operating import CONTROL, operated
 from tests.sim.lab import GROUP
-from tests.sim.playing import simulated
 from tests.sim.worker.working import in_thread
 
 NAP = 0.5  # seconds for which a program works on a record
 
 
 class Program:
-    """A program that works for a while on each record, as its kind does."""
+    """A process with a program of some kind, which works for a while on each record."""
 
     def __init__(self, lab, kind):
         self.lab, self._kind = lab, kind
@@ -81,7 +80,7 @@ def step_and_leave(program):
 
 
 def work_in_threads(program):
-    """Poll, and let threads work; ``consumer.busy`` says of which partitions."""
+    """Poll, and let threads work; ``consumer.busy`` returns their partitions."""
     running = {}
     program.consumer.busy = lambda: [
         tp for tp, one in running.items() if one.is_alive()
@@ -152,10 +151,9 @@ def pump_answered_later(program):
     ],
     ids=short,
 )
-@simulated(seeds=1, nightly=10)
-def test_nothing_is_written_after_the_group_is_said_to_be_quiet(lab, kind):
-    """Whatever kind of program it is; and the report comes as soon as it is so."""
-    operator = Operator(lab)
+@operated(nightly=10)
+def test_a_quiet_group_is_written_nothing_more(lab, operator, kind):
+    """Each kind of program reports that within two seconds."""
     lab.topic("t", records=8)
     program = Program(lab, kind)
     lab.until(lambda: len(program.written) >= 3)
@@ -171,10 +169,9 @@ def test_nothing_is_written_after_the_group_is_said_to_be_quiet(lab, kind):
     program.stop()
 
 
-@simulated(seeds=1)
-def test_a_partition_is_quiet_when_its_records_of_a_batch_are_done(lab):
-    """An iteration goes on with the other partition for longer than a report's interval."""
-    operator = Operator(lab)
+@operated()
+def test_a_partition_is_quiet_when_its_records_of_a_batch_are_done(lab, operator):
+    """The iteration goes on with the other partition."""
     lab.topic("t", 2, records=12)
     program = Program(lab, iterate)
     lab.until(lambda: len(program.written) >= 3)
@@ -185,9 +182,9 @@ def test_a_partition_is_quiet_when_its_records_of_a_batch_are_done(lab):
     program.stop()
 
 
-def consumer_with_records(lab):
+def consumer_with_records(operator):
     """Return a consumer that obeys control topics, and whose last poll returned records."""
-    Operator(lab)
+    lab = operator.lab
     lab.topic("t", records=8)
     consumer = SafeConsumer(
         "t",
@@ -201,16 +198,17 @@ def consumer_with_records(lab):
 
 
 def counted(consumer):
-    """Return a list that grows with each report that a poll or a step asks for."""
+    """Return a list that grows by one for each report that a poll or a step asks for."""
     asked = []
     consumer._safe_iteration.when_done = lambda: asked.append(1)
     return asked
 
 
-@simulated(seeds=1)
-def test_a_poll_asks_for_a_report_only_after_records_of_what_is_held(lab):
-    """A loop of what flows pays nothing, and one of what is held pays once."""
-    consumer = consumer_with_records(lab)
+@operated()
+def test_a_poll_asks_for_one_report_and_only_after_records_of_a_held_partition(
+    operator,
+):
+    consumer = consumer_with_records(operator)
     asked = counted(consumer)
     consumer.poll(200)
     assert asked == []
@@ -237,9 +235,9 @@ def in_hand(consumer):
     ],
     ids=["seek", "unsubscribe", "commit", "wakeup", "pause"],
 )
-@simulated(seeds=1)
-def test_records_stay_in_hand_until_the_next_poll(lab, change):
-    consumer = consumer_with_records(lab)
+@operated()
+def test_records_stay_in_hand_until_the_next_poll(operator, change):
+    consumer = consumer_with_records(operator)
     assert in_hand(consumer) == {0}
     change(consumer)
     assert in_hand(consumer) == {0}
@@ -249,9 +247,9 @@ def test_records_stay_in_hand_until_the_next_poll(lab, change):
     consumer.close()
 
 
-@simulated(seeds=1)
-def test_a_step_that_a_wakeup_stops_has_done_with_the_record_before(lab):
-    consumer = consumer_with_records(lab)
+@operated()
+def test_a_step_that_a_wakeup_stops_ends_the_record_before(operator):
+    consumer = consumer_with_records(operator)
     consumer.config["consumer_timeout_ms"] = 500
     next(consumer)
     assert in_hand(consumer) == {0}
@@ -264,10 +262,10 @@ def test_a_step_that_a_wakeup_stops_has_done_with_the_record_before(lab):
     consumer.close()
 
 
-@simulated(seeds=1)
-def test_records_that_go_back_for_a_hold_are_not_in_hand(lab):
+@operated()
+def test_records_that_a_poll_puts_back_are_not_in_hand(operator):
     """A pause came between the drain and the last check of a poll."""
-    consumer = consumer_with_records(lab)
+    consumer = consumer_with_records(operator)
     drain = consumer._fetcher.fetched_records
 
     def drained_and_held(*given):
@@ -281,10 +279,10 @@ def test_records_that_go_back_for_a_hold_are_not_in_hand(lab):
     consumer.close()
 
 
-@simulated(seeds=1)
-def test_after_a_pump_the_records_of_polls_are_in_hand_again(lab):
-    """In its block its batches count, and what it has polled does not."""
-    consumer = consumer_with_records(lab)
+@operated()
+def test_after_a_pump_the_records_of_polls_are_in_hand_again(lab, operator):
+    """In its block its batches count, and the records that it has polled do not."""
+    consumer = consumer_with_records(operator)
     with Pump(consumer) as pump:
         batch = next(iter(pump))
         assert in_hand(consumer) == {0}
@@ -298,9 +296,9 @@ def test_after_a_pump_the_records_of_polls_are_in_hand_again(lab):
     consumer.close()
 
 
-@simulated(seeds=1)
-def test_a_pump_that_left_a_batch_is_busy_until_it_is_done(lab):
-    consumer = consumer_with_records(lab)
+@operated()
+def test_a_batch_that_a_pump_left_is_busy_until_it_is_done(operator):
+    consumer = consumer_with_records(operator)
     consumer.pause_all()
     consumer.poll(0)
     consumer.resume_all()
@@ -325,14 +323,15 @@ def place(given):
 
 @pytest.mark.contract("G8")
 @pytest.mark.parametrize("kind", [own_thread, worker_that_outlives_a_drain], ids=short)
-@simulated(seeds=1, nightly=5)
-def test_a_partition_is_not_quiet_while_its_last_owner_works_on_it(lab, kind):
-    """A rebalance gave it to a member that obeys."""
-    operator = Operator(lab)
+@operated(nightly=5)
+def test_a_partition_is_not_quiet_while_its_former_owner_works_on_it(
+    lab, operator, kind
+):
+    """A rebalance gave the partition to a member that obeys."""
     lab.topic("t", 2, records=6)
     program = Program(lab, kind)
     lab.until(lambda: len(program.written) >= 1)
-    other = lab.member(SafeConsumer, "t", name="b", control=CONTROL)
+    other = operator.member("b")
     lab.until(lambda: other.consumer and other.consumer.assignment())
     (gone,) = other.consumer.assignment()
     before = len(program.written)
@@ -343,7 +342,6 @@ def test_a_partition_is_not_quiet_while_its_last_owner_works_on_it(lab, kind):
     lab.sleep(3)
     assert [*map(place, program.written)].count(gone) == written
     program.stop()
-    other.stop()
 
 
 def thread_that_outlives_close(program):
@@ -362,12 +360,11 @@ def worker_that_outlives_close(program):
 @pytest.mark.parametrize(
     "kind", [thread_that_outlives_close, worker_that_outlives_close], ids=short
 )
-@simulated(seeds=1)
-def test_a_member_that_has_closed_and_works_on_is_not_quiet(lab, kind):
-    operator = Operator(lab)
+@operated()
+def test_a_closed_member_that_works_on_is_not_quiet(lab, operator, kind):
     lab.topic("t", records=8)
     program = Program(lab, kind)
-    other = lab.member(SafeConsumer, "t", name="b", control=CONTROL)
+    operator.member("b")
     lab.until(lambda: len(program.written) >= 1)
     program.stop_more()
     lab.until(lambda: program.is_over, 20)
@@ -376,18 +373,16 @@ def test_a_member_that_has_closed_and_works_on_is_not_quiet(lab, kind):
     written = [*program.written]
     lab.sleep(10)
     assert program.written == written
-    other.stop()
 
 
 @pytest.mark.contract("G8")
-@simulated(seeds=1)
-def test_a_member_that_cannot_report_is_not_quiet_once_its_hold_may_have_ended(lab):
-    """It lifts the hold by its own clock, and delivers."""
-    operator = Operator(lab)
+@operated()
+def test_a_member_without_reports_is_not_quiet_once_its_hold_may_have_ended(
+    lab, operator
+):
+    """The member lifts the hold by its own clock, and delivers."""
     lab.topic("t", records=8)
-    one = lab.member(
-        SafeConsumer, "t", control=CONTROL, max_poll_records=1, enable_auto_commit=True
-    )
+    one = operator.member(max_poll_records=1, enable_auto_commit=True)
     lab.until(lambda: len(one.records) == 8)
     operator.hold(for_=25)
     operator.wait_until_quiet()
@@ -400,13 +395,12 @@ def test_a_member_that_cannot_report_is_not_quiet_once_its_hold_may_have_ended(l
             lab.append(tp, 1, 300)
             assert not looking.look(GROUP).quietness([ALL]).is_reached
             lab.sleep(10)
-    one.stop()
 
 
-@simulated(seeds=1, nightly=3)
-def test_busy_is_not_asked_any_more_once_close_has_returned(lab):
-    """A question that takes longer than close waits for is the last one."""
-    consumer = consumer_with_records(lab)
+@operated(nightly=3)
+def test_busy_is_not_called_after_close_has_returned(lab, operator):
+    """The last call takes longer than close waits."""
+    consumer = consumer_with_records(operator)
     asked = []
 
     def busy():
@@ -426,10 +420,9 @@ def test_busy_is_not_asked_any_more_once_close_has_returned(lab):
 
 @pytest.mark.contract("G8")
 @pytest.mark.parametrize("has_pumped", [False, True], ids=["a loop", "after a pump"])
-@simulated(seeds=1)
-def test_a_loop_that_closes_has_nothing_in_hand(lab, *, has_pumped):
-    """Also behind a pump that left a batch, which its owner has done since."""
-    consumer = consumer_with_records(lab)
+@operated()
+def test_a_loop_that_closes_has_nothing_in_hand(operator, *, has_pumped):
+    consumer = consumer_with_records(operator)
     if has_pumped:
         with Pump(consumer, drain=Drain(shutdown=0.1)) as pump:
             batch = next(iter(pump))

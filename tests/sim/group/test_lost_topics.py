@@ -1,4 +1,4 @@
-"""Topics that are deleted: control topics that come again, and one of the group's."""
+"""Deleted topics: control topics, and a topic of the group."""
 
 from itertools import product
 
@@ -9,22 +9,18 @@ from safeconsumer.cli.errors import Status
 from safeconsumer.group import topics
 from safeconsumer.group.carry_out import carry_out
 from safeconsumer.group.operator import Operator
-from safeconsumer.group.plan import wish_of
+from safeconsumer.group.plan import place_action
 from tests.harness.group.team import run
 from tests.harness.members import Polled
 from tests.harness.polling import poll_until
 from tests.harness.waiting import wait_for
-from tests.sim.group import operating
-from tests.sim.group.operating import CONTROL
+from tests.sim.group.operating import CONTROL, QUICK, operated, read
 from tests.sim.group.teams import played
-from tests.sim.group.test_members import QUICK, member, read
-from tests.sim.playing import simulated
 
 
 @pytest.mark.contract("G5")
 @played()
-def test_what_members_keep_of_a_lost_topic_is_lifted_by_name(team):
-    """It was known by words of a report, which named the first four."""
+def test_holds_that_members_keep_of_a_lost_topic_are_lifted_by_name(team):
     team.settings = team.quick
     member = team.ready()
     scopes = [f"{team.topic}:{number}" for number in range(4)]
@@ -54,8 +50,8 @@ def test_what_members_keep_of_a_lost_topic_is_lifted_by_name(team):
 
 
 @played()
-def test_what_was_deleted_does_not_flow(team):
-    """A member that assigns it itself still reports that it delivers it."""
+def test_a_deleted_topic_does_not_flow(team):
+    """A member that assigned it by hand still reports that it delivers it."""
     team.settings = team.quick
     team.broker.lab.cluster.creates_topics = False
     member = team.member()
@@ -78,15 +74,15 @@ def test_what_was_deleted_does_not_flow(team):
 
 @pytest.mark.contract("G1")
 @played()
-def test_what_a_long_connection_placed_is_placed_again_on_a_new_topic(team):
-    """A console said "done already", and a member that started then got what is held."""
-    wish = wish_of(
+def test_a_long_connection_places_a_hold_again_on_a_recreated_topic(team):
+    """Members that start then do not know the hold of the deleted topic."""
+    action = place_action(
         group=team.group, owner="alice", texts=["@all"], reason="x", for_=None
     )
 
     def place():
         view = operator.look(team.group, is_strict=True)
-        return carry_out(operator, view, wish, operator, lambda _: True)
+        return carry_out(operator, view, action, operator, lambda _: True)
 
     with Operator(team.broker.client_config, team.settings) as operator:
         assert [place().plan.is_done for _ in range(2)] == [False, True]
@@ -125,27 +121,28 @@ WRONG = {
 
 @pytest.mark.contract("G5")
 @pytest.mark.parametrize("name", WRONG)
-@simulated(seeds=1)
-def test_a_member_stays_and_keeps_its_holds_when_a_control_topic_is_lost(lab, name):
-    """G5: an alarm; a newcomer, and what is gained when it stops or is killed, is gated."""
-    told = []
-    operator = operating.Operator(lab)
+@operated()
+def test_a_member_stays_and_keeps_its_holds_when_a_control_topic_is_lost(
+    lab, operator, name
+):
+    """Partitions of a newcomer, and those gained when it stops or dies, are gated."""
+    emitted = []
     zero, one = lab.topic("t", 2, records=5)
     control = evolve(CONTROL, check_interval=1.0)
-    a = member(lab, "a", hooks=[told.append], control=control, **QUICK)
+    a = operator.member("a", hooks=[emitted.append], control=control, **QUICK)
     lab.until(lambda: read(a) == 10)
     operator.hold("t:0")
     lab.until(lambda: a.consumer.quiet() == {zero})
     generation = lab.generation()
     WRONG[name](lab)
-    lab.until(lambda: "control_unavailable" in {event.name for event in told})
+    lab.until(lambda: "control_unavailable" in {event.name for event in emitted})
     for tp in (zero, one):
         lab.append(tp, 5, first=5)
     lab.until(lambda: read(a) == 15)
     lab.sleep(2)
     assert (read(a), lab.generation()) == (15, generation)
     if name != "unfit":  # it would refuse to be made (G4)
-        b = member(lab, "b", control=control, **QUICK)
+        b = operator.member("b", control=control, **QUICK)
         b.owns(1)
         lab.sleep(1)
         lab.kill(b.process) if name == "deleted" else b.stop()
@@ -153,49 +150,43 @@ def test_a_member_stays_and_keeps_its_holds_when_a_control_topic_is_lost(lab, na
         lab.sleep(1)
         assert (read(a), read(b)) == (15, 0)
         assert a.consumer.quiet() == {zero, one}
-    a.stop()
 
 
 @pytest.mark.contract("G5")
 @pytest.mark.parametrize("unavailable", ["hold", "run"])
-@simulated(seeds=1)
+@operated()
 def test_a_member_that_starts_without_its_control_topics_waits_or_flows(
-    lab, unavailable
+    lab, operator, unavailable
 ):
-    """G5: with "run" after its time, as an alarm; holds that are read then count."""
-    told = []
-    operator = operating.Operator(lab)
+    emitted = []
     zero, one = lab.topic("t", 2, records=5)
     operator.hold("t:0")
     away = lab.cluster.fail("Fetch", is_held=True, client_id="a-control")
     control = evolve(CONTROL, unavailable=unavailable, run_after=2.0)
-    a = member(lab, "a", hooks=[told.append], control=control, **QUICK)
+    a = operator.member("a", hooks=[emitted.append], control=control, **QUICK)
     a.owns(2)
     lab.sleep(4)
     is_open = unavailable == "run"
     assert read(a) == (10 if is_open else 0)
-    names = [event.name for event in told]
+    names = [event.name for event in emitted]
     assert names.count("gates_opened_unread") == int(is_open)
     away.end()
     lab.until(lambda: a.consumer.quiet() == {zero})
     lab.append(zero, 5, first=5)
     lab.append(one, 5, first=5)
     lab.until(lambda: read(a) == (15 if is_open else 10))
-    a.stop()
 
 
-@simulated(seeds=1)
-def test_a_broker_that_flaps_is_reported_once_a_minute(lab):
-    """An outage that lasts is reported all the same."""
-    told = []
-    operating.Operator(lab)
+@operated()
+def test_a_broker_that_flaps_is_reported_once_a_minute(lab, operator):
+    emitted = []
     lab.topic("t", 1)
-    a = member(lab, "a", hooks=[told.append])
+    a = operator.member("a", hooks=[emitted.append])
     a.owns(1)
 
     def names():
         wanted = {"control_unavailable", "control_ready"}
-        return [one.name for one in told if one.name in wanted]
+        return [one.name for one in emitted if one.name in wanted]
 
     for _ in range(15):
         lab.cluster.fail(
@@ -211,18 +202,16 @@ def test_a_broker_that_flaps_is_reported_once_a_minute(lab):
     away.end()
     lab.sleep(5)
     assert names()[4:] == ["control_ready"]
-    a.stop()
 
 
 @pytest.mark.contract("G2")
-@simulated(seeds=1, nightly=4)
-def test_a_gate_is_not_opened_by_the_offsets_of_an_earlier_holds_topic(lab):
-    """The new topic has as many records, and a slow broker lets nobody notice it."""
-    operator = operating.Operator(lab)
+@operated(nightly=4)
+def test_a_gate_is_not_opened_by_the_offsets_of_an_earlier_holds_topic(lab, operator):
+    """The new topic has as many records, and the member's fetches have no answer."""
     tps = lab.topic("t", 2, records=5)
     operator.hold("later")
     operator.lift("later")
-    a, b = member(lab, "a"), member(lab, "b")
+    a, b = operator.member("a"), operator.member("b")
     lab.until(lambda: read(a, b) == 10)
     lab.sleep(10)
     slow = lab.cluster.fail("Fetch", is_held=True, client_id="a-control")
@@ -240,4 +229,3 @@ def test_a_gate_is_not_opened_by_the_offsets_of_an_earlier_holds_topic(lab):
     slow.end()
     lab.until(lambda: [str(one.scope) for one in a.consumer.holds()] == ["t", "u"])
     assert [value for value in a.values(gained) if value >= 100] == []
-    a.stop()

@@ -1,4 +1,4 @@
-"""Writing holds where answers are lost, refused or not waited for."""
+"""Writing holds, by commands and programs, also where answers are lost or refused."""
 
 import signal
 import threading
@@ -18,7 +18,7 @@ from safeconsumer.errors import (
 )
 from safeconsumer.group.history import history_of
 from safeconsumer.group.operator import Operator
-from safeconsumer.group.plan import wish_of
+from safeconsumer.group.plan import place_action
 from safeconsumer.group.publisher import changes, new_hold, publish
 from tests.harness.group.team import LIMIT
 from tests.harness.listing import short
@@ -39,7 +39,7 @@ def lifting(team, *scopes):
 
 
 def logged(team):
-    """Tell what the operators' topic has, by scope, and whether it holds."""
+    """Return the records of the holds topic: each scope, and whether it is held."""
     with operator(team) as here:
         here.holds()
         records = history_of(here.board.records, None)
@@ -48,8 +48,10 @@ def logged(team):
 
 @pytest.mark.parametrize("is_placing", [True, False])
 @played()
-def test_a_lost_answer_does_not_undo_what_others_wrote(team, *, is_placing):
-    """It is not written again; whoever runs the command again decides."""
+def test_a_write_whose_answer_is_lost_is_not_repeated_over_later_ones(
+    team, *, is_placing
+):
+    """Whoever runs the command again decides."""
     first, second = placing(team, "orders"), lifting(team, "orders")
     if not is_placing:
         first, second = second, first
@@ -71,15 +73,15 @@ def test_a_lost_answer_does_not_undo_what_others_wrote(team, *, is_placing):
             team.broker.down()
             team.broker.up()
             writing.join(LIMIT)
-    (said,) = failed
-    assert "whether orders was written to" in said
-    assert said.endswith("acknowledged: nothing. Running it again is safe")
+    (message,) = failed
+    assert "whether orders was written to" in message
+    assert message.endswith("acknowledged: nothing. Running it again is safe")
     assert logged(team)[2:] == [("orders", is_placing), ("orders", not is_placing)]
 
 
 @played()
-def test_what_was_refused_for_the_moment_is_tried_again(team):
-    """A leader that has moved has written nothing."""
+def test_a_write_refused_by_a_former_leader_is_retried(team):
+    """It has written nothing."""
     with operator(team) as here:
         team.broker.fail("Produce", "NOT_LEADER_FOR_PARTITION", 2)
         assert len(here.write(placing(team, "orders"))) == 1
@@ -87,7 +89,7 @@ def test_what_was_refused_for_the_moment_is_tried_again(team):
 
 
 @played()
-def test_what_was_appended_and_not_replicated_is_not_written_again(team):
+def test_a_write_appended_but_not_replicated_is_not_retried(team):
     team.broker.fail("Produce", "NOT_ENOUGH_REPLICAS_AFTER_APPEND", 1)
     wanted = placing(team, "orders")
     write = partial(publish, lambda: team.writer, team.settings.holds_topic)
@@ -97,8 +99,8 @@ def test_what_was_appended_and_not_replicated_is_not_written_again(team):
 
 
 @played()
-def test_an_interrupt_says_what_was_written(team, monkeypatch):
-    """Of what was sent and has no answer yet nobody knows."""
+def test_an_interrupted_write_names_what_was_acknowledged(team, monkeypatch):
+    """What was sent and has no answer yet is named as not known."""
     get = FutureRecordMetadata.get
 
     def interrupted(self, *given):
@@ -109,25 +111,27 @@ def test_an_interrupt_says_what_was_written(team, monkeypatch):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(FutureRecordMetadata, "get", interrupted)
-    said = "interrupted: whether other was written to .* acknowledged: orders. Running"
-    with operator(team) as here, pytest.raises(KeyboardInterrupt, match=said):
+    expected = (
+        "interrupted: whether other was written to .* acknowledged: orders. Running"
+    )
+    with operator(team) as here, pytest.raises(KeyboardInterrupt, match=expected):
         here.write(placing(team, "orders", "other"))
 
 
 @played()
-def test_an_interrupt_before_anything_was_sent(team):
+def test_a_write_interrupted_before_sending_names_what_is_missing(team):
     def connect():
         raise KeyboardInterrupt
 
-    said = r"orders could not be written to ops \(interrupted before it was sent"
-    with pytest.raises(KeyboardInterrupt, match=said):
+    expected = r"orders could not be written to ops \(interrupted before it was sent"
+    with pytest.raises(KeyboardInterrupt, match=expected):
         publish(connect, "ops", placing(team, "orders"), LIMIT)
 
 
 @pytest.mark.parametrize("where", ["send", "get"])
 @played()
-def test_a_time_limit_comes_out_of_the_write(team, monkeypatch, where):
-    """It is an OSError, as many a failure of the network is."""
+def test_a_callers_timeout_leaves_the_write_unchanged(team, monkeypatch, where):
+    """A TimeoutError is an OSError, as failures of the network are."""
 
     def limit(*_):
         message = "the job took too long"
@@ -153,8 +157,7 @@ def test_a_time_limit_comes_out_of_the_write(team, monkeypatch, where):
 
 @pytest.mark.contract("G1", "G3")
 @played()
-def test_a_program_with_the_right_holds_and_lifts_for_everybody(team):
-    """Its owner's holds alone; those of others stay."""
+def test_a_program_places_and_lifts_its_own_holds_only(team):
     consumer = team.ready()
     team.operator_holds(team.topic)
     with operator(team) as one:
@@ -168,8 +171,8 @@ def test_a_program_with_the_right_holds_and_lifts_for_everybody(team):
 
 
 @played()
-def test_a_programs_hold_that_is_renewed_stands_since_it_was_placed(team):
-    """A lease comes nearer to retention, however often it is renewed."""
+def test_a_renewed_hold_stands_since_it_was_first_placed(team):
+    """Retention of the topic counts from there, however often a lease is renewed."""
     with operator(team) as one:
         for seconds in (600, 601, 602):
             one.pause(team.group, "orders", owner="loader", for_=seconds)
@@ -194,7 +197,7 @@ def test_a_programs_hold_that_is_renewed_stands_since_it_was_placed(team):
     ids=short,
 )
 @played()
-def test_a_programs_hold_is_refused_before_anything_is_written(team, wrong):
+def test_invalid_holds_are_refused_before_anything_is_written(team, wrong):
     given = {"owner": "loader", "group": "g", "target": "orders", **wrong}
     group, target = given.pop("group"), given.pop("target")
     with operator(team) as one, pytest.raises((HoldSettingError, ScopeSyntaxError)):
@@ -212,8 +215,7 @@ def unfit(team):
 @pytest.mark.contract("G4")
 @pytest.mark.parametrize("call", ["pause", "resume"])
 @played()
-def test_a_program_writes_to_no_topic_that_would_lose_its_holds(team, call):
-    """Every command refuses such a topic; a program wrote to it."""
+def test_a_program_is_refused_a_holds_topic_that_deletes_records(team, call):
     team.settings = unfit(team)
     with (
         operator(team) as one,
@@ -225,8 +227,8 @@ def test_a_program_writes_to_no_topic_that_would_lose_its_holds(team, call):
 
 @pytest.mark.parametrize("call", ["pause", "resume"])
 @played()
-def test_a_program_without_a_holds_topic_is_told_at_once(team, call):
-    """A lift waited for 10 s, and said that running it again is safe."""
+def test_a_program_without_a_holds_topic_fails_at_once(team, call):
+    """A lift does not wait for the topic either."""
     team.settings = Control.prefixed(f"{team.prefix}none_")
     now = time.monotonic()
     with (
@@ -239,7 +241,7 @@ def test_a_program_without_a_holds_topic_is_told_at_once(team, call):
 
 @pytest.mark.contract("G4")
 @played()
-def test_a_program_asks_for_the_settings_again_of_a_topic_that_was_made_again(team):
+def test_the_settings_of_a_recreated_holds_topic_are_checked_again(team):
     name = team.settings.holds_topic
     with operator(team) as one:
         one.pause(team.group, "orders", owner="loader")
@@ -251,21 +253,20 @@ def test_a_program_asks_for_the_settings_again_of_a_topic_that_was_made_again(te
 
 @pytest.mark.contract("G4")
 @played()
-def test_a_connection_asks_for_the_settings_once_however_much_it_writes(team):
-    """A console asked before each change, and a program before its first alone."""
-    wish = wish_of(group="g", owner="a", texts=["t"], reason="x", for_=None)
+def test_a_connection_checks_the_topic_settings_once(team):
+    action = place_action(group="g", owner="a", texts=["t"], reason="x", for_=None)
     with operator(team) as one, pytest.MonkeyPatch.context() as patch:
         asked, facts = [], Operator.facts
         patch.setattr(Operator, "facts", lambda it: asked.append(it) or facts(it))
         one.look("g", is_strict=True)
-        one.write(wish.changes)
+        one.write(action.changes)
         one.pause("g", "orders", owner="loader")
         one.check()
         assert asked == [one]
 
 
 @played()
-def test_a_program_may_trust_its_topic(team):
+def test_a_trusted_topic_is_not_checked(team):
     team.settings = evolve(unfit(team), trust_topic=True)
     with operator(team) as one:
         one.pause(team.group, "orders", owner="loader")

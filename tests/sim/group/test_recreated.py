@@ -8,10 +8,8 @@ from safeconsumer.events import TopicRecreated
 from tests.harness.group.team import run
 from tests.harness.members import Polled
 from tests.harness.waiting import wait_for
-from tests.sim.group.operating import Operator
+from tests.sim.group.operating import latecomer, operated
 from tests.sim.group.teams import played
-from tests.sim.group.test_members import latecomer, member
-from tests.sim.playing import simulated
 
 pytestmark = pytest.mark.contract("P21")
 
@@ -30,11 +28,10 @@ def new(one, tp):
 
 @pytest.mark.contract("G1")
 @pytest.mark.parametrize("count", [25, 3], ids=["longer", "shorter"])
-@simulated(seeds=1, nightly=4)
-def test_what_an_operator_held_is_read_from_its_first_record(lab, count):
-    operator = Operator(lab)
+@operated(nightly=4)
+def test_a_recreated_held_topic_is_read_from_its_first_record(lab, operator, count):
     (tp,) = lab.topic("t", records=10)
-    one = member(lab, "a", enable_auto_commit=True, auto_offset_reset="latest")
+    one = operator.member("a", enable_auto_commit=True, auto_offset_reset="latest")
     one.owns(1)
     lab.append(tp, 10)
     lab.until(lambda: len(one.records) >= 10)
@@ -49,18 +46,16 @@ def test_what_an_operator_held_is_read_from_its_first_record(lab, count):
     lab.until(lambda: len(new(one, tp)) >= count)
     lab.sleep(5)
     assert new(one, tp) == [*range(100, 100 + count)]
-    one.stop()
 
 
 @pytest.mark.contract("G2")
-@simulated(seeds=1, nightly=4)
-def test_what_was_gated_is_read_from_its_first_record(lab):
+@operated(nightly=4)
+def test_a_recreated_gated_topic_is_read_from_its_first_record(lab, operator):
     """The control topics cannot be read before the topic is recreated."""
-    Operator(lab)
     lab.topic("t", 2, records=10)
-    a = member(lab, "a")
+    a = operator.member("a")
     lab.until(lambda: len(a.records) == 20)
-    b, away = latecomer(lab)
+    b, away = latecomer(lab, operator)
     (owned,) = b.consumer.assignment()
     recreate(lab, 5, partitions=2)
     lab.sleep(20)
@@ -70,13 +65,11 @@ def test_what_was_gated_is_read_from_its_first_record(lab):
     lab.until(lambda: len(b.values(owned)) >= 5)
     lab.sleep(5)
     assert b.values(owned) == [*range(100, 105)]
-    a.stop()
-    b.stop()
 
 
 @played(partitions=2)
 def test_status_names_a_recreated_topic(team):
-    """As long as its member has read nothing of the new one."""
+    """As long as its member has read no record of the new topic."""
     group = ("--group", team.group)
     consumer = team.ready("billing-1", metadata_max_age_ms=1000)
     with Polled(consumer):
@@ -105,4 +98,4 @@ def test_status_names_a_recreated_topic(team):
             lambda: line not in run(team, "status", *group).stdout,
             "a report of what was read",
         )
-    assert team.told[id(consumer)].of(TopicRecreated)
+    assert team.emitted(consumer).of(TopicRecreated)

@@ -1,7 +1,6 @@
-"""G10: ``safeconsumer reset-offsets``, and what other commands say of it."""
+"""G10: ``safeconsumer reset-offsets``, and how other commands show a reset."""
 
 import errno
-import json
 import os
 import re
 
@@ -20,25 +19,34 @@ from safeconsumer.group.report_wire import (
     encode_report,
     encode_report_key,
 )
-from safeconsumer.group.reset_to import read_to
+from safeconsumer.group.reset_to import parse_target
 from safeconsumer.testing import _codes
 from safeconsumer.testing._faults import Fault
 from tests.harness.group.team import past, run
 from tests.harness.members import Polled
 from tests.harness.polling import poll_until
-from tests.sim.group.teams import played, work
-from tests.sim.group.test_operating import by_alice, leave, pause
+from tests.sim.group.teams import document, held, leave, pause, played, typed, work
 
 pytestmark = pytest.mark.contract("G10")
 
+FAILED = Status.FAILED
 
-def reset(team, *arguments):
-    return by_alice(team, "reset-offsets", *arguments)
+
+def reset(team, *arguments, **more):
+    return typed(team, "reset-offsets", *arguments, **more)
+
+
+def move(team, scope, to):
+    """Run ``reset-offsets`` until everything is moved."""
+    return reset(team, scope, "--to", to, "--wait", "60s")
 
 
 def resets(team):
-    status = run(team, "status", "--group", team.group, "-o", "json")
-    return json.loads(status.stdout)["resets"]
+    return document(team, "status")["resets"]
+
+
+def refuse_commits(team):
+    team.broker.fail("OffsetCommit", "COORDINATOR_LOAD_IN_PROGRESS", times=10**6)
 
 
 @pytest.mark.parametrize(
@@ -52,84 +60,70 @@ def resets(team):
         ("2999-01-01T00:00", 5),
     ],
 )
-@played(work)
+@played(held)
 def test_a_running_group_is_moved(team, to, offset):
-    """By an offset, back from what is committed, the log's ends, or a time."""
-    assert pause(team, team.topic, "--wait", "30s").exit_code == Status.DONE
-    ended = reset(team, team.topic, "--to", to, "--wait", "60s")
-    assert (ended.exit_code, ended.stderr) == (Status.DONE, "")
+    printed = move(team, team.topic, to)
     change = f"{5 - offset} again" if offset < 5 else "stays"
-    assert f"{team.topic}:0  5 -> {offset}   {change}" in ended.stdout
-    assert "moved: " in ended.stdout
+    assert f"{team.topic}:0  5 -> {offset}   {change}" in printed
+    assert "moved: " in printed
     assert team.committed() == dict.fromkeys(range(4), offset)
-    status = run(team, "status", "--group", team.group).stdout
-    assert f"{team.topic}  moved 4 of 4 by operator:alice" in status
-    moved = run(team, "wait", "moved", team.topic, "--group", team.group)
-    assert moved.exit_code == Status.DONE
-    assert by_alice(team, "resume", team.topic).exit_code == Status.DONE
+    moved = f"{team.topic}  moved 4 of 4 by operator:alice"
+    assert moved in typed(team, "status")
+    typed(team, "wait", "moved", team.topic)
+    typed(team, "resume", team.topic)
     assert resets(team) == []
 
 
-@played(work)
-def test_the_end_is_before_a_transaction_that_is_open(team):
+@played(held)
+def test_latest_is_before_an_open_transaction(team):
     """A group that reads no open ones would pass over its records."""
     producer = KafkaProducer(**team.broker.client_config, transactional_id="open")
     producer.init_transactions()
     producer.begin_transaction()
     producer.send(team.topic, b"x", partition=0).get(10)
-    assert pause(team, team.topic, "--wait", "30s").exit_code == Status.DONE
-    ended = reset(team, team.topic, "--to", "latest", "--dry-run", "-o", "json")
-    first, *_ = json.loads(ended.stdout)["moves"]
+    asked = ("reset-offsets", team.topic, "--to", "latest", "--dry-run")
+    first, *_ = document(team, *asked)["moves"]
     assert (first["to"], first["end"]) == (5, 6)
     producer.abort_transaction()
     producer.close()
 
 
-@played(work)
-def test_some_partitions_of_a_hold_and_then_others(team):
-    """The record has both, and the later one counts where they overlap."""
-    assert pause(team, "@all", "--wait", "30s").exit_code == Status.DONE
-    assert reset(team, f"{team.topic}:0-1", "--to", "2", "--wait", "60s").exit_code == 0
-    assert reset(team, f"{team.topic}:1-2", "--to", "3", "--wait", "60s").exit_code == 0
-    assert team.committed() == {0: 2, 1: 3, 2: 3, 3: 5}
-    again = reset(team, f"{team.topic}:1-2", "--to", "3", "--wait", "60s")
-    assert again.exit_code == Status.DONE
-
-
-@played(work)
-def test_so_many_offsets_back_asked_for_twice_are_moved_once(team):
-    """Whoever runs it again, as the first wait was too short, means the same place."""
-    assert pause(team, "@all", "--wait", "30s").exit_code == Status.DONE
-    for _ in range(2):
-        ended = reset(team, f"{team.topic}:0-1", "--to", "-2", "--wait", "60s")
-        assert ended.exit_code == Status.DONE
-    assert f"{team.topic}:0  3 -> 3   stays" in ended.stdout
-    more = reset(team, f"{team.topic}:1-2", "--to", "-2", "--wait", "60s")
-    assert more.exit_code == Status.DONE
-    assert team.committed() == {0: 3, 1: 3, 2: 3, 3: 5}
-
-
-@played(work)
-def test_so_many_offsets_back_count_from_where_something_else_was_asked_for(team):
-    assert pause(team, "@all", "--wait", "30s").exit_code == Status.DONE
-    for number, to in ((0, "4"), (1, "-2"), (0, "-2")):
-        ended = reset(team, f"{team.topic}:{number}", "--to", to, "--wait", "60s")
-        assert ended.exit_code == Status.DONE
-    assert team.committed() == {0: 2, 1: 3, 2: 5, 3: 5}
+@pytest.mark.parametrize(
+    ("several", "committed"),
+    [
+        pytest.param(
+            [("0-1", "2"), ("1-2", "3"), ("1-2", "3")],
+            {0: 2, 1: 3, 2: 3, 3: 5},
+            id="the later offset counts",
+        ),
+        pytest.param(
+            [("0-1", "-2"), ("0-1", "-2"), ("1-2", "-2")],
+            {0: 3, 1: 3, 2: 3, 3: 5},
+            id="so many back twice is once",
+        ),
+        pytest.param(
+            [("0", "4"), ("1", "-2"), ("0", "-2")],
+            {0: 2, 1: 3, 2: 5, 3: 5},
+            id="so many back of another target",
+        ),
+    ],
+)
+@played(held)
+def test_several_resets_under_one_hold(team, several, committed):
+    for numbers, to in several:
+        move(team, f"{team.topic}:{numbers}", to)
+    assert team.committed() == committed
 
 
 @played(work)
 def test_a_dry_run_changes_nothing(team):
-    assert pause(team, team.topic, "--for", "2h").exit_code == Status.DONE
-    ended = reset(team, team.topic, "--to", "earliest", "--dry-run")
-    assert ended.exit_code == Status.DONE
-    assert f"{team.topic}:3  5 -> 0   5 again" in ended.stdout
-    assert "that is taken away, and it stays until resumed" in ended.stdout
-    assert ended.stdout.endswith("nothing was changed\n")
-    document = json.loads(
-        reset(team, team.topic, "--to", "1", "--dry-run", "-o", "json").stdout
-    )
-    assert document["moves"][0] == {
+    pause(team, team.topic, "--for", "2h")
+    printed = reset(team, team.topic, "--to", "earliest", "--dry-run")
+    assert f"{team.topic}:3  5 -> 0   5 again" in printed
+    assert "that is taken away, and it stays until resumed" in printed
+    assert printed.endswith("nothing was changed\n")
+    asked = ("reset-offsets", team.topic, "--to", "1", "--dry-run")
+    assert document(team, *asked)["moves"][0] == {
         "partition": f"{team.topic}:0",
         "from": 5,
         "to": 1,
@@ -139,117 +133,103 @@ def test_a_dry_run_changes_nothing(team):
     assert (team.committed()[0], resets(team)) == (5, [])
 
 
+# ---------------------------------------------------------------- refusals
+
+
 @pytest.mark.parametrize(
-    ("to", "said"),
+    ("to", "why"),
     [
         ("6", "have offsets 0 to 5: not 6"),
         ("-6", "have offsets 0 to 5: not -1"),
     ],
 )
 @played(work)
-def test_a_target_outside_of_the_log_is_refused(team, to, said):
+def test_a_target_outside_of_the_log_is_refused(team, to, why):
     """Beyond the end it would be out of range, and everything be read again."""
-    assert pause(team, team.topic).exit_code == Status.DONE
-    ended = reset(team, team.topic, "--to", to)
-    assert (ended.exit_code, ended.stdout) == (Status.FAILED, "")
-    assert said in ended.stderr
-    shown = reset(team, team.topic, "--to", to, "--dry-run").stdout
+    pause(team, team.topic)
+    asked = (team.topic, "--to", to)
+    assert why in reset(team, *asked, status=FAILED)
+    shown = run(
+        team,
+        *("reset-offsets", *asked, "--dry-run"),
+        *("--group", team.group, "--owner", "alice"),
+    ).stdout
     assert re.search(r":0  5 -> -?\d   outside of the log\n", shown), shown
     assert resets(team) == []
 
 
 @pytest.mark.parametrize("typo", ["x{}", "{}:7"])
-@played(work)
-def test_a_scope_that_covers_nothing_is_refused_as_by_other_commands(team, typo):
-    """Beside one that covers something it was left out without a word."""
-    assert pause(team, team.topic, "--wait", "30s").exit_code == Status.DONE
+@played(held)
+def test_a_scope_that_covers_nothing_is_refused(team, typo):
+    """Beside one that covers something, too."""
     wrong = typo.format(team.topic)
     for scopes in ([wrong], [f"{team.topic}:0", wrong]):
-        ended = reset(team, *scopes, "--to", "1")
-        assert ended.exit_code == Status.USAGE
-        assert f"{wrong} covers nothing that {team.group} consumes" in ended.stderr
-        assert team.topic in ended.stderr.partition("consumes")[2]
+        why = reset(team, *scopes, "--to", "1", status=Status.USAGE)
+        assert f"{wrong} covers nothing that {team.group} consumes" in why
+        assert team.topic in why.partition("consumes")[2]
     assert resets(team) == []
 
 
 @played(work)
-def test_without_a_hold_of_its_owner_it_is_refused(team):
-    assert pause(team, f"{team.topic}:0-2").exit_code == Status.DONE
+def test_a_reset_without_a_hold_of_its_owner_is_refused(team):
+    pause(team, f"{team.topic}:0-2")
     for owner, left in (("alice", ":3"), ("bob", ":0-3")):
-        ended = run(
-            team,
-            *("reset-offsets", team.topic, "--to", "1"),
-            *("--group", team.group, "--owner", owner),
-        )
-        assert ended.exit_code == Status.FAILED
-        assert f"{team.topic}{left} is not held by {owner}: pause it" in ended.stderr
+        why = reset(team, team.topic, "--to", "1", owner=owner, status=FAILED)
+        assert f"{team.topic}{left} is not held by {owner}: pause it" in why
     assert resets(team) == []
 
 
-@played(work)
-def test_another_owner_who_has_not_finished_is_waited_for(team):
-    assert pause(team, team.topic, "--wait", "30s").exit_code == Status.DONE
-    team.broker.fail("OffsetCommit", "COORDINATOR_LOAD_IN_PROGRESS", times=10**6)
-    assert reset(team, team.topic, "--to", "1").exit_code == Status.DONE
-    bob = ("--group", team.group, "--owner", "bob")
-    run(team, "pause", "--reason", "x", f"{team.topic}:0", *bob)
-    ended = run(team, "reset-offsets", f"{team.topic}:0", "--to", "2", *bob)
-    assert ended.exit_code == Status.FAILED
-    assert f"{team.topic}:0 is still moved by operator:alice" in ended.stderr
+@played(held)
+def test_a_reset_waits_for_the_unfinished_reset_of_another_owner(team):
+    refuse_commits(team)
+    reset(team, team.topic, "--to", "1")
+    scope = f"{team.topic}:0"
+    pause(team, scope, owner="bob")
+    why = reset(team, scope, "--to", "2", owner="bob", status=FAILED)
+    assert f"{scope} is still moved by operator:alice" in why
     team.broker.clear_faults()
-    waited = run(team, "wait", "moved", "--group", team.group)
-    assert waited.exit_code == Status.DONE
-    ended = run(team, "reset-offsets", f"{team.topic}:0", "--to", "2", *bob)
-    assert ended.exit_code == Status.DONE
+    typed(team, "wait", "moved")
+    reset(team, scope, "--to", "2", owner="bob")
 
 
-@played(work)
-def test_resume_waits_until_it_is_done_unless_forced(team):
-    assert pause(team, team.topic, "--wait", "30s").exit_code == Status.DONE
-    team.broker.fail("OffsetCommit", "COORDINATOR_LOAD_IN_PROGRESS", times=10**6)
-    assert reset(team, team.topic, "--to", "1").exit_code == Status.DONE
-    waited = run(team, "wait", "moved", "--group", team.group, "--timeout", "1s")
-    assert waited.exit_code == Status.FAILED
-    assert f"{team.topic}:0 to be moved to 1: " in waited.stderr
-    assert "to be moved to 1" in run(team, "status", "--group", team.group).stdout
-    ended = by_alice(team, "resume", team.topic)
-    assert (ended.exit_code, ended.stdout) == (Status.FAILED, "")
-    assert f"{team.topic}:0-3 are not moved yet: " in ended.stderr
-    assert by_alice(team, "resume", team.topic, "--force").exit_code == Status.DONE
+@played(held)
+def test_resume_of_an_unfinished_reset_is_refused_unless_forced(team):
+    refuse_commits(team)
+    reset(team, team.topic, "--to", "1")
+    waited = typed(team, "wait", "moved", "--timeout", "1s", status=FAILED)
+    assert f"{team.topic}:0 to be moved to 1: " in waited
+    assert "to be moved to 1" in typed(team, "status")
+    why = typed(team, "resume", team.topic, status=FAILED)
+    assert f"{team.topic}:0-3 are not moved yet: " in why
+    with Operator(team.broker.client_config, team.settings) as operator:
+        with pytest.raises(HoldSettingError, match=":0-3 are not moved yet: "):
+            operator.resume(team.group, team.topic, owner="alice")
+        with pytest.raises(HoldSettingError, match="resume it first"):
+            operator.pause(team.group, team.topic, owner="alice", for_=5)
+        assert past(team)[-1]["is_held"]
+        operator.resume(team.group, team.topic, owner="alice", force=True)
+    assert not past(team)[-1]["is_held"]
+    typed(team, "resume", team.topic, "--force")
     team.broker.clear_faults()
 
 
-@played(work)
-def test_resume_is_refused_if_a_reset_is_asked_for_while_it_looks(team, monkeypatch):
-    assert pause(team, team.topic, "--wait", "30s").exit_code == Status.DONE
-    team.broker.fail("OffsetCommit", "COORDINATOR_LOAD_IN_PROGRESS", times=10**6)
+@played(held)
+def test_resume_is_refused_if_a_reset_comes_between_its_look_and_its_write(
+    team, monkeypatch
+):
+    refuse_commits(team)
     looking = Operator.look
 
     def late(self, group, **options):
         seen = looking(self, group, **options)
         monkeypatch.setattr(Operator, "look", looking)
-        assert reset(team, team.topic, "--to", "1").exit_code == Status.DONE
+        reset(team, team.topic, "--to", "1")
         return seen
 
     monkeypatch.setattr(Operator, "look", late)
-    ended = by_alice(team, "resume", team.topic)
-    assert (ended.exit_code, ended.stdout) == (Status.FAILED, "")
-    assert f"{team.topic}:0-3 are not moved yet: " in ended.stderr
+    why = typed(team, "resume", team.topic, status=FAILED)
+    assert f"{team.topic}:0-3 are not moved yet: " in why
     assert past(team)[-1]["is_held"]
-    team.broker.clear_faults()
-
-
-@played(work)
-def test_a_program_lifts_no_undone_reset_unless_forced(team):
-    assert pause(team, team.topic, "--wait", "30s").exit_code == Status.DONE
-    team.broker.fail("OffsetCommit", "COORDINATOR_LOAD_IN_PROGRESS", times=10**6)
-    assert reset(team, team.topic, "--to", "1").exit_code == Status.DONE
-    with Operator(team.broker.client_config, team.settings) as operator:
-        with pytest.raises(HoldSettingError, match=":0-3 are not moved yet: "):
-            operator.resume(team.group, team.topic, owner="alice")
-        assert past(team)[-1]["is_held"]
-        operator.resume(team.group, team.topic, owner="alice", force=True)
-    assert not past(team)[-1]["is_held"]
     team.broker.clear_faults()
 
 
@@ -263,19 +243,17 @@ class OfTimes(Fault):
         return first.timestamp >= 0 and super().takes(connection, message)
 
 
-@played(work)
-def test_a_time_that_no_leader_looks_up_is_no_target(team):
-    """The end of the log was taken for it: the group passed over all that waits."""
-    assert pause(team, team.topic, "--wait", "30s").exit_code == Status.DONE
+@played(held)
+def test_a_reset_ends_if_no_leader_looks_up_its_time(team):
+    """The end of the log would pass over all records that wait."""
     error = _codes.error_code("KAFKA_STORAGE_ERROR")
     OfTimes(api="ListOffsets", error=error).begin(team.broker.lab.cluster.faults)
-    ended = reset(team, team.topic, "--to", "2000-01-01")
-    assert (ended.exit_code, ended.stdout) == (Status.UNREACHABLE, "")
+    reset(team, team.topic, "--to", "2000-01-01", status=Status.UNREACHABLE)
     assert resets(team) == []
 
 
 class Producing(Fault):
-    """Appends records to the team's topic whenever offsets of a log are asked for."""
+    """Appends records to the team's topic for each question about offsets."""
 
     cluster = topic = None
 
@@ -287,97 +265,84 @@ class Producing(Fault):
 
 
 @pytest.mark.parametrize("to", ["latest", "2999-01-01"])
-@played(work)
-def test_the_end_of_a_log_that_grows_is_no_target_outside_of_it(team, to):
-    """It was refused, since the end was asked for before the target."""
-    assert pause(team, team.topic, "--wait", "30s").exit_code == Status.DONE
+@played(held)
+def test_the_end_of_a_growing_log_is_a_target_within_it(team, to):
     producing = Producing(api="ListOffsets")
     producing.cluster, producing.topic = team.broker.lab.cluster, team.topic
     producing.begin(team.broker.lab.cluster.faults)
-    ended = reset(team, team.topic, "--to", to)
-    assert (ended.exit_code, ended.stderr) == (Status.DONE, "")
+    reset(team, team.topic, "--to", to)
     assert min(one["offset"] for one in resets(team)) > 5
 
 
-@played(leave)
-def test_who_may_not_commit_for_an_empty_group_is_told(team):
-    """It was said that running the command again does it at once."""
-    assert pause(team, team.topic).exit_code == Status.DONE
-    team.broker.fail("OffsetCommit", "GROUP_AUTHORIZATION_FAILED", times=10)
-    ended = reset(team, team.topic, "--to", "3", "--wait", "30s")
-    assert ended.exit_code == Status.REFUSED
-    assert f"{team.topic}:0 of {team.group}: no right to commit it" in ended.stderr
-    assert ended.stderr.count("safeconsumer control acls") == 1
+@pytest.mark.parametrize("kind", ["plain", "refusing"])
+@played()
+def test_owners_that_move_nothing_are_named_and_need_force(team, kind):
+    """A plain client, and a member whose settings forbid it."""
+    settings = {"plain": None, "refusing": team.settings}[kind]
+    if settings is not None:
+        settings = type(settings).prefixed(team.prefix, resets=False)
+    consumer = team.subscribed("old", control=settings)
+    poll_until(consumer, team.has_all(consumer))
+    consumer.commit()
+    with Polled(consumer):
+        pause(team, team.topic)
+        why = reset(team, team.topic, "--to", "2", status=FAILED)
+        assert f"{team.topic}:0-3 would not be moved: old" in why
+        reset(team, team.topic, "--to", "2", "--force")
+        left = resets(team)
+        assert [one["is_moved"] for one in left] == [False] * 4
+        assert all("old" in one["why"] for one in left)
 
 
-@played(leave)
-def test_what_was_asked_for_is_said_though_it_cannot_be_printed(team, monkeypatch):
-    """It was said that no outcome is known; and nobody moved what the command is to move."""
-    assert pause(team, team.topic).exit_code == Status.DONE
+# ---------------------------------------------------------------- the hold
 
-    def full(*_):
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with monkeypatch.context() as patch:
-        patch.setattr(Output, "lines", full)
-        ended = reset(team, team.topic, "--to", "3")
-    line = f"asked for and acknowledged: {team.topic}; but the rest is not shown: "
-    assert ended.exit_code == Status.FAILED
-    assert ended.stderr.startswith(f"safeconsumer: {line}")
-    assert team.committed() == dict.fromkeys(range(4), 3)
+@played(held)
+def test_the_hold_of_an_unfinished_reset_is_not_replaced(team):
+    refuse_commits(team)
+    reset(team, team.topic, "--to", "1")
+    why = f"the group is being moved under it: {team.topic}: wait until it is moved"
+    for agreed in ((), ("--replace",)):
+        assert why in pause(team, team.topic, "--for", "2h", *agreed, status=FAILED)
+    pause(team, team.topic)
+    assert len(resets(team)) == 4
+    team.broker.clear_faults()
+
+
+@played(held)
+def test_the_hold_gets_an_end_again_once_all_is_moved(team):
+    move(team, team.topic, "1")
+    why = typed(team, "extend", team.topic, "--for", "2h", status=FAILED)
+    assert "it has no end: replace it to give it one" in why
+    why = pause(team, team.topic, "--for", "2h", status=FAILED)
+    assert "extend makes one that ends last longer, --replace" in why
+    pause(team, team.topic, "--for", "2h", "--replace")
+    assert (resets(team), team.committed()) == ([], dict.fromkeys(range(4), 1))
 
 
 @played(work)
-def test_what_was_asked_for_is_said_though_the_wait_is_interrupted(team, monkeypatch):
-    assert pause(team, team.topic, "--wait", "30s").exit_code == Status.DONE
+def test_wait_moved_ends_at_once_without_a_reset(team, monkeypatch):
+    looks, looking = [], Operator.look
 
-    def interrupted(*_, **__):
-        raise KeyboardInterrupt
+    def counted(self, group, **options):
+        looks.append(group)
+        return looking(self, group, **options)
 
-    monkeypatch.setattr(waiting, "wait_until", interrupted)
-    ended = reset(team, team.topic, "--to", "3", "--wait", "30s")
-    line = f"asked for and acknowledged: {team.topic}; interrupted after that\n"
-    assert ended.exit_code == Status.INTERRUPTED
-    assert ended.stderr == f"safeconsumer: {line}"
+    monkeypatch.setattr(Operator, "look", counted)
+    why = typed(team, "wait", "moved", "--timeout", "5s", status=FAILED)
+    assert "nothing of it is being moved: no reset stands" in why
+    assert len(looks) == 1
 
 
-@played(leave)
-def test_commands_name_a_thing_alike_in_json_and_say_what_was_done_already(team):
-    """Dry runs, `pause` and `resume` had three names for other holds, `extend` none."""
-    assert pause(team, team.topic).exit_code == Status.DONE
-    for was_done in (False, True):
-        ended = reset(team, team.topic, "--to", "3", "-o", "json")
-        told = json.loads(ended.stdout)
-        assert (told["is_done_already"], len(told["moves"])) == (was_done, 4)
-    bob = ("@all", "--group", team.group, "--owner", "bob", "-o", "json")
-    for command in (
-        ("pause", "--reason", "y", "--for", "1h"),
-        ("extend", "--for", "2h"),
-        ("resume",),
-    ):
-        dry = json.loads(run(team, *command, *bob, "--dry-run").stdout)
-        done = json.loads(run(team, *command, *bob).stdout)
-        for told in (dry, done):
-            assert [one["owner"] for one in told["also_held"]] == ["alice"]
-        assert ("replaced" in dry) is ("replaced" in done)
-        assert done["is_done_already"] is False
+# ---------------------------------------------------------------- groups without members
 
 
 @played(leave)
-def test_of_a_group_without_members_the_command_moves_it_itself(team):
-    assert pause(team, team.topic).exit_code == Status.DONE
-    ended = reset(team, team.topic, "--to", "3", "--wait", "30s")
-    assert (ended.exit_code, ended.stderr) == (Status.DONE, "")
+def test_the_command_moves_a_group_without_members(team):
+    """Also one that only a stream obeys, which goes on at its checkpoint."""
+    pause(team, team.topic)
+    move(team, team.topic, "3")
     assert team.committed() == dict.fromkeys(range(4), 3)
-    assert by_alice(team, "resume", team.topic).exit_code == Status.DONE
-    consumer = team.subscribed("late")
-    got = team.settled(consumer)
-    poll_until(consumer, lambda: sum(map(len, got.values())) == 8, got=got)
-
-
-@played(leave)
-def test_of_a_group_that_only_a_stream_obeys_the_command_moves_it_itself(team):
-    """The stream goes on where its checkpoint is."""
     stream = Report(
         group=team.group,
         member="stream-1",
@@ -389,114 +354,105 @@ def test_of_a_group_that_only_a_stream_obeys_the_command_moves_it_itself(team):
     )
     key = encode_report_key(team.group, stream.member)
     team.write_raw(team.settings.status_topic, key, encode_report(stream)).get(10)
-    assert pause(team, team.topic).exit_code == Status.DONE
-    ended = reset(team, team.topic, "--to", "3", "--wait", "30s")
-    assert (ended.exit_code, ended.stderr) == (Status.DONE, "")
-    assert team.committed() == dict.fromkeys(range(4), 3)
-    looked = reset(team, team.topic, "--to", "2", "--dry-run").stdout
-    for said in (ended.stdout, looked):
-        assert "stream is a stream: its offsets do not move" in said
+    seen = reset(team, team.topic, "--to", "4", "--dry-run")
+    for printed in (seen, move(team, team.topic, "4")):
+        assert "stream is a stream: its offsets do not move" in printed
+    assert team.committed() == dict.fromkeys(range(4), 4)
+    typed(team, "resume", team.topic)
+    consumer = team.subscribed("late")
+    got = team.settled(consumer)
+    poll_until(consumer, lambda: sum(map(len, got.values())) == 4, got=got)
+
+
+@played(leave)
+def test_a_login_that_may_not_commit_for_an_empty_group_is_refused(team):
+    pause(team, team.topic)
+    team.broker.fail("OffsetCommit", "GROUP_AUTHORIZATION_FAILED", times=10)
+    whose = ("--group", team.group, "--owner", "alice")
+    ended = run(team, "reset-offsets", team.topic, "--to", "3", *whose)
+    assert ended.exit_code == Status.REFUSED
+    assert f"{team.topic}:0 of {team.group}: no right to commit it" in ended.stderr
+    assert ended.stderr.count("safeconsumer control acls") == 1
 
 
 @played()
-def test_partitions_assigned_by_hand_are_moved_by_who_reads_them(team):
-    """Kafka has nobody in its list, and the command leaves it to the one that reports."""
+def test_partitions_assigned_by_hand_are_moved_by_their_reader(team):
+    """Kafka's list is empty, and the command leaves them to the member that reports."""
     consumer = team.member("by-hand")
     consumer.assign(team.partitions)
     poll_until(consumer, lambda: team.is_ungated(consumer))
     consumer.commit({tp: OffsetAndMetadata(5, "", -1) for tp in team.partitions})
     with Polled(consumer):
-        assert pause(team, team.topic, "--wait", "30s").exit_code == Status.DONE
-        ended = reset(team, team.topic, "--to", "2", "--wait", "30s")
-        assert (ended.exit_code, ended.stderr) == (Status.DONE, "")
+        pause(team, team.topic, "--wait", "30s")
+        move(team, team.topic, "2")
         assert [consumer.position(tp) for tp in team.partitions] == [2] * 4
 
 
-@pytest.mark.parametrize("kind", ["plain", "refusing"])
-@played()
-def test_owners_that_move_nothing_are_named_and_need_force(team, kind):
-    """A plain client, and one whose settings forbid it."""
-    settings = {"plain": None, "refusing": team.settings}[kind]
-    if settings is not None:
-        settings = type(settings).prefixed(team.prefix, resets=False)
-    consumer = team.subscribed("old", control=settings)
-    poll_until(consumer, team.has_all(consumer))
-    consumer.commit()
-    with Polled(consumer):
-        assert pause(team, team.topic).exit_code == Status.DONE
-        ended = reset(team, team.topic, "--to", "2")
-        assert ended.exit_code == Status.FAILED
-        assert f"{team.topic}:0-3 would not be moved: old" in ended.stderr
-        assert reset(team, team.topic, "--to", "2", "--force").exit_code == Status.DONE
-        left = resets(team)
-        assert [one["is_moved"] for one in left] == [False] * 4
-        assert all("old" in one["why"] for one in left)
+# ---------------------------------------------------------------- output
 
 
-@played(work)
-def test_its_hold_is_not_replaced_meanwhile(team):
-    """A reset whose hold is gone is never done."""
-    assert pause(team, team.topic, "--wait", "30s").exit_code == Status.DONE
-    team.broker.fail("OffsetCommit", "COORDINATOR_LOAD_IN_PROGRESS", times=10**6)
-    assert reset(team, team.topic, "--to", "1").exit_code == 0
-    with (
-        Operator(team.broker.client_config, team.settings) as operator,
-        pytest.raises(HoldSettingError, match="resume it first"),
+@played(leave)
+def test_an_acknowledged_reset_is_reported_on_a_full_disk(team, monkeypatch):
+    """The command still moves the group without members."""
+    pause(team, team.topic)
+
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Output, "lines", full)
+        printed = reset(team, team.topic, "--to", "3", status=FAILED)
+    line = f"asked for and acknowledged: {team.topic}; but the rest is not shown: "
+    assert printed.startswith(f"safeconsumer: {line}")
+    assert team.committed() == dict.fromkeys(range(4), 3)
+
+
+@played(held)
+def test_an_acknowledged_reset_is_reported_after_an_interrupt(team, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(waiting, "wait_until", interrupted)
+    asked = (team.topic, "--to", "3", "--wait", "30s")
+    line = f"asked for and acknowledged: {team.topic}; interrupted after that\n"
+    ended = run(
+        team, "reset-offsets", *asked, "--group", team.group, "--owner", "alice"
+    )
+    assert ended.exit_code == Status.INTERRUPTED
+    assert ended.stderr == f"safeconsumer: {line}"
+
+
+@played(leave)
+def test_commands_use_the_same_names_in_json(team):
+    pause(team, team.topic)
+    for was_done in (False, True):
+        found = document(team, "reset-offsets", team.topic, "--to", "3")
+        assert (found["is_done_already"], len(found["moves"])) == (was_done, 4)
+    for command in (
+        ("pause", "--reason", "y", "--for", "1h"),
+        ("extend", "--for", "2h"),
+        ("resume",),
     ):
-        operator.pause(team.group, team.topic, owner="alice", for_=5)
-    for agreed in ((), ("--replace",)):
-        ended = pause(team, team.topic, "--for", "2h", *agreed)
-        assert (ended.exit_code, ended.stdout) == (Status.FAILED, "")
-        said = (
-            f"the group is being moved under it: {team.topic}: wait until it is moved"
-        )
-        assert said in ended.stderr
-    assert pause(team, team.topic).exit_code == Status.DONE
-    assert len(resets(team)) == 4
-    team.broker.clear_faults()
+        dry = document(team, *command, "@all", "--dry-run", owner="bob")
+        done = document(team, *command, "@all", owner="bob")
+        for found in (dry, done):
+            assert [one["owner"] for one in found["also_held"]] == ["alice"]
+        assert ("replaced" in dry) is ("replaced" in done)
+        assert done["is_done_already"] is False
 
 
-@played(work)
-def test_its_hold_gets_an_end_again_once_all_is_moved(team):
-    """Each refusal named a way that was refused, too."""
-    assert pause(team, team.topic, "--for", "1h", "--wait", "30s").exit_code == 0
-    assert reset(team, team.topic, "--to", "1", "--wait", "30s").exit_code == 0
-    extended = by_alice(team, "extend", team.topic, "--for", "2h")
-    assert "it has no end: replace it to give it one" in extended.stderr
-    again = pause(team, team.topic, "--for", "2h")
-    assert "extend makes one that ends last longer, --replace" in again.stderr
-    replaced = pause(team, team.topic, "--for", "2h", "--replace")
-    assert replaced.exit_code == Status.DONE
-    assert (resets(team), team.committed()) == ([], dict.fromkeys(range(4), 1))
-
-
-@played(work)
-def test_nothing_that_is_to_be_moved_is_not_waited_for(team, monkeypatch):
-    """All the time was waited, though nothing could come of it."""
-    looks, looking = [], Operator.look
-
-    def counted(self, group, **options):
-        looks.append(group)
-        return looking(self, group, **options)
-
-    monkeypatch.setattr(Operator, "look", counted)
-    ended = run(team, "wait", "moved", "--group", team.group, "--timeout", "5s")
-    assert (ended.exit_code, len(looks)) == (Status.FAILED, 1)
-    assert "nothing of it is being moved: no reset stands" in ended.stderr
+# ---------------------------------------------------------------- targets
 
 
 @pytest.mark.parametrize("text", ["", "soon", "1.5", "--1", "2026-13-01", "1_000"])
-def test_what_is_no_place_to_go_is_refused(text):
+def test_a_text_that_is_no_target_is_refused(text):
     with pytest.raises(HoldSettingError, match="write earliest, latest, an offset"):
-        read_to(text)
+        parse_target(text)
 
 
-def test_a_duration_is_a_time_that_long_ago(monkeypatch):
+def test_a_duration_is_a_time_so_long_ago_and_a_time_is_utc(monkeypatch):
     monkeypatch.setattr("time.time", lambda: 10_000.0)
-    assert read_to("2h").at_ms == 2_800_000
-    assert read_to("1h30m").at_ms == 4_600_000
-
-
-def test_a_time_is_utc_unless_it_says_otherwise():
-    there = read_to("2026-11-27T10:00+01:00").at_ms
-    assert read_to("2026-11-27T10:00").at_ms - there == 3_600_000
+    assert parse_target("2h").at_ms == 2_800_000
+    assert parse_target("1h30m").at_ms == 4_600_000
+    there = parse_target("2026-11-27T10:00+01:00").at_ms
+    assert parse_target("2026-11-27T10:00").at_ms - there == 3_600_000

@@ -6,9 +6,9 @@ from safeconsumer.audit.judge import Judge
 from safeconsumer.audit.results import Settings
 from safeconsumer.audit.stream import sources
 from tests.bench import auditing
+from tests.harness.audit.command import run
 from tests.harness.audit.fleets import TP
 from tests.harness.audit.journals import MemberJournal
-from tests.unit.cli.test_audit import run
 
 
 def written(folder, *member):

@@ -1,4 +1,4 @@
-"""Four journeys of operators through the console, in Chromium."""
+"""Operators use the console in Chromium."""
 
 import re
 import socket
@@ -30,17 +30,18 @@ from tests.harness.console.harness import (
 )
 from tests.harness.group.team import settled
 from tests.harness.members import Polled
-from tests.harness.waiting import wait_for
 
-# What a page does with what is known is the same on every kind of broker.
+# A page does the same on every kind of broker.
 pytestmark = [
     pytest.mark.any_broker,
     pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed"),
 ]
 
 
-def test_hold_with_preview(team, served, browser):
+def test_hold_is_previewed_placed_extended_and_lifted(team, served, browser):
     members = settled(team, "billing-1", "billing-2")
+    for one in members:
+        one.commit({tp: OffsetAndMetadata(3, "", -1) for tp in one.assignment()})
     with Polled(*members), opened(browser, served) as page:
         until_settled(served, team.group, members=2, reporting=2)
         check_accessible(page)
@@ -63,6 +64,13 @@ def test_hold_with_preview(team, served, browser):
         go(page, served, "/")
         check_readable(page, "groups")
         go(page, served, "/group", group=team.group)
+        page.get_by_role("link", name="Move to other offsets…").click()
+        fill_in(page, What=team.topic, To="0")
+        page.get_by_role("button", name="Preview").click()
+        expect(page.get_by_role("button", name=f"Move {team.topic}")).to_be_visible()
+        check_accessible(page)
+        shoot(page, "reset")
+        go(page, served, "/group", group=team.group)
         page.get_by_role("link", name=f"Extend {team.topic} of alice").click()
         page.get_by_label("For how long, counted from now").fill("12h")
         page.get_by_role("button", name="Preview").click()
@@ -79,34 +87,7 @@ def test_hold_with_preview(team, served, browser):
         check_readable(page, "history")
 
 
-def test_move_offsets_under_a_hold(team, served, browser):
-    """Hold, look what would be read again, move, see it moved, and lift."""
-    members = settled(team, "a")
-    with Polled(*members), opened(browser, served) as page:
-        until_settled(served, team.group, members=1, reporting=1)
-        members[0].commit({tp: OffsetAndMetadata(3, "", -1) for tp in team.partitions})
-        team.operator_holds(team.topic, owner="alice")
-        until_level(served, team.group, "quiet")
-        wait_for(
-            lambda: served.state.snapshot().views[team.group].facts.committed,
-            "what is committed",
-        )
-        go(page, served, "/group", group=team.group)
-        page.get_by_role("link", name="Move to other offsets…").click()
-        fill_in(page, What=team.topic, To="-2")
-        page.get_by_role("button", name="Preview").click()
-        expect(page.get_by_role("cell", name="2", exact=True).first).to_be_visible()
-        check_accessible(page)
-        shoot(page, "reset")
-        page.get_by_role("button", name=f"Move {team.topic}").click()
-        expect(page.get_by_text("; moved to 1")).to_have_count(len(team.partitions))
-        page.get_by_role("link", name=f"Lift {team.topic} of alice").click()
-        page.get_by_role("button", name="Lift ").click()
-        expect(page.get_by_text("Nothing is held.")).to_be_visible()
-
-
-def test_lift_anothers_hold(team, served, browser):
-    """One sees what the other does, and must type what he lifts of the other's."""
+def test_hold_of_another_is_lifted_by_typing_its_scope(team, served, browser):
     members = settled(team, "a")
     with Polled(*members), console(team, owner="bob") as other:
         until_settled(other, team.group, members=1, reporting=1)
@@ -122,12 +103,11 @@ def test_lift_anothers_hold(team, served, browser):
             bob.get_by_label("not by you: type").fill(team.topic)
             bob.get_by_role("button", name="Lift ").click()
             for one in (alice, bob):
-                said = one.get_by_text("Nothing is held.")
-                expect(said).to_be_visible()
+                expect(one.get_by_text("Nothing is held.")).to_be_visible()
 
 
-def test_live_refresh_under_typing(team, served, browser):
-    """By keyboard alone: the focus and the typed text stay while the page follows."""
+def test_page_refreshes_and_keeps_focus_and_text(team, served, browser):
+    """The keyboard alone is enough."""
     members = settled(team, "a")
     with Polled(*members), opened(browser, served) as page:
         until_settled(served, team.group, members=1, reporting=1)
@@ -153,8 +133,8 @@ def test_live_refresh_under_typing(team, served, browser):
         until_level(served, team.group, "quiet")
 
 
-def test_a_countdown_follows_the_brokers_time_on_an_open_page(browser):
-    """An answer 304 did not bring the time: a clock that was set made ends wrong."""
+def test_open_page_counts_down_by_the_brokers_time(browser):
+    """Answers 304 bring that time: the browser's clock may have been set meanwhile."""
     still = groups()
     with socket.create_server((serve.HOST, 0)) as listener:
         port = listener.getsockname()[1]

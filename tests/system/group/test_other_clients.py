@@ -27,7 +27,7 @@ PROTOCOLS = pytest.mark.parametrize(
 OWNER = ("--owner", "alice")
 WAIT = "60s"
 
-# Says each record before it asks for the next.
+# Prints each record before it asks for the next.
 PROGRAM = """
 import ast, sys
 from safeconsumer import Control
@@ -75,9 +75,11 @@ def producing(story, over):
 
 @pytest.mark.contract("G1", "G2", "G8", "G9")
 @PROTOCOLS
-def test_a_member_on_confluent_kafka_that_was_frozen_keeps_holds(story, protocol):
+def test_a_frozen_confluent_member_keeps_holds_and_commits_nothing_stale(
+    story, protocol
+):
     """
-    It delivers nothing that is held, and commits nothing over its successor.
+    Its partitions go to another member, and come back in part.
 
     1. It reads, and commits by itself. 2. A partition is held, and it obeys. 3. It is
     frozen until another member owns everything. 4. That reads on, and commits. 5. It
@@ -117,9 +119,9 @@ def test_a_member_on_confluent_kafka_that_was_frozen_keeps_holds(story, protocol
         )
         frozen.thaw()
         wait_for(lambda: len(second.assignment) == 2, "a share for the first")
-        told = len(frozen.lines)
+        printed = len(frozen.lines)
         wait_for(
-            lambda: len(second.assignment) == 2 and len(frozen.lines) > told + 10,
+            lambda: len(second.assignment) == 2 and len(frozen.lines) > printed + 10,
             "records of both",
         )
         assert all(committed(story)[p] >= n for p, n in ahead.items())
@@ -136,7 +138,7 @@ def test_a_member_on_confluent_kafka_that_was_frozen_keeps_holds(story, protocol
 
 
 def obeys(story, member):
-    """Tell whether a member with a login and the rights of one reads, and obeys a hold."""
+    """Return whether a member reads, and obeys a hold, with its login and rights."""
     wait_for(lambda: len(member.came) == 20, "the records")
     held = story.alice(
         "pause", story.team.topic, *OWNER, "--reason", "x", "--wait", WAIT
@@ -146,16 +148,16 @@ def obeys(story, member):
 
 
 @pytest.mark.contract("G3", "G9")
-def test_a_member_on_confluent_kafka_needs_its_own_login_and_rights(story):
-    """Its control clients have its login, by librdkafka's names, and ask for no more."""
+def test_a_login_of_a_member_suffices_on_confluent_kafka(story):
+    """Its control clients have its login by librdkafka's names, and ask for no more."""
     more = {"control": story.team.settings, **login_of(story)}
     with ConfluentMember(story.team, "a", "range", **more) as member:
         assert obeys(story, member)
 
 
 @pytest.mark.contract("G3", "G9")
-def test_a_member_on_aiokafka_needs_its_own_login_and_rights(story):
-    """The same, by aiokafka's names."""
+def test_a_login_of_a_member_suffices_on_aiokafka(story):
+    """Its control clients have its login by aiokafka's names, and ask for no more."""
     login = story.team.broker.client_of("member")
     names = ("security_protocol", "sasl_mechanism")
     names += ("sasl_plain_username", "sasl_plain_password")

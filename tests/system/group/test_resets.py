@@ -1,4 +1,4 @@
-"""G10 where a broker dies in the middle; each night plays many such rounds, of all kinds."""
+"""Resets while a broker is killed; each night plays many such rounds."""
 
 import itertools
 import random
@@ -17,7 +17,7 @@ MINUTES = 5
 
 @pytest.mark.contract("G10")
 @pytest.mark.usefixtures("time_to_look")
-def test_a_group_is_moved_once_while_its_broker_is_killed_and_started_again(tmp_path):
+def test_a_reset_while_its_broker_is_killed_and_started_moves_the_group_once(tmp_path):
     """The coordinator, the leader and the holds topic are all on that broker."""
     chance = random.Random(3)  # noqa: S311 - a test draws
     with (
@@ -33,7 +33,7 @@ def test_a_group_is_moved_once_while_its_broker_is_killed_and_started_again(tmp_
 @pytest.mark.timeout(60 * MINUTES + 900)
 @pytest.mark.usefixtures("time_to_look")
 @pytest.mark.parametrize("assignor", ["eager", "cooperative"])
-def test_a_group_is_moved_once_while_its_coordinator_moves(
+def test_a_reset_while_the_coordinator_moves_moves_the_group_once(
     tmp_path, assignor, record_property
 ):
     """The coordinator's broker is killed in the middle, and another one takes over."""

@@ -1,4 +1,4 @@
-"""The tutorial's tour of an operator's commands says what they say."""
+"""The tutorial's tour of an operator's commands."""
 
 import pytest
 
@@ -10,9 +10,9 @@ pytestmark = (
 )  # one of its own: topics' names are the page's
 
 
-def test_the_tour_is_what_the_commands_say():
-    """But for times; renew it with ``python -m tests.harness.group.tour --write``."""
+def test_the_tour_matches_what_the_commands_print():
+    """Except for times; renew it with ``python -m tests.harness.group.tour --write``."""
     shown = tour.block(tour.PAGE.read_text("utf-8"))
     with EmbeddedBroker() as broker, tour.toured(broker) as made:
-        now = tour.told(shown, made.run)
+        now = tour.renewed(shown, made.run)
     assert tour.lasting(now) == tour.lasting(shown)

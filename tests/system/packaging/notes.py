@@ -1,4 +1,4 @@
-"""Prints the section of a release in CHANGELOG.md: ``... v1.2.3``; fails if it has none."""
+"""Prints the section of CHANGELOG.md of a release: ``... v1.2.3``; fails if it has none."""
 
 import re
 import sys
@@ -10,7 +10,7 @@ CHANGELOG = Path(__file__).parents[3] / "CHANGELOG.md"
 
 
 class NotReadyError(Exception):
-    """Tag, version and changelog do not agree; the message names the difference."""
+    """Tag, version and changelog do not agree; the message says in what."""
 
 
 def notes(tag, version, changelog):
@@ -18,7 +18,8 @@ def notes(tag, version, changelog):
     Return the changelog's section of the version that the tag names.
 
     Raises:
-        NotReadyError: the package has another version, or its section has no date or no text.
+        NotReadyError: it is another version, or has no section with a date, or the
+            section says nothing.
     """
     if tag != f"v{version}":
         message = f"the tag is {tag}, safeconsumer.__version__ is {version}"
@@ -29,7 +30,7 @@ def notes(tag, version, changelog):
         message = f"CHANGELOG.md has no line '## {version}, YYYY-MM-DD'"
         raise NotReadyError(message)
     if not re.fullmatch(r"\d{4}-\d\d-\d\d", found[1]):
-        message = f"CHANGELOG.md says of {version}: {found[1]}; it needs the date"
+        message = f"CHANGELOG.md: {version} is {found[1]}; it needs the date"
         raise NotReadyError(message)
     if not found[2].strip():
         message = f"CHANGELOG.md says nothing of {version}"
@@ -41,7 +42,7 @@ if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit("give the tag: python -m tests.system.packaging.notes v0.1.0")
     try:
-        said = notes(sys.argv[1], safeconsumer.__version__, CHANGELOG.read_text())
+        text = notes(sys.argv[1], safeconsumer.__version__, CHANGELOG.read_text())
     except NotReadyError as error:
         sys.exit(str(error))
-    sys.stdout.write(said + "\n")
+    sys.stdout.write(text + "\n")

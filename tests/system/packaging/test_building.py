@@ -1,4 +1,4 @@
-"""The files of a build, and the page that an index shows."""
+"""The files in a wheel and an sdist, and the metadata that an index shows."""
 
 import os
 import re
@@ -16,7 +16,7 @@ DECODER = "safeconsumer/_kafka/decoding/_batches.abi3.so"
 
 
 def build(folder, kind, **environment):
-    """Return the built files and the output of the build."""
+    """Build; return the file and the output."""
     inherited = {k: v for k, v in os.environ.items() if not k.startswith("GITHUB_")}
     command = ["-m", "hatchling", "build", "-t", kind, "-d", folder]
     env = inherited | environment
@@ -26,7 +26,7 @@ def build(folder, kind, **environment):
     return built, done.stdout + done.stderr
 
 
-# Files that Python, a build of the site and an editable installation put beside the sources.
+# Python, a build of the site, and an editable installation make these.
 MADE = {"__pycache__", "generated"}
 COMPILED = ".so"
 
@@ -51,17 +51,19 @@ def package_in(wheel):
     return {name for name in names if ".dist-info/" not in name}
 
 
-@pytest.mark.parametrize("why", ["it is wanted", "there is no compiler"])
-def test_a_wheel_for_any_platform(tmp_path, why):
-    """The wheel has no compiled decoder; the build reports that unless it was requested."""
-    pure = {"SAFECONSUMER_PURE_PYTHON": "1" if why == "it is wanted" else "0"}
-    wheel, said = build(tmp_path, "wheel", PATH="", **pure)
+@pytest.mark.parametrize("is_wanted", [True, False])
+def test_pure_wheel_has_every_file_and_the_build_says_if_it_is_a_fallback(
+    tmp_path, is_wanted
+):
+    """Without a compiler there is no compiled decoder."""
+    pure = {"SAFECONSUMER_PURE_PYTHON": "1" if is_wanted else "0"}
+    wheel, output = build(tmp_path, "wheel", PATH="", **pure)
     assert package_in(wheel) == files_below("safeconsumer")
     assert wheel.name.endswith("-py3-none-any.whl")
-    assert ("without the compiled decoder: " in said) == (why != "it is wanted")
+    assert ("without the compiled decoder: " in output) != is_wanted
 
 
-def test_sdist_has_the_files_for_building_and_testing(tmp_path):
+def test_sdist_has_every_file_that_building_and_testing_need(tmp_path):
     sdist, _ = build(tmp_path, "sdist")
     with tarfile.open(sdist) as opened:
         names = {one.name.partition("/")[2] for one in opened.getmembers()}
@@ -71,8 +73,8 @@ def test_sdist_has_the_files_for_building_and_testing(tmp_path):
     assert names - {".gitignore"} == needed.union(*map(files_below, folders))
 
 
-def test_index_page_has_addresses_and_working_links(tmp_path):
-    """A build in GitHub Actions knows the repository's address."""
+def test_index_page_has_addresses_and_absolute_links(tmp_path):
+    """GitHub Actions tell the repository's address."""
     environment = {"GITHUB_REPOSITORY": "someone/safeconsumer", "GITHUB_SHA": "c0ffee"}
     wheel, _ = build(tmp_path, "wheel", PATH="", **environment)
     metadata = metadata_of(wheel)
@@ -89,8 +91,7 @@ def test_index_page_has_addresses_and_working_links(tmp_path):
 README_PICTURES = len(re.findall(r"!\[", (ROOT / "README.md").read_text("utf-8")))
 
 
-def test_build_elsewhere_has_no_addresses(tmp_path):
-    """Elsewhere the page has no addresses, and the README is the file's text."""
+def test_build_elsewhere_has_no_addresses_and_the_plain_readme(tmp_path):
     wheel, _ = build(tmp_path, "wheel", PATH="")
     metadata = metadata_of(wheel)
     assert metadata.get_all("Project-URL") is None

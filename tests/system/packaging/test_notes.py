@@ -13,12 +13,12 @@ TEXT = (
 )
 
 
-def test_notes_are_the_section_of_one_version():
+def test_notes_are_the_section_of_the_version():
     assert notes("v1.2.0", "1.2.0", TEXT) == "- a\n- c"
 
 
 @pytest.mark.parametrize(
-    ("tag", "version", "text", "said"),
+    ("tag", "version", "text", "reason"),
     [
         ("v1.2.1", "1.2.0", TEXT, "tag is v1.2.1, .* is 1.2.0"),
         ("1.2.0", "1.2.0", TEXT, "the tag is 1.2.0"),
@@ -27,13 +27,12 @@ def test_notes_are_the_section_of_one_version():
         ("v1.2.0", "1.2.0", "## 1.2.0, 2027-01-09\n\n## 1.1.0, x\n- a", "says nothing"),
     ],
 )
-def test_tag_without_a_release_is_refused(tag, version, text, said):
-    with pytest.raises(NotReadyError, match=said):
+def test_tag_that_fits_no_section_is_refused(tag, version, text, reason):
+    with pytest.raises(NotReadyError, match=reason):
         notes(tag, version, text)
 
 
-def test_the_changelog_begins_with_this_version():
-    """The section has a date, or is marked as unreleased."""
+def test_changelog_begins_with_this_version():
     found = re.search(r"^## .*", CHANGELOG.read_text("utf-8"), re.MULTILINE)
     assert found is not None
     version = re.escape(safeconsumer.__version__)
@@ -41,14 +40,17 @@ def test_the_changelog_begins_with_this_version():
     assert re.fullmatch(form, found[0])
 
 
-def test_no_version_has_an_entry_twice():
-    """A merge of two branches that add the same entry leaves it there twice."""
+def test_no_section_has_an_entry_twice():
+    """Two branches that both add an entry, and are merged, leave it there twice."""
     for section in re.split(r"^## ", CHANGELOG.read_text("utf-8"), flags=re.MULTILINE):
         version, *lines = section.splitlines()
         entries = [one.split(". ")[0] for one in lines if one.startswith("- ")]
         rows = [one for one in lines if one.startswith("  ") and "`" in one]
-        told = Counter(entries + rows)
-        assert (version, [one for one, count in told.items() if count > 1]) == (
+        entries_and_rows = Counter(entries + rows)
+        assert (
+            version,
+            [one for one, count in entries_and_rows.items() if count > 1],
+        ) == (
             version,
             [],
         )

@@ -20,7 +20,7 @@ LIMIT = 60.0
 
 
 def example():
-    """README's first example."""
+    """Return README's first example."""
     found = re.search(r"```python\n(.*?)```", README.read_text("utf-8"), re.DOTALL)
     assert found is not None
     return found[1]
@@ -29,7 +29,7 @@ def example():
 def main(wheel, python):
     for name in (JAR, DECODER):
         if name not in zipfile.ZipFile(wheel).namelist():
-            sys.exit(f"{wheel} is without {name}: see what the build said")
+            sys.exit(f"{wheel} is without {name}: see the output of the build")
     python = os.path.abspath(python)  # noqa: PTH100 - the link of an environment stays
     where = "import safeconsumer as s; print(s.__file__)"
     with tempfile.TemporaryDirectory() as elsewhere:

@@ -2,11 +2,12 @@
 
 from tests.harness.spark.fixtures import (
     controller,
+    events,
     lake,
+    operator,
     quick,
     registered,
     spark,
-    told,
 )
 
-__all__ = ["controller", "lake", "quick", "registered", "spark", "told"]
+__all__ = ["controller", "events", "lake", "operator", "quick", "registered", "spark"]

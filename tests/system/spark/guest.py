@@ -1,8 +1,8 @@
 """
 A Python process that shares the JVM of another: ``python -m tests.system.spark.guest``.
 
-As in Zeppelin and Livy: it is told the port and the secret of a py4j gateway in its
-environment, by the names that pyspark itself uses. It does what it reads, a line of
+As in Zeppelin and Livy: its environment has the port and the secret of a py4j
+gateway, by the names that pyspark itself uses. It does what it reads, a line of
 JSON each, and answers each with one line.
 """
 
@@ -31,7 +31,7 @@ class Guest:
         self.controller = None
 
     def register(self, *, is_new):
-        """Register the host's session, or a new one; return what was said against it."""
+        """Register the host's session, or a new one; return why that was refused."""
         if is_new:
             self.session = self.session.newSession()
         try:

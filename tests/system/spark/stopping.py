@@ -30,19 +30,19 @@ def main(bootstrap, topic):
     Stream.plan = real
     go.set()
     until(lambda: "not returned yet" not in str(progress(query)[-1]), query)
-    said("streams", len(controller.bridge.streams()))
+    report("streams", len(controller.bridge.streams()))
     stop_in_a_plan(spark, bootstrap, topic)
     spark.stop()
     until(lambda: controller.bridge.streams() == ())
-    said("after the stop", len(controller.bridge.streams()))
+    report("after the stop", len(controller.bridge.streams()))
     try:
         safe.register(spark)
     except SparkSetupError as error:
-        said("refused", str(error).partition(":")[0])
+        report("refused", str(error).partition(":")[0])
     again = session_with(master="local[1]")
-    said("another handle", safe.register(again, hooks=()) is not controller)
+    report("another handle", safe.register(again, hooks=()) is not controller)
     start(again, bootstrap, topic).processAllAvailable()
-    said("and it runs", expected=True)
+    report("and it runs", found=True)
     stop_under_a_stream(again)
 
 
@@ -64,7 +64,7 @@ def stop_in_a_plan(spark, bootstrap, topic):
     query.stop()
     Stream.plan = real
     go.set()
-    said("stopped in a plan", query.exception())
+    report("stopped in a plan", query.exception())
 
 
 def stop_under_a_stream(spark):
@@ -80,13 +80,13 @@ def stop_under_a_stream(spark):
     spark.stop()
     spark = session_with(master="local[1]")
     safe.register(spark, hooks=())
-    said("not ended", len(controller.bridge.streams()))
+    report("not ended", len(controller.bridge.streams()))
     go.set()
     until(lambda: controller.bridge.streams() == ())
     spark.stop()
     spark = session_with(master="local[1]")
     safe.register(spark, hooks=())
-    said("its port is free", line.server.thread is None)
+    report("its port is free", line.server.thread is None)
     controller.close()  # once more does no harm
     spark.stop()
 
@@ -105,8 +105,8 @@ def start(spark, bootstrap, topic):
     return written.trigger(processingTime="20 milliseconds").start()
 
 
-def said(what, expected):
-    print(f"{what}: {expected}", flush=True)  # noqa: T201  an answer
+def report(what, found):
+    print(f"{what}: {found}", flush=True)  # noqa: T201  an answer
 
 
 if __name__ == "__main__":

@@ -14,18 +14,18 @@ from safeconsumer import spark as safe
 from safeconsumer.audit.control import Control
 from safeconsumer.audit.loading import load
 from safeconsumer.audit.results import Settings
-from safeconsumer.cli import sparking
+from safeconsumer.cli import spark_session
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.errors import JournalError, SparkSetupError
 from safeconsumer.journal.writer import JournalWriter
-from safeconsumer.spark.auditing import SparkJournals, _said
+from safeconsumer.spark.auditing import SparkJournals, _error_of
 from safeconsumer.spark.reading import SCHEMA
+from tests.harness.audit.command import history_of, written
 from tests.harness.audit.fleets import BAD, FLEETS, GOOD, TP
 from tests.harness.audit.journals import MemberJournal, control_in
 from tests.harness.docs.pages import ROOT, blocks
 from tests.harness.processes import ran_python
 from tests.harness.spark import connector
-from tests.unit.cli.test_audit import history_of, written
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
@@ -41,8 +41,8 @@ def fleets(folder):
         for span in () if control is None else control.spans:
             scope = span.scope.replace("orders", f"orders{number}")
             spans.append(evolve(span, scope=scope))
-        for place, told in enumerate(fleet):
-            text = told.text().replace("orders", f"orders{number}")
+        for place, journal in enumerate(fleet):
+            text = journal.text().replace("orders", f"orders{number}")
             text = text.replace('"member": "', f'"member": "{number}-{place}-', 1)
             (folder / f"{number}-{place}.journal").write_text(text)
     return Control(spans=tuple(spans))
@@ -92,7 +92,7 @@ def test_spark_judges_as_one_process_does(tmp_path, spark):
 
 
 def test_parts_copies_and_broken_journals_are_those_of_one_process(tmp_path, spark):
-    """What cannot be read is named, and what it leaves is judged."""
+    """Unreadable journals are named, and the rest is judged."""
     folder = tmp_path / "fleet"
     kept = JournalWriter(folder, member="a", group="g", part_bytes=1)
     for partition in range(5):
@@ -116,20 +116,20 @@ def test_parts_copies_and_broken_journals_are_those_of_one_process(tmp_path, spa
     (tmp_path / "nothing").mkdir()
     rows, troubles = load([folder, tmp_path / "nothing"]).judged(Settings())
     with SparkJournals(spark, [str(folder), str(tmp_path / "nothing")]) as found:
-        told, said = found.judged(Settings())
+        judged, reasons = found.judged(Settings())
         assert len(found) == len(load([folder]))
-    assert told == rows
-    assert sorted(one.replace("file:/", "/") for one in said) == sorted(troubles)
-    assert len(said) == 5
+    assert judged == rows
+    assert sorted(one.replace("file:/", "/") for one in reasons) == sorted(troubles)
+    assert len(reasons) == 5
 
 
-def test_what_is_made_meanwhile_is_judged_with_the_journals(tmp_path, spark):
+def test_journals_of_the_driver_are_judged_with_the_others(tmp_path, spark):
     """A2: what the topic really has, which the driver has read."""
     one = MemberJournal().assigned(TP).poll(TP, 0, 4).revoked(TP)
     one.assigned(TP, generation=2).poll(TP, 6, 10)
     folder = written(tmp_path / "fleet", [one])
-    told = MemberJournal("the topic", "").then("kept", tp=TP, first=2)
-    more = [told.then("acked", tp=TP, first=2, last=9).journal()]
+    journal = MemberJournal("the topic", "").then("kept", tp=TP, first=2)
+    more = [journal.then("acked", tp=TP, first=2, last=9).journal()]
     with SparkJournals(spark, [str(folder)]) as found:
         for settings in (Settings(), Settings(is_drained=True)):
             rows, _ = found.judged(settings, more)
@@ -138,18 +138,20 @@ def test_what_is_made_meanwhile_is_judged_with_the_journals(tmp_path, spark):
 
 
 def test_journals_are_tables(tmp_path, spark):
-    told = MemberJournal("a").assigned(TP, "audit:0").poll(TP, 0, 5).commit(TP, 5)
-    told.pause("orders", owner="eve").poll(TP, 5, 7).resume("orders", owner="eve")
-    told.pause(TP, lifetime="plain").poll()
-    told.then("lift", scope=TP, owner="app", since=told.at, why="resume").resume(TP)
-    told.revoked(TP).then("lost", partitions=[])
-    written(tmp_path, [told])
+    journal = MemberJournal("a").assigned(TP, "audit:0").poll(TP, 0, 5).commit(TP, 5)
+    journal.pause("orders", owner="eve").poll(TP, 5, 7).resume("orders", owner="eve")
+    journal.pause(TP, lifetime="plain").poll()
+    journal.then("lift", scope=TP, owner="app", since=journal.at, why="resume").resume(
+        TP
+    )
+    journal.revoked(TP).then("lost", partitions=[])
+    written(tmp_path, [journal])
     entries = safe.journals(spark, f"{tmp_path}/*.journal")
     expected = spark.createDataFrame([], SCHEMA).schema
     assert [(one.name, one.dataType) for one in entries.schema] == [
         (one.name, one.dataType) for one in expected
     ]
-    assert entries.count() == told.text().count("\n") - 1
+    assert entries.count() == journal.text().count("\n") - 1
     assert {row.group for row in entries.collect()} == {"g"}
     safe.views(spark, str(tmp_path))
 
@@ -172,8 +174,8 @@ def test_journals_are_tables(tmp_path, spark):
     assert ask("select partition, offset, ok from commits") == [(0, 5, True)]
     wrong = "select check, violations, offset from findings where violations > 0"
     assert ask(wrong) == [("A1", 1, 5)]
-    told = MemberJournal("b").begin_all(TP, 0, 2).end(TP, 0, ok=False, done=[0])
-    own = written(tmp_path / "worker", [told.then("dropped", tp=TP, before=5)])
+    journal = MemberJournal("b").begin_all(TP, 0, 2).end(TP, 0, ok=False, done=[0])
+    own = written(tmp_path / "worker", [journal.then("dropped", tp=TP, before=5)])
     handled = safe.journals(spark, str(own)).where("e != 'clock'").orderBy("n")
     assert [
         tuple(row) for row in handled.select("batch", "done", "before").collect()
@@ -186,11 +188,11 @@ def test_journals_are_tables(tmp_path, spark):
 
 def test_holds_of_a_group_are_judged_by_its_history(tmp_path, spark):
     """G2: what `safeconsumer history -o json` wrote says when it was held."""
-    told = (
+    journal = (
         MemberJournal().assigned(TP).then("hold", scope="orders", owner="operator:eve")
     )
-    told.then("lift", scope="orders", owner="operator:eve").poll(TP, 0, 2)
-    folder = written(tmp_path / "fleet", [told])
+    journal.then("lift", scope="orders", owner="operator:eve").poll(TP, 0, 2)
+    folder = written(tmp_path / "fleet", [journal])
     history = tmp_path / "history.json"
 
     def found(**given):
@@ -210,25 +212,8 @@ def test_holds_of_a_group_are_judged_by_its_history(tmp_path, spark):
         found(history=tmp_path / "none.json")
 
 
-def test_new_parts_are_a_stream(tmp_path, spark):
-    """Each is read once, with the same columns and rows as all together."""
-    folder = written(tmp_path / "fleet", FLEETS["a1"]())
-    stream = safe.journals(spark, str(folder), stream=True)
-    writer = stream.writeStream.format("parquet").trigger(availableNow=True)
-    writer = writer.option("checkpointLocation", f"{tmp_path}/checkpoint")
-    for fleet in (FLEETS["a1"](), FLEETS["a2"]()):
-        for number, told in enumerate(fleet):
-            text = told.text().replace('"member": "', f'"member": "{len(fleet)}')
-            (folder / f"{len(fleet)}-{number}.journal").write_text(text)
-        writer.start(f"{tmp_path}/entries").awaitTermination()
-    whole = safe.journals(spark, str(folder)).drop("file").collect()
-    found = spark.read.parquet(f"{tmp_path}/entries").drop("file").collect()
-    assert sorted(map(str, found)) == sorted(map(str, whole))
-    assert len(found) > 10
-
-
-def test_the_page_does_what_it_says(tmp_path, spark, capsys):
-    """Tables of journals, and a job that judges them each time when there are new parts."""
+def test_the_examples_of_the_page_print_its_output(tmp_path, spark, capsys):
+    """Tables of journals, and a job that reads each new part once, and judges them all."""
     page = ROOT / "docs" / "how-to" / "audit-on-spark.md"
     asked, job = (one.code for one in blocks(page) if one.language == "python")
     folder = written(tmp_path / "journals", FLEETS["a1"]())
@@ -242,13 +227,15 @@ def test_the_page_does_what_it_says(tmp_path, spark, capsys):
         exec(job.replace("/lake", str(tmp_path)), {})  # noqa: S102 - our own text
         found = spark.read.parquet(f"{tmp_path}/findings").where("check = 'A1'")
         assert [row.violations for row in found.collect()] == [number + 2]
-    entries = spark.read.parquet(f"{tmp_path}/entries")
-    assert entries.count() == safe.journals(spark, str(folder)).count()
+    whole = safe.journals(spark, str(folder)).drop("file").collect()
+    entries = spark.read.parquet(f"{tmp_path}/entries").drop("file").collect()
+    assert sorted(map(str, entries)) == sorted(map(str, whole))
+    assert len(entries) > 10
 
 
 @pytest.mark.parametrize("is_told", [True, False])
 def test_executors_run_the_python_of_the_program(tmp_path, *, is_told):
-    """As the page has it; one that leaves it to PATH's python3 is told what it lacks."""
+    """The page sets it; a program that leaves it to PATH's python3 learns what is missing."""
     page = ROOT / "docs" / "how-to" / "audit-on-spark.md"
     asked = next(one.code for one in blocks(page) if one.language == "python")
     asked = asked.replace("/lake", str(tmp_path))
@@ -271,7 +258,7 @@ def test_executors_run_the_python_of_the_program(tmp_path, *, is_told):
 
 
 def test_the_builder_has_executors_run_this_python(monkeypatch):
-    """Unless somebody has said which."""
+    """The environment may name another one."""
     monkeypatch.setenv("PYSPARK_PYTHON", "another")
     safe.builder(connector.folder())
     assert os.environ["PYSPARK_PYTHON"] == "another"
@@ -281,7 +268,7 @@ def test_the_builder_has_executors_run_this_python(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "reasons"),
     [
         ("{}/none", "no such file or folder"),
         ("{}", "there is no journal in"),
@@ -290,37 +277,38 @@ def test_the_builder_has_executors_run_this_python(monkeypatch):
         ("hdfs://127.0.0.1:1/journals", "cannot be read"),
     ],
 )
-def test_what_cannot_be_read_is_one_sentence(tmp_path, spark, name, said):
+def test_a_path_that_cannot_be_read_is_reported_in_one_sentence(
+    tmp_path, spark, name, reasons
+):
     """Never a traceback of Java's."""
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
     hadoop.set("ipc.client.connect.max.retries", "0")  # it would try ten times
-    with pytest.raises((JournalError, SparkSetupError), match=said) as caught:
+    with pytest.raises((JournalError, SparkSetupError), match=reasons) as caught:
         safe.findings(spark, name.format(tmp_path))
     assert len(str(caught.value).splitlines()) == 1
     assert len(str(caught.value)) < 700
 
 
 def test_an_executor_without_something_is_one_sentence():
-    """Whatever stands around it."""
     text = (
         "Job aborted\n  File worker.py, line 1\nModuleNotFoundError: "
         "No module named 'safeconsumer'\n"
     )
-    said = _said("x", text)
-    assert isinstance(said, SparkSetupError)
-    assert str(said).startswith("an executor has no safeconsumer: install it")
+    reasons = _error_of("x", text)
+    assert isinstance(reasons, SparkSetupError)
+    assert str(reasons).startswith("an executor has no safeconsumer: install it")
     text = (
         "Job aborted\nPySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker "
         "has different version: 3.12 than that in driver: 3.11, PySpark cannot run\n"
     )
-    said = _said("x", text)
-    assert isinstance(said, SparkSetupError)
-    assert str(said).startswith(
+    reasons = _error_of("x", text)
+    assert isinstance(reasons, SparkSetupError)
+    assert str(reasons).startswith(
         "Python in worker has different version: 3.12 than that in driver: 3.11. "
     )
 
 
-def test_a_spark_that_does_not_start_is_said_in_a_line(tmp_path):
+def test_a_spark_that_does_not_start_is_reported_in_one_line(tmp_path):
     command = ("-m", "safeconsumer", "audit", tmp_path, "--master", "foo")
     done = ran_python(*command, timeout=120)
     assert done.returncode == 2, done.stderr[-3000:]
@@ -328,10 +316,10 @@ def test_a_spark_that_does_not_start_is_said_in_a_line(tmp_path):
 
 
 @pytest.mark.parametrize("make", [FLEETS["a1"]])
-def test_the_command_says_what_it_says_without_spark(
+def test_the_command_prints_the_same_with_spark_and_without(
     tmp_path, spark, monkeypatch, make
 ):
-    monkeypatch.setattr(sparking, "session", lambda *_: nullcontext(spark))
+    monkeypatch.setattr(spark_session, "session", lambda *_: nullcontext(spark))
     fleet = [*make(), MemberJournal("x").assigned("orders:1").poll("orders:1", 0, 3)]
     folder = written(tmp_path / "fleet", fleet)
     report = tmp_path / "report"

@@ -11,15 +11,12 @@ from attrs import frozen
 
 from safeconsumer import spark as safe
 from safeconsumer.testing._ports import free_port
+from tests.harness.docs.pages import spark_example
 from tests.harness.processes import logged, ran
 from tests.harness.spark import connector
+from tests.harness.spark.driver import Driven
 from tests.harness.spark.lake import LIMIT
 from tests.harness.waiting import wait_for
-from tests.system.spark.test_control import operator
-from tests.system.spark.test_exactly_once import Driven
-from tests.system.spark.test_readme import ARCHIVE, adapted, held_by
-
-__all__ = ["operator"]  # a fixture
 
 pytestmark = [
     pytest.mark.spark,
@@ -78,7 +75,7 @@ def test_the_archive_of_the_page_on_a_cluster(lake, cluster, tmp_path, operator)
     """S1: by spark-submit; executors elsewhere read what the driver has planned."""
     lake.produce_both(25)
     operator.hold(lake.orders)
-    code = held_by(operator, adapted(ARCHIVE, lake))
+    code = operator.obeying(lake.adapted(spark_example("archive.md")))
     (tmp_path / "archive.py").write_text(
         "from pyspark.sql import SparkSession\n"
         + code.replace("safe.builder()", "SparkSession.builder")

@@ -1,28 +1,28 @@
 """An operator's hold stops a fleet and a stream alike: control topics, in the driver."""
 
 from collections import Counter
+from contextlib import nullcontext
 
 import pytest
 from kafka.admin import ACLOperation, KafkaAdminClient, ResourceType
 from kafka.errors import KafkaError
 
-from safeconsumer.errors import HoldsUnreadableError
+from safeconsumer.audit.checkpoint import checkpoint_of
+from safeconsumer.cli import checkpoints
+from safeconsumer.cli.errors import Status
+from safeconsumer.errors import CheckpointError, HoldsUnreadableError
 from safeconsumer.spark.control import ControlFollower
 from safeconsumer.spark.java_clients import JavaClients
 from tests.harness.brokers import choice
 from tests.harness.group.secured import PASSWORDS, SecuredBroker, allow
-from tests.harness.spark.lake import until
+from tests.harness.group.team import run
+from tests.harness.members import Polled
+from tests.harness.polling import poll_until
+from tests.harness.spark.lake import progress, until
 from tests.harness.spark.operator import Operator
 from tests.harness.waiting import retried
 
 pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(400)]
-
-
-@pytest.fixture
-def operator(kafka_broker):
-    made = Operator(kafka_broker)
-    with made.team:
-        yield made
 
 
 @pytest.fixture
@@ -46,20 +46,22 @@ def follow(spark, operator, timeout=10.0, **properties):
 
 
 @pytest.mark.contract("S1")
-def test_what_was_acknowledged_before_a_plan_is_obeyed_by_it(following, operator):
+def test_a_plan_obeys_every_hold_and_lift_that_was_acknowledged_before(
+    following, operator
+):
     """S1: never by luck: each of 100 holds and 100 lifts is seen by the very next plan."""
     for _ in range(100):
         operator.hold("orders")
-        assert following.fresh().covers(("orders", 0))
+        assert following.current_holds().covers(("orders", 0))
         operator.lift("orders")
-        assert not following.fresh().covers(("orders", 0))
+        assert not following.current_holds().covers(("orders", 0))
 
 
 @pytest.mark.nightly
 def test_a_topic_that_is_made_again_is_read_from_its_beginning(following, operator):
-    """What is held stays so until it is lifted there; and it is longer than before."""
+    """A hold that it lacks stays until it is lifted there; and it is longer than before."""
     operator.hold("orders")
-    assert following.fresh().covers(("orders", 0))
+    assert following.current_holds().covers(("orders", 0))
     operator.team.broker.delete_topic(operator.topic)
     retried(
         lambda: operator.team.create(operator.topic, {"cleanup.policy": "compact"}),
@@ -68,10 +70,10 @@ def test_a_topic_that_is_made_again_is_read_from_its_beginning(following, operat
     )
     for _ in range(5):
         operator.hold("returns")
-    found = following.fresh()
+    found = following.current_holds()
     assert found.covers(("returns", 0))
     assert found.covers(("orders", 0))
-    assert [str(one.scope) for one in following.seen().kept] == ["orders"]
+    assert [str(one.scope) for one in following.status().kept] == ["orders"]
 
 
 @pytest.fixture(scope="module")
@@ -92,18 +94,18 @@ def test_a_stream_reads_the_control_topics_with_its_own_login(spark, secured):
         operator.hold("orders")
         member = follow(spark, operator, sasl_jaas_config=mine, **known)
         with pytest.raises(HoldsUnreadableError) as caught:
-            member.fresh()
+            member.current_holds()
         assert f"no right to read {operator.topic}" in str(caught.value)
         assert "control acls prints the ACLs" in str(caught.value)
         read = ACLOperation.READ
         acls = allow("member", ResourceType.TOPIC, operator.topic, read)
         with KafkaAdminClient(**team.broker.client_config) as admin:
             admin.create_acls(acls)
-        assert member.fresh().covers(("orders", 0))
+        assert member.current_holds().covers(("orders", 0))
         member.close()
         other = follow(spark, operator, sasl_jaas_config=wrong, **known)
         with pytest.raises(HoldsUnreadableError, match="could not be read") as caught:
-            other.fresh()
+            other.current_holds()
         assert "hunter2" not in str(caught.value)
         other.close()
 
@@ -119,5 +121,79 @@ def test_control_topics_that_are_missing_hold_everything(lake, operator):
     until(lambda: late in str(query.lastProgress), query)
     assert lake.rows() == Counter()
     operator.team.create(late, {"cleanup.policy": "compact"})
+    until(lambda: lake.rows() == lake.produced(), query)
+    query.stop()
+
+
+@pytest.mark.contract("S5")
+@pytest.mark.nightly
+def test_a_stream_is_judged_by_its_checkpoint(lake, operator, monkeypatch):
+    """Batches of a held topic that the official source read are found."""
+    lake.produce_both(5)
+    lake.run(**operator.options())
+    operator.hold(lake.orders)
+    lake.produce_both(5)
+    lake.run(**operator.options())
+    rows = operator.judged(lake)
+    assert len(rows) == 2 * lake.partitions
+    assert not [row for row in rows if row.violations or row.unjudged]
+    lake.run(format_="kafka")
+    assert lake.rows() == lake.produced()
+    doubted = [row.topic for row in operator.judged(lake) if row.unjudged]
+    assert doubted == [lake.orders] * lake.partitions
+    guilty = [row for row in operator.judged(lake, since=1e6) if row.violations]
+    assert [row.topic for row in guilty] == [lake.orders] * lake.partitions
+    monkeypatch.setattr(checkpoints, "session", lambda *_: nullcontext(lake.spark))
+    here = checkpoint_of("c", dict(checkpoints._here(lake.checkpoint)))
+    by_spark = checkpoints._by_spark(lake.checkpoint.as_uri(), "local[1]")
+    assert checkpoint_of("c", dict(by_spark)) == here
+    with pytest.raises(
+        CheckpointError, match=r"gone/offsets cannot be read: .*PATH_NOT"
+    ):
+        list(checkpoints._by_spark(f"{lake.checkpoint}/gone", "local[1]"))
+
+
+def operate(operator, *arguments):
+    ended = run(operator.team, *arguments, "--group", operator.group)
+    assert (ended.exit_code, ended.stderr) == (Status.DONE, ""), ended.output
+    return ended.stdout
+
+
+def ends(query):
+    """Return where the next plan of a stream ends, by topic and partition."""
+    before = query.lastProgress
+    until(lambda: query.lastProgress != before, query)
+    return progress(query)[-1]["sources"][0]["endOffset"]
+
+
+@pytest.mark.nightly
+@pytest.mark.contract("G10")
+def test_a_stream_of_the_group_is_named_and_keeps_its_offsets(lake, operator):
+    """The group's member is moved back; `wait moved` ends though the stream does not move."""
+    team, topic, alice = operator.team, lake.orders, ("--owner", "alice")
+    member = team.member("a", control=team.quick)
+    member.subscribe([topic])
+    lake.produce(topic, 5)
+    trigger = {"processingTime": "200 milliseconds"}
+    query = lake.start(trigger=trigger, **operator.reporting())
+    until(lambda: lake.rows() == lake.produced(), query)
+    came = {}
+    poll_until(member, lambda: sum(map(len, came.values())) == 20, got=came)
+    member.commit()
+    with Polled(member):
+        operate(operator, "pause", topic, *alice, "--reason", "x", "--wait", "60s")
+        before = ends(query)
+        lake.produce(topic, 5)
+        asked = ("reset-offsets", topic, *alice, "--to", "2")
+        assert "stream is a stream: its offsets do not move" in operate(
+            operator, *asked
+        )
+        operate(operator, "wait", "moved", "--timeout", "60s")
+        assert ends(query) == before
+        assert lake.rows() != lake.produced()
+    operate(operator, "resume", topic, *alice)
+    came = {}
+    poll_until(member, lambda: sum(map(len, came.values())) == 32, got=came)
+    assert {tuple(offsets) for offsets in came.values()} == {tuple(range(2, 10))}
     until(lambda: lake.rows() == lake.produced(), query)
     query.stop()

@@ -33,31 +33,22 @@ def away():
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("trigger", [{"availableNow": True}, {"once": True}])
-def test_beside_a_source_that_cannot_do_it_and_under_once_the_run_fails_too(
-    lake, trigger
-):
+def test_a_run_with_another_source_or_with_once_fails_too(lake, trigger):
     """S4; Spark then tells no source that the run ends: it runs one batch."""
     lake.produce(lake.orders, 5)
     with socket.create_server(("127.0.0.1", 0)) as server:
         other = lake.spark.readStream.format("socket").options(
             host="127.0.0.1", port=server.getsockname()[1]
         )
-        named = {name.replace("_", "."): one for name, one in away().items()}
-        frame = lake.stream(named)
+        frame = lake.stream(away())
         rows = frame.selectExpr("cast(value as string) as value").union(other.load())
-        why = failure(
-            rows.writeStream.format("parquet")
-            .option("path", str(lake.data))
-            .option("checkpointLocation", str(lake.checkpoint))
-            .trigger(**trigger)
-            .start()
-        )
+        why = failure(lake.write(rows, trigger))
     assert "the holds cannot be read, so this run may not read" in why
     assert not lake.rows()
 
 
 @pytest.mark.contract("S4")
-def test_control_topics_that_are_away_fail_the_run(lake):
+def test_missing_control_topics_fail_a_run_that_ends_by_itself(lake):
     """S4; also where nothing is there to be read, and the next run reads it all once."""
     for _ in range(2):
         why = failure(lake.start(**away()))

@@ -1,87 +1,11 @@
 """S2: nothing missing and nothing twice, whatever happens to the driver."""
 
-import os
-import signal
-import sys
-import time
-from contextlib import contextmanager
-
 import pytest
 
-from tests.harness.processes import logged
-from tests.harness.spark import connector, sink
-from tests.harness.spark.lake import LIMIT
-from tests.harness.waiting import looks
+from tests.harness.spark import connector
+from tests.harness.spark.driver import Driven
 
 pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(900)]
-
-
-@pytest.mark.nightly
-@pytest.mark.contract("S2")
-def test_restarts_under_holds_that_change(lake, controller):
-    """Three restarts from one checkpoint; each batch is planned under other holds."""
-    for held in (lake.orders, lake.returns, f"{lake.orders}:1", None):
-        lake.produce_both(25)
-        if held is not None:
-            controller.pause(held)
-        lake.run(maxOffsetsPerTrigger="60")
-        assert not lake.rows() - lake.produced()
-        assert max(lake.rows().values()) == 1
-        if held is not None:
-            controller.resume(held)
-    assert lake.rows() == lake.produced()
-
-
-class Driven:
-    """A driver in a process of its own, over the lake's topics."""
-
-    def __init__(self, lake, master="local[2]", kind="parquet"):
-        self.lake = lake
-        self.master = master
-        self.kind = kind
-        self.folder = lake.data.parent
-        self.middle, self.go = self.folder / "in-the-middle", self.folder / "go"
-
-    def rows(self):
-        readers = {
-            "parquet": sink.rows,
-            "delta": sink.delta_rows,
-            "foreachBatch": sink.folder_rows,
-        }
-        return readers[self.kind](self.lake.data)
-
-    def hold(self, *scopes):
-        (self.folder / "holds").write_text(" ".join(scopes))
-
-    @contextmanager
-    def running(self):
-        topics = f"{self.lake.orders},{self.lake.returns}"
-        command = [sys.executable, "-m", "tests.system.spark.driver"]
-        command += [self.lake.broker.bootstrap, topics, str(self.folder), self.master]
-        command += [self.kind]
-        env = {"PYSPARK_PYTHON": sys.executable}
-        with logged(command, self.folder / "driver.log", env) as driver:
-            yield driver
-
-    def await_middle(self, driver):
-        for _ in looks(self.middle.exists, "the middle", LIMIT, seen=self.log):
-            assert driver.poll() is None, self.log()
-            time.sleep(0.05)
-
-    def kill_in_the_middle(self):
-        self.middle.unlink(missing_ok=True)
-        self.go.unlink(missing_ok=True)
-        with self.running() as driver:
-            self.await_middle(driver)
-            os.killpg(driver.pid, signal.SIGKILL)  # driver, JVM and workers at once
-
-    def finish(self):
-        self.go.touch()
-        with self.running() as driver:
-            assert driver.wait(LIMIT) == 0, self.log()
-
-    def log(self):
-        return (self.folder / "driver.log").read_text()[-4000:]
 
 
 @pytest.mark.contract("S2")

@@ -33,7 +33,7 @@ def test_a_live_stream_is_held_and_let_go_by_hand(lake, controller):
 @pytest.mark.nightly
 @pytest.mark.parametrize("limit", [None, "1000"])
 def test_a_pattern_that_matches_nothing_yet_waits(lake, controller, limit):
-    """As the official source does; and what comes is held."""
+    """The official source waits, too; topics that come are held."""
     name = f"later-{lake.orders}"
     options = {"subscribePattern": f"{name}.*", "startingOffsets": "earliest"}
     if limit is not None:
@@ -117,7 +117,9 @@ def test_a_decision_that_fails_or_hangs_holds_everything(lake, controller, monke
 
 
 @pytest.mark.contract("S3")
-def test_there_and_back_again(lake, controller):
+def test_a_checkpoint_of_the_official_source_is_taken_over_and_given_back(
+    lake, controller
+):
     """One schema and one checkpoint, three sources: nothing lost, nothing twice."""
     for include in ("true", "false"):
         options = {"includeHeaders": include}

@@ -1,6 +1,8 @@
-"""Nothing but an explicit answer moves anything; what is not of one version is refused."""
+"""Only an explicit answer moves a stream; another protocol, and bad uses, are refused."""
 
+import re
 import shutil
+import sysconfig
 import threading
 from collections import Counter
 from functools import partial
@@ -10,12 +12,20 @@ import pytest
 
 from safeconsumer import spark as safe
 from safeconsumer.errors import SparkSetupError
+from safeconsumer.spark import provision
 from safeconsumer.spark.bridge import Bridge
 from safeconsumer.spark.java_clients import java_class
 from safeconsumer.spark.session import _SHIM
+from tests.harness.group.team import Team
 from tests.harness.processes import ROOT, ran_python
 from tests.harness.spark import shim
 from tests.harness.spark.lake import LIMIT, metrics, progress, until
+from tests.system.packaging.test_building import (
+    DECODER,
+    build,
+    files_below,
+    package_in,
+)
 
 pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(900)]
 
@@ -88,8 +98,8 @@ def test_only_an_explicit_answer_moves_anything(lake, controller, monkeypatch):
         asked.clear()
         assert asked.wait(LIMIT), name
         until(later(query), query)
-        said = metrics(progress(query))[-1]
-        assert (said["held"], bool(said["heldBecause"])) == ("@all", True), name
+        answer = metrics(progress(query))[-1]
+        assert (answer["held"], bool(answer["heldBecause"])) == ("@all", True), name
     assert lake.rows() == Counter()
     monkeypatch.setattr(Bridge, "apply", real)
     until(lambda: lake.rows() == lake.produced(), query)
@@ -107,7 +117,7 @@ def later(query):
 
 @pytest.mark.nightly
 def test_a_session_that_nobody_registered(lake):
-    """Another one of the same JVM does not decide for it; it is said without Java's trace."""
+    """Another session of the JVM does not decide for it; the refusal has no trace of Java."""
     from pyspark.errors import IllegalArgumentException  # noqa: PLC0415  if installed
 
     beside = lake.spark.newSession()
@@ -125,7 +135,7 @@ def test_a_session_that_nobody_registered(lake):
 
 @pytest.mark.nightly
 def test_a_handle_that_is_closed_frees_what_its_session_had(lake):
-    """Not under a stream that runs; afterwards the session can be registered anew."""
+    """A stream that runs forbids it; afterwards the session can be registered anew."""
     beside = lake.spark.newSession()
     own = safe.register(beside, hooks=())
     reader = beside.readStream.format("safekafka").option("subscribe", lake.orders)
@@ -166,7 +176,7 @@ def test_an_older_shim_is_refused_by_this_wheel(tmp_path):
     assert "speaks protocol 1, the installed safeconsumer 6" in done.stdout, done
 
 
-def test_what_is_refused_in_words(lake, controller):
+def test_batches_continuous_mode_and_bad_options_are_refused_in_words(lake, controller):
     batch = lake.spark.read.format("safekafka").option("subscribe", lake.orders)
     batch = batch.option("kafka.bootstrap.servers", lake.broker.bootstrap)
     with pytest.raises(Exception, match=r'read batches with format\("kafka"\)'):
@@ -195,8 +205,78 @@ def test_writing_is_refused_in_words(lake, controller, mode):
     frame = lake.spark.range(1).selectExpr("cast(id as string) as value")
     writer = frame.write.format("safekafka").option("topic", lake.orders)
     writer = writer.option("kafka.bootstrap.servers", lake.broker.bootstrap)
-    said = r'safekafka only reads; write with format\("kafka"\)'
-    with pytest.raises(Exception, match=said) as caught:
+    answer = r'safekafka only reads; write with format\("kafka"\)'
+    with pytest.raises(Exception, match=answer) as caught:
         writer.mode(mode).save()
     assert type(caught.value).__name__ == "UnsupportedOperationException"
     assert controller.bridge.streams() == ()
+
+
+@pytest.mark.nightly
+def test_the_jar_can_be_made_again(tmp_path):
+    """The same bytes with each Spark, by the JDK that it names."""
+    made = shim.compiled(tmp_path / "made.jar")
+    if shim.facts(made)["Build-Jdk"] != shim.facts(provision.JAR)["Build-Jdk"]:
+        pytest.skip("another JDK may make other bytes of the same sources")
+    assert shim.contents(made) == shim.contents(provision.JAR)
+
+
+@pytest.mark.nightly
+def test_a_wheel_has_the_package_and_the_decoder(tmp_path):
+    """Every file of it, no test, no cache."""
+    wheel, _ = build(tmp_path, "wheel")
+    assert package_in(wheel) == files_below("safeconsumer") | {DECODER}
+    platform = re.sub(r"[-.]", "_", sysconfig.get_platform())
+    assert wheel.name.endswith(f"-cp311-abi3-{platform}.whl"), "for each Python"
+
+
+@pytest.mark.nightly
+def test_streams_that_could_not_be_opened_leave_nothing(lake, controller):
+    """No stream, no thread of Python's, none of the JVM's."""
+    with Team(lake.broker, partitions=1, records=0) as team:
+        team.create("not-compacted", {"cleanup.policy": "delete"})
+        options = {
+            "holds.control": "true",
+            "holds.topic": "not-compacted",
+            "holds.statusTopic": "",
+            "holds.group": team.group,
+        }
+        before = set(threading.enumerate())
+        for _ in range(3):
+            query = lake.start(**options)
+            with pytest.raises(Exception, match="not-compacted"):
+                query.awaitTermination(60)
+        assert controller.bridge.streams() == ()
+        left = {one.name for one in set(threading.enumerate()) - before}
+        assert not {one for one in left if one.startswith(("safe", "kafka"))}
+        until(lambda: "safekafka-decision" not in java_threads(lake))
+
+
+@pytest.mark.nightly
+def test_a_stopped_session_leaves_no_stream_and_logs_once(lake):
+    """
+    In a process of its own; a decision hangs for twenty triggers before that.
+
+    A query that is stopped while it is planned is not reported as held.
+    """
+    program = ("-m", "tests.system.spark.stopping")
+    done = ran_python(*program, lake.broker.bootstrap, lake.orders, timeout=LIMIT)
+    assert done.stdout.splitlines() == [
+        "streams: 1",
+        "stopped in a plan: None",
+        "after the stop: 0",
+        "refused: this session was stopped",
+        "another handle: True",
+        "and it runs: True",
+        "not ended: 1",
+        "its port is free: True",
+    ], done.stderr
+    answer = [line for line in done.stderr.splitlines() if "safekafka: " in line]
+    held = [line for line in answer if "everything is held" in line]
+    assert len(held) == 2, answer  # no decision in time; the earlier one not back yet
+    assert sum("there are decisions again" in line for line in answer) == 1, answer
+
+
+def java_threads(lake):
+    java = lake.spark.sparkContext._jvm.java.lang
+    return {one.getName() for one in java.Thread.getAllStackTraces().keySet()}

@@ -1,41 +1,21 @@
-"""Whether a stream is quiet: told to operators by its reports, and to its own program."""
+"""Whether a stream is quiet: for operators by its reports, and for its own program."""
 
 import threading
 
 import pytest
 
-from safeconsumer.cli import waiting
 from safeconsumer.errors import NotQuietError
-from safeconsumer.group.operator import Operator as Desk
-from safeconsumer.group.report_wire import STREAM
-from safeconsumer.holds import scope as scopes
 from tests.harness.spark.lake import LIMIT, until
-from tests.system.spark.driver import Pausing
-from tests.system.spark.test_control import operator
-
-__all__ = ["operator"]  # a fixture
 
 pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(400)]
 
 
 def slow(lake, name, **options):
-    """Start a stream whose tasks stop in the middle until they are let go."""
+    """Start a stream whose tasks stop in the middle, and whose next plan is far away."""
     from pyspark.sql import functions  # noqa: PLC0415  if installed
 
-    folder = lake.data.parent
-    paused = functions.udf(Pausing(folder), "long", useArrow=False)
-    named = {key.replace("_", "."): one for key, one in options.items()}
-    frame = lake.stream(named).select(
-        "topic", "partition", paused("offset").alias("offset")
-    )
-    return (
-        frame.writeStream.format("parquet")
-        .queryName(name)
-        .option("path", str(lake.data))
-        .option("checkpointLocation", str(lake.checkpoint))
-        .trigger(processingTime="1 hour")  # the next plan does not come to help
-        .start()
-    )
+    seldom = {"processingTime": "1 hour"}
+    return lake.start_pausing(functions, seldom, name, **options)
 
 
 @pytest.mark.nightly
@@ -63,7 +43,7 @@ def test_the_program_waits_for_the_batch_that_was_planned_before(lake, controlle
 def test_a_stream_that_starts_is_waited_for_from_the_first_moment(
     lake, controller, monkeypatch
 ):
-    """It runs the batch again in which it was ended, held since or not."""
+    """The query runs its unfinished batch again, held since or not."""
     story = []
     go, real = threading.Event(), controller.bridge._answer
 
@@ -100,21 +80,11 @@ def test_a_stream_that_starts_is_waited_for_from_the_first_moment(
     assert controller.bridge.made() == ()
 
 
-@pytest.mark.nightly
-def test_a_query_that_reads_no_kafka_is_not_waited_for(lake, controller):
-    """Only while it starts."""
-    rows = lake.spark.readStream.format("rate").load()
-    query = rows.writeStream.format("noop").start()
-    controller.wait_quiet(timeout=LIMIT)
-    assert query.isActive
-    query.stop()
-
-
 def test_an_operator_waits_for_it_too(lake, operator):
     """G8: the stream is a seat of its own, and says when its batch has ended."""
-    with desk(operator) as look:
+    with operator.looking() as look:
         lake.produce(lake.orders, 20)
-        query = slow(lake, "nightly", **reporting(operator))
+        query = slow(lake, "nightly", **operator.reporting())
         until((lake.data.parent / "in-the-middle").exists, query)
         operator.hold(lake.orders)
         until(lambda: "a batch that was planned" in look(lake.orders)[1], query)
@@ -124,29 +94,3 @@ def test_an_operator_waits_for_it_too(lake, operator):
         assert look(lake.orders)[1] == "1 of 1 members quiet"
         query.stop()
         until(lambda: "no members" in look(lake.orders)[1])
-
-
-def reporting(operator):
-    """Return options of a stream that obeys an operator, and reports."""
-    status = str(operator.team.settings.status_topic)
-    return {**operator.options(), "holds.statusTopic": status}
-
-
-class desk:  # noqa: N801 - reads as a function
-    """Look at a group as ``wait quiet`` does."""
-
-    def __init__(self, operator):
-        team = operator.team
-        self._desk = Desk(team.broker.client_config, team.settings)
-        self._group = operator.group
-
-    def __enter__(self):
-        return self._look
-
-    def _look(self, topic):
-        view = self._desk.look(self._group)
-        assert all(one.kind == STREAM for one in view.reports)
-        return waiting.is_quiet(view, [scopes.topic(topic)])
-
-    def __exit__(self, *_):
-        self._desk.close()

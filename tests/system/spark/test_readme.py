@@ -4,53 +4,31 @@ import pytest
 
 from safeconsumer.errors import SparkSettingError
 from safeconsumer.testing._ports import free_port
-from tests.harness.docs.pages import blocks, printed_after, spark_examples
+from tests.harness.docs.pages import (
+    blocks,
+    printed_after,
+    spark_example,
+    spark_examples,
+)
 from tests.harness.spark import sink
 from tests.harness.spark.lake import until
-from tests.system.spark.test_checkpoint import judged_rows
-from tests.system.spark.test_control import operator
-
-__all__ = ["operator"]  # a fixture
 
 pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(400)]
 
 
-def adapted(example, lake):
-    """Return its code, with this run's address, topics and folders in place of the page's."""
-    places = {
-        "localhost:9092": lake.broker.bootstrap,
-        '"orders"': f'"{lake.orders}"',
-        '"orders,returns"': f'"{lake.orders},{lake.returns}"',
-        "/lake/": f"{lake.data.parent}/",
-        '"lake/': f'"{lake.data.parent}/',
-    }
-    code = example.code
-    for old, new in places.items():
-        code = code.replace(old, new)
-    return code
-
-
-def held_by(operator, code):
-    """Return code that obeys an operator's holds in place of the page's."""
-    topic = f'option("holds.topic", "{operator.topic}")'
-    known = 'option("holds.control", "true")'
-    code = code.replace(known, f"{known}.{topic}")
-    return code.replace('"billing"', f'"{operator.group}"')
-
-
 PORT = "port=9092"
 STREAM = [one for one in spark_examples() if one.page.name == "spark.md"]
-(ARCHIVE,) = [one for one in spark_examples() if one.page.name == "archive.md"]
-(ASIDE,) = [one for one in spark_examples() if one.page.name == "failed-batches.md"]
+ARCHIVE = spark_example("archive.md")
+ASIDE = spark_example("failed-batches.md")
 
 
-def test_the_tutorial_shows_what_its_page_says(
+def test_the_tutorial_prints_the_output_of_its_page(
     lake,
     controller,  # noqa: ARG001 - nothing is held
     capsys,
 ):
     """A stream is held, and goes on; the broker is the page's own."""
-    code = "\n".join(adapted(one, lake) for one in STREAM)
+    code = "\n".join(lake.adapted(one) for one in STREAM)
     assert f"EmbeddedBroker({PORT})" in code
     port = free_port()
     code = code.replace(PORT, f"port={port}")
@@ -59,9 +37,9 @@ def test_the_tutorial_shows_what_its_page_says(
     assert capsys.readouterr().out == printed_after(blocks(STREAM[-1].page), STREAM[-1])
 
 
-def test_the_archive_copies_what_its_group_does_not_hold(lake, operator):
-    """Each run what is new, the headers too, and what was held once it is lifted."""
-    code = compile(held_by(operator, adapted(ARCHIVE, lake)), "page", "exec")
+def test_the_archive_copies_records_that_its_group_does_not_hold(lake, operator):
+    """Each run copies new records with headers, and held ones after the lift."""
+    code = compile(operator.obeying(lake.adapted(ARCHIVE)), "page", "exec")
     operator.hold(lake.orders)
     for _ in range(2):
         lake.produce_both(5)
@@ -71,13 +49,13 @@ def test_the_archive_copies_what_its_group_does_not_hold(lake, operator):
     exec(code, {})  # noqa: S102 - our own text
     assert lake.rows() == lake.produced()
     assert "headers" in lake.spark.read.parquet(str(lake.data)).columns
-    rows = judged_rows(lake, operator)
+    rows = operator.judged(lake)
     assert not [row for row in rows if row.violations or row.unjudged]
 
 
 def test_the_archive_writes_a_folder_with_one_checkpoint(lake, operator):
     """Records of a second one would be lost: Spark passes over batches by their numbers."""
-    code = held_by(operator, adapted(ARCHIVE, lake))
+    code = operator.obeying(lake.adapted(ARCHIVE))
     another = code.replace(f"{lake.checkpoint}", f"{lake.checkpoint}-2")
     assert another.count(f"{lake.checkpoint}-2") == 2
     for _ in range(2):
@@ -96,12 +74,12 @@ def test_the_archive_writes_a_folder_with_one_checkpoint(lake, operator):
 def test_a_batch_that_fails_holds_its_partition_and_the_query_lives_on(
     lake, controller
 ):
-    """With the error as the reason; what came is set aside, in order, and nothing is lost."""
+    """The error is the reason; its rows are set aside in order, and no row is lost."""
     for number in range(lake.partitions):
         lake.produce_values(lake.orders, number, *[b'{"amount": 1}'] * 5)
     lake.produce_values(lake.orders, 2, b"no JSON")
     names = {}
-    exec(compile(adapted(ASIDE, lake), "page", "exec"), names)  # noqa: S102 - our own text
+    exec(compile(lake.adapted(ASIDE), "page", "exec"), names)  # noqa: S102 - our own text
     query, bad = names["query"], f"{lake.orders}:2"
     until(lambda: controller.explain(bad) != (), query)
     (line,) = controller.explain(bad)

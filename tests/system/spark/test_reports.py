@@ -73,7 +73,7 @@ def test_spark_23685_offsets_without_records_are_no_loss(lake, controller, limit
 def test_apache_spark_31089_offsets_that_are_gone_are_not_passed_over_in_silence(
     lake, controller
 ):
-    """The query fails when the hold ends, or goes on at what is left, as it is told to."""
+    """The query fails when the hold ends, or goes on behind them (`failOnDataLoss`)."""
     lake.produce(lake.orders, 10)
     controller.pause(lake.orders)
     lake.run()
@@ -88,8 +88,8 @@ def test_apache_spark_31089_offsets_that_are_gone_are_not_passed_over_in_silence
 
 
 @pytest.mark.contract("S2")
-def test_spark_25214_what_is_left_after_a_loss_comes_once(lake, controller):
-    """Not again for each of the offsets that are gone."""
+def test_spark_25214_records_after_a_loss_come_once(lake, controller):
+    """They do not come again for each of the deleted offsets."""
     options = {"failOnDataLoss": "false", "maxOffsetsPerTrigger": "8"}
     lake.produce(lake.orders, 20)
     controller.pause(f"{lake.orders}:2")
@@ -109,17 +109,14 @@ def test_spark_25214_what_is_left_after_a_loss_comes_once(lake, controller):
 def test_spark_22956_a_union_is_restarted_while_one_side_has_nothing_new(
     lake, controller
 ):
-    """Nor has a side that is held."""
+    """A held side has nothing new either."""
 
     def run():
         sides = [
             lake.stream({"subscribe": one}).select("topic", "partition", "offset")
             for one in (lake.orders, lake.returns)
         ]
-        query = sides[0].union(sides[1]).writeStream.format("parquet")
-        query = query.option("checkpointLocation", str(lake.checkpoint))
-        query = query.option("path", str(lake.data)).trigger(availableNow=True)
-        query.start().awaitTermination(LIMIT)
+        lake.write(sides[0].union(sides[1])).awaitTermination(LIMIT)
 
     lake.produce_both(5)
     run()
@@ -139,7 +136,7 @@ def test_spark_22956_a_union_is_restarted_while_one_side_has_nothing_new(
 def test_spark_41387_a_run_that_ends_takes_partitions_that_came_meanwhile_next_time(
     lake, controller
 ):
-    """Its end was fixed before; a hold, and a skip, do not go past it."""
+    """The end of the run was fixed before; a hold, and a skip, do not go past it."""
     lake.produce(lake.orders, 20)
     controller.pause(f"{lake.orders}:0")
     query = lake.start(maxOffsetsPerTrigger="6")

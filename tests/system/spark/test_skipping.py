@@ -9,11 +9,8 @@ from kafka import KafkaConsumer, TopicPartition
 from kafka.admin import KafkaAdminClient
 from kafka.structs import OffsetAndMetadata
 
+from tests.harness.spark.driver import Driven
 from tests.harness.spark.lake import LIMIT, metrics, progress, until
-from tests.system.spark.test_control import operator
-from tests.system.spark.test_exactly_once import Driven
-
-__all__ = ["operator"]  # a fixture
 
 pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(900)]
 
@@ -29,9 +26,7 @@ def failing(lake, *bad, **options):
     offset = functions.expr(f"if({is_bad}, raise_error('poison'), offset)")
     frame = lake.stream({"subscribe": lake.orders, **options})
     frame = frame.select("topic", "partition", offset.cast("long").alias("offset"))
-    query = frame.writeStream.format("parquet").option("path", str(lake.data))
-    query = query.option("checkpointLocation", str(lake.checkpoint))
-    query = query.trigger(availableNow=True).start()
+    query = lake.write(frame)
     with suppress(StreamingQueryException):
         query.awaitTermination(LIMIT)
     error = query.exception()
@@ -69,9 +64,9 @@ def test_two_records_that_fail_a_batch_are_skipped_one_after_the_other(
     assert lake.rows() == skipped(lake, p0=5, p1=7)
     lake.produce(lake.orders, 5)
     controller.skip(f"{lake.orders}:2", to=12, reason="of another day")
-    said = metrics(failing(lake, *bad))
+    batches = metrics(failing(lake, *bad))
     line = f"{lake.orders}:2: offsets 10 to 11 are skipped, by app: of another day"
-    assert said[0]["skipped"] == line
+    assert batches[0]["skipped"] == line
     there = skipped(lake, p0=5, p1=7)
     assert lake.rows() == {
         row: 1 for row in there if row[1] != 2 or row[2] not in {10, 11}
@@ -81,7 +76,7 @@ def test_two_records_that_fail_a_batch_are_skipped_one_after_the_other(
 @pytest.mark.contract("S8")
 @pytest.mark.parametrize("limit", [pytest.param(None, marks=pytest.mark.nightly), "8"])
 def test_records_that_retention_took_under_a_hold_are_reported_and_skipped(
-    lake, controller, told, limit
+    lake, controller, events, limit
 ):
     """D10: the stream says so while it is held; what is left comes once, no query fails."""
     lake.produce_both(10)
@@ -95,7 +90,7 @@ def test_records_that_retention_took_under_a_hold_are_reported_and_skipped(
     line = f"{lake.orders}:3: the 6 records from offset 0 on are deleted already"
     until(lambda: last(query).get("heldLost") == line, query)
     controller.skip(f"{lake.orders}:3", to=6, reason="retention")
-    until(lambda: any(one.name == "spark_offsets_skipped" for one in told), query)
+    until(lambda: any(one.name == "spark_offsets_skipped" for one in events), query)
     controller.resume(lake.orders)
     there = [
         row for row in lake.produced() if row[:2] != (lake.orders, 3) or row[2] > 5
@@ -128,7 +123,7 @@ def committed(lake, group):
 
 @pytest.mark.contract("S7")
 def test_progress_is_committed_to_a_group_of_its_own(lake, controller, operator):
-    """What is held lags; the command line shows it, as any tool does."""
+    """Held partitions lag; the command line shows it, as any tool does."""
     lake.produce_both(10)
     group = f"progress-{lake.orders}"
     controller.pause(f"{lake.orders}:2")
@@ -161,7 +156,7 @@ def test_a_group_that_others_commit_to_is_refused(lake):
 
 @pytest.mark.contract("S7")
 @pytest.mark.nightly
-def test_members_that_come_later_keep_their_offsets_and_no_batch_fails(lake, told):
+def test_members_that_come_later_keep_their_offsets_and_no_batch_fails(lake, events):
     """Kafka refuses the commits; that is reported once, and tried until they are gone."""
     group = f"progress-{lake.orders}"
     lake.produce(lake.orders, 5)
@@ -176,27 +171,10 @@ def test_members_that_come_later_keep_their_offsets_and_no_batch_fails(lake, tol
     lake.produce(lake.orders, 5)
     until(lambda: lake.rows() == lake.produced(), query)
     named = "spark_progress_not_committed"
-    until(lambda: [one.group for one in told if one.name == named] == [group], query)
+    until(lambda: [one.group for one in events if one.name == named] == [group], query)
     assert committed(lake, group)[lake.orders, 0] == 5
     member.close()
     lake.produce(lake.orders, 5)
     until(lambda: committed(lake, group)[lake.orders, 0] == 15, query)
-    until(lambda: [one.reason for one in told if one.name == named][-1] == "", query)
+    until(lambda: [one.reason for one in events if one.name == named][-1] == "", query)
     query.stop()
-
-
-@pytest.mark.nightly
-def test_commits_that_do_not_get_through_cost_a_stream_nothing(lake, told, monkeypatch):
-    """The group's offsets are late, not the batches."""
-    from safeconsumer.spark.java_clients import JavaCluster  # noqa: PLC0415
-
-    def fail(*_):
-        message = "planted"
-        raise OSError(message)
-
-    monkeypatch.setattr(JavaCluster, "commit", fail)
-    lake.produce(lake.orders, 5)
-    lake.run(commitGroup="away", maxOffsetsPerTrigger="8")
-    assert lake.rows() == lake.produced()
-    (one,) = (one for one in told if one.name == "spark_progress_not_committed")
-    assert "planted" in one.reason

@@ -64,8 +64,8 @@ def take_callbacks_back(spark):
 
 def held_because(stream):
     progress = stream.lastProgress()
-    said = json.loads(progress.json())["sources"][0] if progress else {}
-    return str(said.get("metrics", {}).get("heldBecause"))
+    answer = json.loads(progress.json())["sources"][0] if progress else {}
+    return str(answer.get("metrics", {}).get("heldBecause"))
 
 
 def options(lake):
@@ -100,15 +100,14 @@ def test_a_second_process_neither_takes_over_nor_is_taken_over(
 
 @pytest.mark.nightly
 def test_a_session_that_another_process_decides_for_is_refused(guest):
-    """With the way out in the words."""
-    said = guest.ask("register", is_new=False)
-    assert "another process decides for the streams of this session" in said
-    assert "spark.newSession()" in said
+    answer = guest.ask("register", is_new=False)
+    assert "another process decides for the streams of this session" in answer
+    assert "spark.newSession()" in answer
 
 
 @pytest.mark.nightly
 def test_a_process_that_hangs_hangs_nobody_else(lake, guest, tmp_path):
-    """S4: whoever asks it is told so in time, and it is not taken for one that has ended."""
+    """S4: questions to it fail in time, and it is not taken for one that has ended."""
     from pyspark.sql import SparkSession  # noqa: PLC0415  if installed
 
     assert guest.ask("register", is_new=True) == ""

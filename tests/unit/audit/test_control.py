@@ -23,7 +23,7 @@ from safeconsumer.audit.control import (
 from safeconsumer.cli.control_topics import history_since
 from safeconsumer.errors import JournalError
 from safeconsumer.group import wire
-from safeconsumer.group.fold import Fold, Written
+from safeconsumer.group.fold import Fold, RawRecord
 from safeconsumer.group.history import entries, history_document
 from safeconsumer.group.topics import Facts
 from tests.harness.audit.journals import MemberJournal, verdict_on
@@ -75,7 +75,7 @@ def as_log(drawn):
     at = 100
     for number, (key, value, after) in enumerate(drawn):
         at += after
-        log.append(Written(key, value, number, at * 1000))
+        log.append(RawRecord(key, value, number, at * 1000))
     return log
 
 
@@ -108,9 +108,9 @@ def test_the_history_and_the_audit_agree(drawn):
 def test_a_key_of_another_version_is_another_hold():
     """A later version lifts only its own hold: members still obey the first."""
     log = [
-        Written(b"1\0g\0alice\0orders", b'{"v":1,"id":"a"}', 0, 100_000),
-        Written(b"2\0g\0alice\0orders", None, 1, 105_000),
-        Written(b"2\0g\0alice\0orders\0more", b'{"v":2}', 2, 110_000),
+        RawRecord(b"1\0g\0alice\0orders", b'{"v":1,"id":"a"}', 0, 100_000),
+        RawRecord(b"2\0g\0alice\0orders", None, 1, 105_000),
+        RawRecord(b"2\0g\0alice\0orders\0more", b'{"v":2}', 2, 110_000),
     ]
     held = [(one.scope, one.start, one.end) for one in holds_of(decoded(log))]
     assert held == [("orders", 100.0, math.inf), ("@all", 110.0, math.inf)]
@@ -119,7 +119,7 @@ def test_a_key_of_another_version_is_another_hold():
 
 def test_a_history_of_0_5_names_members_holds_too():
     """Members had a topic for holds; journals name their holders with a prefix."""
-    document = json.loads(history([Written(KEYS[0], VALUES[1], 0, 100_000)]))
+    document = json.loads(history([RawRecord(KEYS[0], VALUES[1], 0, 100_000)]))
     (record,) = document["records"]
     del record["version"], record["extra"]
     sources = ("operator", "group")
@@ -205,7 +205,7 @@ def test_log_is_complete_since_its_last_gap(records, end, since):
     places = [place_of(at, key, value, 100.0 + at) for at, key, value in records]
     assert complete_since(places, end, 900.0) == since
     several = [
-        Written(key, value, at, 100_000 + at * 1000) for at, key, value in records
+        RawRecord(key, value, at, 100_000 + at * 1000) for at, key, value in records
     ]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("time.time", lambda: 900.0)
@@ -279,11 +279,11 @@ def test_hold_that_the_topics_lack_is_not_judged(control, why, *, is_working):
 def test_reset_targets_are_decoded_as_in_the_history():
     reset = b'"reset":{"to":{"t":[[0,4],[1,7]]},"topic_ids":{},"asked":"x"}'
     log = [
-        Written(b"1\0g\0alice\0t", b'{"v":1,"id":"a",' + reset + b"}", 0, 1000),
-        Written(
+        RawRecord(b"1\0g\0alice\0t", b'{"v":1,"id":"a",' + reset + b"}", 0, 1000),
+        RawRecord(
             b"1\0g\0bob\0t", b'{"v":1,"id":"a","ttl_ms":9000,' + reset + b"}", 1, 1000
         ),
-        Written(b"1\0g\0eve\0t", b'{"v":1,"id":"a","reset":{"to":[]}}', 2, 1000),
+        RawRecord(b"1\0g\0eve\0t", b'{"v":1,"id":"a","reset":{"to":[]}}', 2, 1000),
     ]
     found = control_of([], decoded(log)).targets
     assert found == from_history("file", history(log)).targets

@@ -13,9 +13,9 @@ from safeconsumer.audit import stream
 from safeconsumer.audit.stream import sources
 from safeconsumer.errors import JournalError
 from safeconsumer.journal.writer import JournalWriter
+from tests.harness.audit.command import run
 from tests.harness.audit.journals import read
 from tests.harness.processes import forked
-from tests.unit.cli.test_audit import run
 
 # Long enough for a few calls of poll each.
 SIZE = 400

@@ -1,13 +1,12 @@
 """``safeconsumer audit --checkpoint``: its lines, its report and its exit status."""
 
-import json
 import sys
 
 import pytest
 
+from tests.harness.audit.command import history_of, rows_of, run, written
 from tests.harness.audit.fleets import FLEETS
 from tests.unit.audit.test_checkpoint import log, orders
-from tests.unit.cli.test_audit import history_of, run, written
 
 MOVED = log((1000.0, orders(10)), (2000.0, orders(20)), start=orders(0))
 KEPT = log((1000.0, orders(10)), (2000.0, orders(10)), start=orders(0))
@@ -24,20 +23,19 @@ def checkpoint(folder, files):
 
 @pytest.fixture
 def audited(tmp_path):
-    """Run the command with a stream, and the history of a hold of its topic."""
+    """``audited(files, *more)`` audits a stream of a group whose topic was held."""
     history = tmp_path / "history.json"
     history.write_text(history_of("orders", 1100.0, 5000.0))
 
-    def audit(files, *more):
+    def audit(files, *more, group="g"):
         folder = checkpoint(tmp_path / "c", files)
-        given = ("--checkpoint", folder, "--group", "g", "--history", history)
+        given = ("--checkpoint", folder, "--group", group, "--history", history)
         return run(*given, *more)
 
     return audit
 
 
-def test_a_stream_that_moved_a_held_partition(audited, tmp_path):
-    """Status 1; the report has the row of its partition."""
+def test_stream_that_moved_a_held_partition_has_status_1(audited, tmp_path):
     report = tmp_path / "report"
     done = audited(MOVED, "--report", report)
     first, about, last = done.stdout.splitlines()
@@ -49,21 +47,18 @@ def test_a_stream_that_moved_a_held_partition(audited, tmp_path):
     assert "offsets 10 to 19, while operator:eve held orders from" in first
     assert about == f"S1  {folder}: batches 0 to 1, 1 hold of g meanwhile"
     assert last == "violations: 1 stream, 1 partition"
-    (row,) = map(json.loads, report.read_text().splitlines())
+    (row,) = rows_of(report)
     assert (row["check"], row["offset"], row["is_complete"]) == ("S1", 10, True)
 
 
-def test_a_stream_that_obeyed(audited, tmp_path):
+def test_stream_that_obeyed_has_status_0(audited, tmp_path):
     done = audited(KEPT)
     about = f"S1  {tmp_path / 'c'}: batches 0 to 1, 1 hold of g meanwhile\n"
-    assert (done.exit_code, done.stdout) == (
-        0,
-        f"{about}clean: 1 stream, 1 partition\n",
-    )
+    line = "clean: 1 stream, 1 partition\n"
+    assert (done.exit_code, done.stdout) == (0, about + line)
 
 
-def test_members_and_a_stream_together(audited, tmp_path):
-    """One status for all."""
+def test_members_and_a_stream_have_one_status(audited, tmp_path):
     fleet = written(tmp_path / "fleet", FLEETS["held_and_let_go"]())
     done = audited(KEPT, fleet)
     assert done.exit_code == 0
@@ -71,15 +66,26 @@ def test_members_and_a_stream_together(audited, tmp_path):
     assert audited(MOVED, fleet, "--partition", "orders:0").exit_code == 1
 
 
-def test_a_folder_may_be_a_uri(audited, tmp_path):
+def test_folder_may_be_a_uri(audited, tmp_path):
     uri = checkpoint(tmp_path / "a b", MOVED).as_uri()
     done = audited(KEPT, "--checkpoint", uri)
     assert done.exit_code == 1
     assert done.stdout.endswith("violations: 2 streams, 1 partition\n")
 
 
+@pytest.mark.parametrize("files", [KEPT, MOVED], ids=["kept", "moved"])
+def test_group_that_the_holds_topic_does_not_name_has_no_verdict(audited, files):
+    """A misspelt group would be clean: nothing of it was ever held."""
+    done = audited(files, group="gg")
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr == (
+        "safeconsumer: the holds topic has no record of the group 'gg'; it has records "
+        "of g: give as --group the stream's option holds.group\n"
+    )
+
+
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "reason"),
     [
         pytest.param([], "name a JOURNAL, or the --checkpoint", id="nothing"),
         pytest.param(["--checkpoint", "c"], "go together", id="no group"),
@@ -89,39 +95,51 @@ def test_a_folder_may_be_a_uri(audited, tmp_path):
         ),
     ],
 )
-def test_an_option_that_lacks_another(arguments, said, tmp_path, monkeypatch):
-    """Status 2: nothing is judged."""
+def test_option_without_the_other_that_it_needs_is_refused(
+    arguments, reason, tmp_path, monkeypatch
+):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "j").mkdir()
     done = run(*arguments)
     assert done.exit_code == 2
-    assert said in done.stderr
+    assert reason in done.stderr
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "reason"),
     [
-        pytest.param(["no-such"], "no-such is no checkpoint", id="no folder"),
+        pytest.param(["no-such"], "no such folder: no-such", id="no folder"),
+        pytest.param(["file"], "no such folder: file", id="a file"),
+        pytest.param(
+            ["j"],
+            "j is no checkpoint of a Spark stream: it has no folder offsets",
+            id="no checkpoint",
+        ),
+        pytest.param(
+            ["empty"],
+            "empty is no checkpoint that has a batch of Kafka's records",
+            id="no batch",
+        ),
         pytest.param(
             ["s3a://b/c"], "Spark reads s3a://b/c: give --master", id="remote"
         ),
         pytest.param(
             ["s3a://b/c", "--master", "local[1]"], "this needs pyspark", id="no Spark"
         ),
+        pytest.param(["bad"], "0 cannot be read: 'utf-8' codec", id="no text"),
     ],
 )
-def test_a_checkpoint_that_cannot_be_read(audited, more, said, monkeypatch):
-    """Status 2, also where another stream is guilty: the command names what to mend."""
-    monkeypatch.setitem(sys.modules, "pyspark", None)
-    monkeypatch.setitem(sys.modules, "pyspark.sql", None)
+def test_checkpoint_that_cannot_be_read_has_status_2_and_no_verdict(
+    audited, more, reason, tmp_path, monkeypatch
+):
+    """Also if another stream is guilty: the command names what to mend."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    (tmp_path / "j").mkdir()
+    (tmp_path / "empty" / "offsets").mkdir(parents=True)
+    (checkpoint(tmp_path / "bad", KEPT) / "offsets" / "0").write_bytes(b"\xff")
+    for module in ("pyspark", "pyspark.sql"):
+        monkeypatch.setitem(sys.modules, module, None)
     done = audited(MOVED, "--checkpoint", *more)
     assert (done.exit_code, done.stdout) == (2, "")
-    assert said in done.stderr
-
-
-def test_bytes_that_are_no_text(audited, tmp_path):
-    folder = checkpoint(tmp_path / "bad", KEPT)
-    (folder / "offsets" / "0").write_bytes(b"\xff")
-    done = audited(KEPT, "--checkpoint", folder)
-    assert done.exit_code == 2
-    assert "0 cannot be read: 'utf-8' codec" in done.stderr
+    assert reason in done.stderr

@@ -1,9 +1,8 @@
-"""The command: its options, its exit statuses, what it prints; and its referee."""
+"""``safeconsumer demo``: its exit status and lines, and how it counts records."""
 
 from contextlib import nullcontext
 
 import pytest
-from attrs import evolve
 from click.testing import CliRunner
 from kafka import TopicPartition
 
@@ -14,126 +13,106 @@ from safeconsumer.demo.playing import Result
 from safeconsumer.demo.situations import SITUATIONS
 from safeconsumer.demo.table import table
 from safeconsumer.demo.tally import Counts, Failure, Tally
-from tests.harness.listing import short
 
 TP = TopicPartition("orders", 0)
+KNOWN = object()  # the failure that is known of a client in a situation
+
+
+def played(situation, *, stock=KNOWN, ours=None, error=None):
+    """Return the results of a situation of 500 records, 7 of which may go wrong."""
+    results = []
+    for client in situation.clients:
+        failure = ours if client.is_ours else stock
+        failure = situation.known if failure is KNOWN else failure
+        wrong = {failure: 7}
+        leaked, lost = wrong.get(Failure.LEAKED, 0), wrong.get(Failure.LOST, 0)
+        counts = Counts(
+            produced=500,
+            while_paused=leaked,
+            when_wanted=500 - leaked - lost,
+            lost=lost,
+            twice=wrong.get(Failure.TWICE, 0),
+        )
+        results.append(
+            Result(
+                situation=situation,
+                client=client,
+                counts=counts,
+                seconds=4.2,
+                error=error if client.is_ours else None,
+            )
+        )
+    return results
 
 
 def run(*arguments):
     return CliRunner().invoke(safeconsumer, ["demo", *arguments])
 
 
-def result(situation, client, failure, error=None):
-    """Return a play of 500 records, 7 of which went wrong if there was a failure."""
-    wrong = {failure: 7}
-    leaked, lost = wrong.get(Failure.LEAKED, 0), wrong.get(Failure.LOST, 0)
-    counts = Counts(
-        produced=500,
-        while_paused=leaked,
-        when_wanted=500 - leaked - lost,
-        lost=lost,
-        twice=wrong.get(Failure.TWICE, 0),
-    )
-    return Result(
-        situation=situation, client=client, counts=counts, seconds=4.2, error=error
-    )
+@pytest.fixture
+def play(monkeypatch):
+    """``play(*arguments, **outcome)`` runs the command; all situations end so at once."""
 
+    def run_with(*arguments, **outcome):
+        monkeypatch.setattr(demo, "EmbeddedBroker", nullcontext)
+        monkeypatch.setattr(
+            demo,
+            "play_all",
+            lambda picked, *_: [
+                one for each in picked for one in played(each, **outcome)
+            ],
+        )
+        return run(*arguments)
 
-def as_known(situation):
-    """Both clients, each as is known or promised of it."""
-    return [
-        result(situation, one, None if one.is_ours else situation.known)
-        for one in situation.clients
-    ]
-
-
-def failing(failure):
-    def played(situation):
-        *others, ours = as_known(situation)
-        return [*others, result(situation, ours.client, failure)]
-
-    return played
-
-
-def holding(situation):
-    return [result(situation, one, None) for one in situation.clients]
-
-
-def failing_otherwise(situation):
-    *others, ours = as_known(situation)
-    return [*(result(situation, one.client, Failure.TWICE) for one in others), ours]
-
-
-def cut(situation):
-    *others, ours = as_known(situation)
-    return [*others, evolve(ours, error="waited in vain")]
-
-
-def cut_before_the_end(situation):
-    """Report what was not asked for any more, and so is not lost."""
-    *others, ours = as_known(situation)
-    return [*others, result(situation, ours.client, Failure.LOST, error="too late")]
-
-
-def cut_after_a_leak(situation):
-    """Report what was delivered, and cannot be taken back."""
-    *others, ours = as_known(situation)
-    return [*others, result(situation, ours.client, Failure.LEAKED, error="too late")]
+    return run_with
 
 
 @pytest.mark.parametrize(
-    ("played", "status"),
+    ("outcome", "status"),
     [
-        (as_known, Status.DONE),
-        *((failing(one), Status.FAILED) for one in Failure),
-        (cut_after_a_leak, Status.FAILED),
-        (holding, Status.FAILED),
-        (failing_otherwise, Status.FAILED),
-        (cut, Status.FAILED),
-        (cut_before_the_end, Status.FAILED),
+        pytest.param({}, Status.DONE, id="as known"),
+        *(
+            pytest.param({"ours": one}, Status.FAILED, id=f"ours: {one.name}")
+            for one in Failure
+        ),
+        pytest.param({"stock": None}, Status.FAILED, id="stock does not fail"),
+        pytest.param({"stock": Failure.TWICE}, Status.FAILED, id="it fails otherwise"),
+        pytest.param({"error": "cut"}, Status.FAILED, id="cut short"),
+        *(
+            pytest.param(
+                {"ours": one, "error": "cut"},
+                Status.FAILED,
+                id=f"cut short: {one.name}",
+            )
+            for one in (Failure.LEAKED, Failure.LOST)
+        ),
     ],
 )
-def test_the_exit_status_is_that_of_the_worst_result(played, status, monkeypatch):
-    """The worst result decides; a play cut short says why, below the table."""
-    ended = ended_as(monkeypatch, played)
-
+def test_worst_result_is_the_status_and_errors_stand_below_the_table(
+    play, outcome, status
+):
+    ended = play(**outcome)
     assert ended.exit_code == status
-    cuts = [one for each in map(played, SITUATIONS) for one in each if one.error]
-    for one in cuts:
-        assert f"{one.situation.name}, {one.title}: {one.error}" in ended.stdout
+    for situation in SITUATIONS:
+        ours = situation.clients[-1].title
+        is_named = f"{situation.name}, {ours}: cut" in ended.stdout
+        assert is_named is ("error" in outcome)
 
 
-def ended_as(monkeypatch, played, *arguments):
-    """Run the command, whose situations end at once, as told."""
-
-    def play_all(picked, *_):
-        return [one for situation in picked for one in played(situation)]
-
-    monkeypatch.setattr(demo, "EmbeddedBroker", nullcontext)
-    monkeypatch.setattr(demo, "play_all", play_all)
-    return run(*arguments)
-
-
-def test_situations_without_a_call_in_kafka_python_are_not_counted(monkeypatch):
-    """A thread pool is the program's, and there is no pause of a group."""
-    ended = ended_as(monkeypatch, as_known)
-
-    said = ended.stdout.splitlines()[-1]
-    assert said == (
+def test_sentence_counts_only_situations_that_kafka_python_has_calls_for(play):
+    """A thread pool is the program's own, and KafkaConsumer has no pause of a group."""
+    ended = play()
+    assert ended.stdout.splitlines()[-1] == (
         "SafeConsumer leaked 0, lost 0 and duplicated 0 records in 6 situations; "
         "KafkaConsumer failed in 4 of 4: it delivered 21 records while paused and never "
         "delivered 7."
     )
-    assert (
-        "worker          a thread pool     500      0    493     7     0"
-        in ended.stdout
-    )
+    row = "worker          a thread pool     500      0    493     7     0"
+    assert row in ended.stdout
 
 
-def test_picked_situations_are_played_in_their_order(monkeypatch):
-    picked = ("--situation", "group", "--situation", "ticket-loop")
-    ended = ended_as(monkeypatch, as_known, *picked)
-
+def test_picked_situations_are_played_in_their_order(play):
+    ended = play("--situation", "group", "--situation", "ticket-loop")
     rows = [line.split() for line in ended.stdout.splitlines() if " 4.2 " in line]
     assert [one[0] for one in rows] == ["ticket-loop", "SafeConsumer", "group"]
 
@@ -142,39 +121,29 @@ MID_BATCH, POOL = "pauses in mid-batch", "lost by a thread pool"
 
 
 @pytest.mark.parametrize(
-    ("played", "explained"),
+    ("names", "stock", "explained"),
     [
-        pytest.param(holding, [], id="nobody lost"),
-        pytest.param(
-            lambda situation: as_known(situation) if situation.name == "worker" else [],
-            [POOL],
-            id="the pool lost",
-        ),
-        pytest.param(
-            lambda situation: [
-                result(situation, one, None if one.is_ours else Failure.LOST)
-                for one in situation.clients
-            ],
-            [MID_BATCH, POOL],
-            id="KafkaConsumer lost, too",
-        ),
+        ({one.name for one in SITUATIONS}, None, []),
+        ({"worker"}, KNOWN, [POOL]),
+        ({one.name for one in SITUATIONS}, Failure.LOST, [MID_BATCH, POOL]),
     ],
+    ids=["none", "of the pool", "of both"],
 )
-def test_the_table_explains_only_the_losses_that_it_shows(played, explained):
-    lines = "\n".join(table([one for each in map(played, SITUATIONS) for one in each]))
+def test_table_explains_only_the_losses_that_it_shows(names, stock, explained):
+    situations = [one for one in SITUATIONS if one.name in names]
+    results = [one for each in situations for one in played(each, stock=stock)]
+    lines = "\n".join(table(results))
     assert [one for one in (MID_BATCH, POOL) if one in lines] == explained
 
 
-@pytest.mark.parametrize("arguments", [("--situation", "nope"), ("extra",)], ids=short)
+@pytest.mark.parametrize("arguments", [("--situation", "nope"), ("extra",)], ids=str)
 def test_wrong_usage_is_status_2(arguments):
     ended = run(*arguments)
-
     assert ended.exit_code == Status.USAGE
     assert arguments[-1] in ended.stderr
 
 
-def test_each_record_is_counted_once():
-    """By its first delivery; again is wrong only below what was committed."""
+def test_record_counts_by_its_first_delivery_and_twice_only_below_the_commit():
     tally = Tally()
     for offset in range(6):
         tally.produced(TP, offset)
@@ -187,7 +156,6 @@ def test_each_record_is_counted_once():
     tally.committed({TP: 2})
     for offset in (1, 2, 2, 3):
         tally.delivered(TP, offset)
-
     expected = Counts(produced=6, while_paused=1, when_wanted=3, lost=2, twice=1)
     assert expected == tally.counts()
     assert (tally.missing, tally.handed_out) == (2, 4)

@@ -1,4 +1,4 @@
-"""What went wrong at a cluster, as commands say it: the status, and the broker's words."""
+"""Errors of a cluster in commands: the exit status, and the broker's words."""
 
 import errno
 import ssl
@@ -10,137 +10,123 @@ import pytest
 from click.testing import CliRunner
 
 from safeconsumer._kafka.network import NetworkSelector, Task
+from safeconsumer._kafka.of_group import login
 from safeconsumer.cli.errors import Status, explained, status_of
 from safeconsumer.errors import ControlTopicError
 from safeconsumer.group.topics import ACLS
-from safeconsumer.group.troubles import said
-from tests.harness.listing import short
+from safeconsumer.group.troubles import error_text
+
+AWAY, REFUSED, USAGE = Status.UNREACHABLE, Status.REFUSED, Status.USAGE
+NO_ANSWER = "no answer from the broker"
 
 
 @pytest.mark.parametrize(
-    ("error", "status", "words"),
+    ("name", "status", "start"),
     [
+        ("SaslAuthenticationFailedError", REFUSED, "the broker refuses the login"),
+        ("TopicAuthorizationFailedError", REFUSED, "the broker refuses"),
+        ("PolicyViolationError", REFUSED, "the broker refuses"),
+        ("MessageSizeTooLargeError", REFUSED, "the broker refuses"),
+        ("NotEnoughReplicasError", AWAY, "the broker cannot do it now"),
+        ("RequestTimedOutError", AWAY, "the broker cannot do it now"),
+        ("KafkaTimeoutError", AWAY, NO_ANSWER),
+        ("IncompatibleBrokerVersion", REFUSED, "the broker cannot do that"),
         (
-            kafka_errors.SaslAuthenticationFailedError("Invalid username"),
-            Status.REFUSED,
-            "the broker refuses the login: SaslAuthenticationFailedError: Invalid",
+            "UnknownBrokerIdError",
+            AWAY,
+            "no broker is known to be in charge of the cluster",
         ),
-        (
-            kafka_errors.TopicAuthorizationFailedError("orders"),
-            Status.REFUSED,
-            "the broker refuses: TopicAuthorizationFailedError: orders; safeconsumer",
-        ),
-        (
-            kafka_errors.PolicyViolationError("three replicas, please"),
-            Status.REFUSED,
-            "the broker refuses: PolicyViolationError: three replicas, please",
-        ),
-        (
-            kafka_errors.MessageSizeTooLargeError(),
-            Status.REFUSED,
-            "the broker refuses: MessageSizeTooLargeError",
-        ),
-        (
-            kafka_errors.NotEnoughReplicasError(),
-            Status.UNREACHABLE,
-            "the broker cannot do it now: NotEnoughReplicasError; try again",
-        ),
-        (
-            kafka_errors.RequestTimedOutError("Request timed out after 30000 ms"),
-            Status.UNREACHABLE,
-            "no answer from the broker: RequestTimedOutError: Request timed out after",
-        ),
-        (
-            kafka_errors.RequestTimedOutError(),
-            Status.UNREACHABLE,
-            "the broker cannot do it now: RequestTimedOutError",
-        ),
-        (
-            kafka_errors.KafkaTimeoutError("Unable to bootstrap"),
-            Status.UNREACHABLE,
-            "no answer from the broker: KafkaTimeoutError: Unable to bootstrap",
-        ),
-        (
-            kafka_errors.IncompatibleBrokerVersion("no DescribeGroupsRequest"),
-            Status.REFUSED,
-            "the broker cannot do that: IncompatibleBrokerVersion: no Describe",
-        ),
-        (
-            kafka_errors.UnknownBrokerIdError(0),
-            Status.UNREACHABLE,
-            "no broker is known to be in charge of the cluster: UnknownBrokerIdError",
-        ),
-        (
-            kafka_errors.UnknownTopicOrPartitionError("orders"),
-            Status.FAILED,
-            "no such topic: UnknownTopicOrPartitionError: orders",
-        ),
-        (
-            kafka_errors.KafkaConnectionError("Handshake failed: [SSL: CERTIFICATE_"),
-            Status.REFUSED,
-            "no secure connection to the broker",
-        ),
-        (ssl.SSLError(1, "x"), Status.REFUSED, "no secure connection to the broker"),
-        (
-            kafka_errors.KafkaConfigurationError("no setting x"),
-            Status.USAGE,
-            "a setting is not acceptable",
-        ),
-        (ConnectionResetError("x"), Status.UNREACHABLE, "no answer from the broker"),
+        ("UnknownTopicOrPartitionError", Status.FAILED, "no such topic"),
+        ("KafkaConfigurationError", USAGE, "a setting is not acceptable"),
+    ],
+)
+def test_error_of_kafka_has_a_status_and_keeps_its_words(name, status, start):
+    error = getattr(kafka_errors, name)("three replicas, please")
+    assert status_of(error) is status
+    assert error_text(error).startswith(f"{start}: {name}: three replicas, please")
+
+
+SSL = "no secure connection to the broker"
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "start"),
+    [
+        (kafka_errors.RequestTimedOutError("Request timed out after"), AWAY, NO_ANSWER),
+        (kafka_errors.KafkaConnectionError("[SSL: CERTIFICATE_"), REFUSED, SSL),
+        (ssl.SSLError(1, "x"), REFUSED, SSL),
+        (ConnectionResetError("x"), AWAY, NO_ANSWER),
         (
             OSError(errno.ENOSPC, "No space left on device"),
             Status.FAILED,
             "this system refuses: [Errno 28] No space left on device",
         ),
-        (ControlTopicError("x"), Status.REFUSED, "a control topic is unfit"),
+        (ControlTopicError("x"), REFUSED, "a control topic is unfit"),
     ],
-    ids=short,
+    ids=["client's timeout", "handshake", "tls", "reset", "full disk", "control topic"],
 )
-def test_one_table_tells_errors_apart(error, status, words):
+def test_other_error_has_a_status_and_a_cause(error, status, start):
     assert status_of(error) is status
-    assert said(error).startswith(words)
+    assert error_text(error).startswith(start)
 
 
 def test_advice_is_given_once():
     """Errors of our own have it in their text."""
     error = kafka_errors.TopicAuthorizationFailedError(f"no right to read t: {ACLS}")
-    assert said(error).count(ACLS) == 1
+    assert error_text(error).count(ACLS) == 1
 
 
-@click.command()
-@click.option("--interrupted", is_flag=True)
-@click.pass_context
-def breaking(context, *, interrupted):
-    """End as kafka-python's event loop does, interrupted or not."""
-    task = Task(lambda: None)
-    loop = NetworkSelector()
-    with closing(loop), explained(context):
-        try:
-            if interrupted:
-                raise KeyboardInterrupt
-        finally:
-            loop._task_done(task)
+def ended(body):
+    """Run a command with this body; return its result."""
+
+    @click.command()
+    @click.pass_context
+    def command(context):
+        with explained(context):
+            body()
+
+    return CliRunner().invoke(command)
 
 
-def test_an_interrupt_that_the_event_loop_hides_is_one():
-    """130 and a line, where "Task is not done yet!" took its place."""
-    runner = CliRunner()
-    ended = runner.invoke(breaking, ["--interrupted"])
-    assert (ended.exit_code, ended.output) == (
-        Status.INTERRUPTED,
-        "safeconsumer: interrupted\n",
-    )
-    assert isinstance(runner.invoke(breaking).exception, RuntimeError)
+@pytest.mark.parametrize("is_interrupted", [True, False])
+def test_interrupt_that_the_event_loop_hides_has_status_130(is_interrupted):
+    """Its "Task is not done yet!" alone is a defect."""
+
+    def body():
+        task, loop = Task(lambda: None), NetworkSelector()
+        with closing(loop):
+            try:
+                if is_interrupted:
+                    raise KeyboardInterrupt
+            finally:
+                loop._task_done(task)
+
+    result = ended(body)
+    if is_interrupted:
+        line = "safeconsumer: interrupted\n"
+        assert (result.exit_code, result.output) == (Status.INTERRUPTED, line)
+    else:
+        assert isinstance(result.exception, RuntimeError)
 
 
-@click.command()
-@click.pass_context
-def full(context):
-    """Print to a full disk."""
-    with explained(context):
+def test_full_disk_is_no_outcome_of_a_command():
+    """The program ends with 70; 1 would say that the outcome is bad."""
+
+    def body():
         raise OSError(errno.ENOSPC, "No space left on device")
 
+    assert isinstance(ended(body).exception, OSError)
 
-def test_output_that_the_system_refuses_is_no_outcome():
-    """The program ends with 70; 1 would say that letters failed, or that nothing is quiet."""
-    assert isinstance(CliRunner().invoke(full).exception, OSError)
+
+def test_interrupt_before_the_event_loop_is_unlocked_is_not_hidden(monkeypatch):
+    """kafka-python locks its loop in a line before the ``try`` that unlocks it."""
+
+    def interrupted(loop, _timeout=None):
+        if not loop._poll_lock.acquire(blocking=False):
+            message = "Concurrent access to net.poll!"
+            raise RuntimeError(message)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(NetworkSelector, "_poll_once", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        login.trouble({"bootstrap_servers": "127.0.0.1:1"}, 1.0)

@@ -1,4 +1,4 @@
-"""``safeconsumer run``: what it makes of its target, without a broker."""
+"""``safeconsumer run``: its target, exit statuses and lines, without a broker."""
 
 import logging
 import socket
@@ -68,27 +68,23 @@ REPORT = Report(**COUNTS, gone=0, committed=True, seconds=0.0)
 
 @pytest.fixture
 def ending(monkeypatch):
-    """Have workers not run: they raise what is put into this list, or end well."""
-    raised = []
+    """Replace the run of workers: they raise the errors in this list, or end well."""
+    errors = []
 
-    def ran(worker):
+    def run(worker):
         worker.consumer.close(autocommit=False, timeout_ms=0)
-        if raised:
-            raise raised[0]
+        if errors:
+            raise errors[0]
         return REPORT
 
-    monkeypatch.setattr(Worker, "run", ran)
+    monkeypatch.setattr(Worker, "run", run)
     monkeypatch.setattr(command, "existing", lambda *_: None)  # its thread would go on
-    return raised
+    return errors
 
 
 @pytest.fixture
-def typed(
-    ending,  # noqa: ARG001 - it keeps workers from running
-    monkeypatch,
-    tmp_path,
-):
-    """``typed(target, *options)`` types the command, in a folder with a program."""
+def typed(ending, monkeypatch, tmp_path):  # noqa: ARG001 - ending keeps workers from running
+    """``typed(target, *options)`` runs the command in a folder with a program."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "broken.py").write_text("def worker(")
@@ -107,23 +103,23 @@ def typed(
 
 
 @pytest.mark.parametrize("target", ["shop:own", "made:Made.there"])
-def test_a_worker_of_the_program(typed, monkeypatch, target):
-    """Whatever the environment says of the cluster, which is for other commands."""
+def test_worker_runs_with_the_programs_own_settings(typed, monkeypatch, target):
+    """The cluster in the environment is for other commands."""
     monkeypatch.setenv("SAFECONSUMER_BOOTSTRAP", "elsewhere:1")
     ended = typed(target)
-    told = "6 handled, 1 dead letter, 2 skipped, 4 dropped; committed"
+    line = "6 handled, 1 dead letter, 2 skipped, 4 dropped; committed"
     assert ended.exit_code == Status.DONE, ended.output
-    assert told in ended.stderr
+    assert line in ended.stderr
     assert sys.modules["shop"].given.pop()["group_id"] == "mine"
 
 
-def _line(ended, status=Status.USAGE):
+def last_line(ended, status=Status.USAGE):
     assert ended.exit_code == status, ended.output
     return ended.stderr.splitlines()[-1].removeprefix("safeconsumer: ")
 
 
 @pytest.mark.parametrize(
-    ("target", "said"),
+    ("target", "reason"),
     [
         ("shop", "'shop' is not MODULE:NAME"),
         ("shop.py:worker", "write it as shop:worker"),
@@ -143,19 +139,19 @@ def _line(ended, status=Status.USAGE):
     ],
     ids=short,
 )
-def test_a_target_that_cannot_be(typed, target, said):
-    """Status 2, and the last line says why; what the program raised is shown whole."""
+def test_target_that_is_no_worker_is_refused_with_the_reason(typed, target, reason):
+    """Errors that the program raised have their traceback."""
     ended = typed(target)
-    assert said in _line(ended)
-    assert said.startswith("raised ") is ("Traceback" in ended.stderr)
+    assert reason in last_line(ended)
+    assert reason.startswith("raised ") is ("Traceback" in ended.stderr)
 
 
-def test_a_program_whose_broker_is_away(typed):
-    assert "no answer" in _line(typed("shop:away"), Status.UNREACHABLE)
+def test_program_whose_broker_is_away_is_worth_another_try(typed):
+    assert "no answer" in last_line(typed("shop:away"), Status.UNREACHABLE)
 
 
 @pytest.mark.parametrize(
-    ("error", "status", "said"),
+    ("error", "status", "reason"),
     [
         (SystemExit(3), Status.FAILED, "a handler ended the worker: SystemExit(3)"),
         (WorkerStateError("a Worker runs once"), Status.FAILED, "a Worker runs once"),
@@ -165,27 +161,26 @@ def test_a_program_whose_broker_is_away(typed):
     ],
     ids=short,
 )
-def test_how_a_worker_ends_is_the_status(typed, ending, error, status, said):
-    """A handler's own exit status is none of ours."""
+def test_error_that_ends_a_worker_has_a_status(typed, ending, error, status, reason):
+    """A handler's SystemExit does not choose the status."""
     ending[:] = [error]
-    assert said in _line(typed("shop:own"), status)
+    assert reason in last_line(typed("shop:own"), status)
 
 
-def test_a_port_that_cannot_be_had_is_wrong_usage(typed, monkeypatch):
-    """Not a record that failed; nor is a package that is missing."""
+def test_probes_without_their_port_or_package_are_wrong_usage(typed, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ended = typed("shop:own", f"--probes={taken.getsockname()[1]}")
-    assert "a probe cannot be set up: " in _line(ended)
+    assert "a probe cannot be set up: " in last_line(ended)
     for wrong in ("70000", "all", "0.0.0.0:", "-1"):
         assert typed("shop:own", f"--probes={wrong}").exit_code == Status.USAGE
     monkeypatch.delitem(sys.modules, "safeconsumer.metrics.prometheus", raising=False)
     monkeypatch.setitem(sys.modules, "prometheus_client", None)
-    line = _line(typed("shop:own", "--probes=0"))
+    line = last_line(typed("shop:own", "--probes=0"))
     assert "pip install 'safeconsumer[metrics]'" in line
 
 
 @pytest.mark.parametrize(
-    ("more", "said"),
+    ("more", "advice"),
     [
         ({"offset": 60, "is_committed": True}, None),
         ({"offset": 0}, None),
@@ -199,35 +194,32 @@ def test_a_port_that_cannot_be_had_is_wrong_usage(typed, monkeypatch):
     ],
     ids=short,
 )
-def test_a_line_says_what_a_start_may_pass_over(more, said):
-    """It names whatever may have chosen the offset: the event does not know which did."""
+def test_start_that_may_pass_records_over_has_advice(more, advice):
+    """The advice names everything that may have chosen the offset."""
     event = PartitionStarted(**{"partition": "t:0", "is_committed": False, **more})
-    assert (said or "None") in str(event.advice)
+    assert (advice or "None") in str(event.advice)
 
 
 @pytest.mark.parametrize(
-    ("gone", "said"), [(0, "0 dropped; "), (1, "0 dropped, 1 offset deleted unread; ")]
+    ("gone", "text"), [(0, "0 dropped; "), (1, "0 dropped, 1 offset deleted unread; ")]
 )
-def test_it_says_what_is_gone(gone, said):
+def test_last_line_names_deleted_offsets(gone, text):
     counts = {**COUNTS, "dropped": 0}
-    assert said in command._sentence(
-        Report(**counts, gone=gone, committed=True, seconds=0.0)
-    )
+    report = Report(**counts, gone=gone, committed=True, seconds=0.0)
+    assert text in command._sentence(report)
 
 
-def test_a_missing_topic_is_named_once_a_broker_answers(monkeypatch, capsys):
-    """One that was away at the start was asked once, and the topic never named."""
+def test_missing_topic_is_named_once_a_broker_answers(monkeypatch, capsys):
     error = CommandError("topic does not exist: t")
     answers = Mock(side_effect=[KafkaTimeoutError("away"), error])
     monkeypatch.setattr(command, "existing", answers)
     monkeypatch.setattr(command.time, "sleep", lambda _: None)
     command._name_missing(Mock(config={}))
-    said = "safeconsumer: topic does not exist: t (the worker waits)\n"
-    assert capsys.readouterr().err == said
+    line = "safeconsumer: topic does not exist: t (the worker waits)\n"
+    assert capsys.readouterr().err == line
 
 
-def test_a_line_that_kafka_python_repeats_is_written_once_a_minute():
-    """It wrote ten times a second that a control topic is missing, and hid what to do."""
+def test_repeated_line_of_kafka_python_is_written_once_a_minute():
     once = command._OnceAMinute()
 
     def passes(text, at):

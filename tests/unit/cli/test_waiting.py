@@ -18,54 +18,58 @@ from safeconsumer.group.operator import Operator
 from safeconsumer.group.scopes import scopes_of
 from safeconsumer.group.wire import ControlHold, ControlKey, Reset
 from safeconsumer.holds.scope import Partition
-from tests.unit.group.test_view import facts, viewed
+from tests.harness.group.views import facts, viewed
 
 
-def test_the_login_is_in_the_time(monkeypatch):
-    """On a broker that accepts and is silent a wait of 5 s took 9 s, and said 1.5 s."""
-    passed = [100.0]
+class Clock:
+    """A clock that stands in for ``time``; it passes by sleeping alone."""
+
+    def __init__(self):
+        self.now = 100.0
+
+    def monotonic(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.now += seconds
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    made = Clock()
+    for module in (waiting, watching):
+        monkeypatch.setattr(module, "time", made)
+    return made
+
+
+def test_time_of_the_login_counts_for_the_timeout(clock, monkeypatch):
     looks = []
-
-    def pass_(seconds):
-        passed[0] += seconds
 
     def look(_, group, *, timeout, has_lags):
         assert not has_lags
         looks.append(timeout)
-        pass_(timeout)
+        clock.sleep(timeout)
         raise KafkaTimeoutError(group)
 
-    clock = SimpleNamespace(monotonic=lambda: passed[0], sleep=pass_)
-    for module in (waiting, watching):
-        monkeypatch.setattr(module, "time", clock)
-    monkeypatch.setattr(connection, "_check_login", lambda _: pass_(2.0))
+    monkeypatch.setattr(connection, "_check_login", lambda _: clock.sleep(2.0))
     monkeypatch.setattr(Operator, "look", look)
     asked = ("wait", "quiet", "--group", "g", "--timeout", "5s", "--bootstrap", "b:1")
     ended = CliRunner().invoke(safeconsumer, asked)
     assert (ended.exit_code, ended.stderr.count("\n")) == (Status.UNREACHABLE, 1)
-    assert (looks, passed) == ([3.0], [105.0])
+    assert (looks, clock.now) == ([3.0], 105.0)
     assert "no answer within 5s" in ended.stderr
 
 
-def test_a_wait_for_what_can_no_longer_be_ends_at_once(monkeypatch):
-    """``pause --wait`` waited a minute for a hold that somebody had lifted."""
-    passed = [100.0]
-
+def test_wait_ends_at_once_if_its_condition_cannot_be_met_any_more(clock):
     def look(*_, **__):
-        passed[0] += 0.5
+        clock.sleep(0.5)
         return viewed()
 
     def judge(_):
         message = "lifted meanwhile"
-        raise waiting.InVainError(message)
+        raise waiting.NeverReachedError(message)
 
-    def sleep(seconds):
-        passed[0] += seconds
-
-    clock = SimpleNamespace(monotonic=lambda: passed[0], sleep=sleep)
-    monkeypatch.setattr(waiting, "time", clock)
-    operator = SimpleNamespace(look=look)
-    ended = waiting.wait_until(operator, "g", judge, 60.0)
+    ended = waiting.wait_until(SimpleNamespace(look=look), "g", judge, 60.0)
     assert (ended.is_reached, ended.sentence) == (False, "lifted meanwhile")
     assert ended.waited == 0.5
 
@@ -105,33 +109,30 @@ SEVERAL = scopes_of([f"t:0-{MANY - 1}"], "g")
     ],
     ids=["flowing", "flowing in scopes", "quiet", "moved"],
 )
-def test_a_look_does_not_ask_each_hold_about_each_partition(monkeypatch, judge):
-    """1,000 holds and 5,000 partitions took 1.5 s, four times a second."""
-    asked = []
+def test_verdict_does_not_compare_each_hold_with_each_partition(monkeypatch, judge):
+    """With 1,000 holds and 5,000 partitions that takes 1.5 s, four times a second."""
+    compared = []
     covers = Partition.covers
     monkeypatch.setattr(
-        Partition, "covers", lambda one, tp: asked.append(tp) or covers(one, tp)
+        Partition, "covers", lambda one, tp: compared.append(tp) or covers(one, tp)
     )
     judge()
-    assert len(asked) <= 2 * MANY
+    assert len(compared) <= 2 * MANY
 
 
-@pytest.fixture
-def bootstrap_waits(monkeypatch):
-    """Have no consumer find its cluster; return how long each was to wait for it."""
-    waits = []
+@pytest.mark.parametrize(
+    ("base", "limit"), [({}, BOOTSTRAP_MS), ({"bootstrap_timeout_ms": 60_000}, 60_000)]
+)
+def test_audit_against_topics_waits_as_long_for_a_broker_as_other_commands(
+    monkeypatch, base, limit
+):
+    limits = []
 
-    def made(**configs):
-        waits.append(configs.get("bootstrap_timeout_ms"))
+    def consumer(**configs):
+        limits.append(configs.get("bootstrap_timeout_ms"))
         raise KafkaTimeoutError
 
-    monkeypatch.setattr(records, "KafkaConsumer", made)
-    return waits
-
-
-def test_an_audit_against_topics_waits_no_longer(bootstrap_waits):
-    """By kafka-python's default it was half a minute, for a mistyped address."""
-    for base in ({}, {"bootstrap_timeout_ms": 60_000}):
-        with pytest.raises(KafkaTimeoutError):
-            against.topic_journal(base, [])
-    assert bootstrap_waits == [BOOTSTRAP_MS, 60_000]
+    monkeypatch.setattr(records, "KafkaConsumer", consumer)
+    with pytest.raises(KafkaTimeoutError):
+        against.topic_journal(base, [])
+    assert limits == [limit]

@@ -6,7 +6,7 @@ import pytest
 
 from safeconsumer.clients import control_topics
 from safeconsumer.clients.control_topics import Progress, StatusTopic, TopicLostError
-from safeconsumer.group.control_clients import Remade
+from safeconsumer.group.control_clients import RecreatedTopic
 
 
 def begun(first=0, end=5, at=0):
@@ -38,11 +38,11 @@ def test_reading_begins_where_it_was_or_at_the_first_record(first, at, begins):
 @pytest.mark.parametrize(("end", "is_other"), [(2, False), (9, True)])
 def test_a_topic_that_was_made_again_is_read_from_its_first_record(end, is_other):
     one = begun(at=3)
-    assert one.begin(1, end, is_other=is_other) == (Remade("holds", 3, end),)
+    assert one.begin(1, end, is_other=is_other) == (RecreatedTopic("holds", 3, end),)
     assert one.offsets == {("holds", 0): 1}
 
 
-def test_only_what_was_awaited_counts_as_silence(clock):
+def test_only_time_spent_waiting_counts_as_silence(clock):
     """A program that stood still for an hour has asked nothing meanwhile."""
     one = begun()
     for _ in range(10):

@@ -1,11 +1,12 @@
-"""What members on other clients share: what is quiet, in hand, and reported as such."""
+"""Members on other clients: quiet partitions, records in hand, and reports of both."""
 
 from types import SimpleNamespace
 
 import pytest
 
+from safeconsumer import Control
 from safeconsumer.clients.member import HoldingConsumer, Member
-from safeconsumer.errors import HoldSettingError, HookTypeError
+from safeconsumer.errors import ControlSettingError, HoldSettingError, HookTypeError
 from safeconsumer.group.reports import ControlStatus, MemberReports
 from safeconsumer.holds.ownership import Cause
 
@@ -19,40 +20,40 @@ class Consumer(HoldingConsumer):
     def __init__(self, *owned, **more):
         settings = {"client_id": "c", "group_id": "g", "hooks": (), "log": False}
         self.member = self._member = Member(self, **{**settings, **more})
-        self.member.own(owned, Cause.JOINED, all_=True)
+        self.member.begin_ownerships(owned, Cause.JOINED, all_=True)
 
 
 def reported(one):
     seen = ControlStatus(state="ready", skipped=0, applied={})
     made = MemberReports(
-        group="g", client_id="c", look=lambda: seen, client=one.member, skew=0
+        group="g", client_id="c", read_status=lambda: seen, client=one.member, skew=0
     )
     report = made.report()
     return report.quiet, report.busy
 
 
 @pytest.mark.contract("G8", "G9")
-def test_what_was_given_is_busy_until_the_next_call():
+def test_given_records_are_busy_until_the_next_call():
     one = Consumer(ZERO, ONE)
     one.member.begin_call()
     assert one.member.may_give([ZERO]) == {ZERO}
-    one.member.gave([ZERO])
+    one.member.note_given([ZERO])
     one.hold("orders")
     assert reported(one) == ({"orders": ((1, 1),)}, {"orders": ((0, 0),)})
     one.member.begin_call()
     assert reported(one) == ({"orders": ((0, 1),)}, {})
 
 
-def test_a_last_report_says_busy_of_nothing_that_its_program_has_done_with():
+def test_a_last_report_has_no_busy_partition():
     """It counts for a minute: ``pause --wait`` failed after each member that left."""
     one = Consumer(ZERO)
-    one.member.gave([ZERO])
+    one.member.note_given([ZERO])
     one.member.end_control()
     assert reported(one) == ({}, {})
 
 
 @pytest.mark.contract("G8", "G9")
-def test_no_report_says_quiet_of_what_is_being_given():
+def test_no_report_shows_a_partition_as_quiet_while_it_is_given():
     """
     A hold that arrives as records are given is either obeyed, or they are busy.
 
@@ -73,7 +74,7 @@ def test_no_report_says_quiet_of_what_is_being_given():
     assert said == [({}, {"orders": ((0, 0),)})]
 
 
-def test_what_the_programs_threads_work_on_is_busy():
+def test_partitions_of_the_programs_threads_are_busy():
     one = Consumer(ZERO)
     one.busy = lambda: [OF_THE_LIBRARY]
     one.hold(OF_THE_LIBRARY)
@@ -93,9 +94,9 @@ def test_a_pause_lasts_while_its_partition_is_given_back(causes, back, quiet):
     one = Consumer(ZERO, ONE)
     one._pause([OF_THE_LIBRARY])
     for cause in causes:
-        one.member.own((), cause, all_=True)
-    one.member.own(back, Cause.JOINED, all_=True)
-    one.member.own([ZERO], Cause.JOINED, all_=False)
+        one.member.begin_ownerships((), cause, all_=True)
+    one.member.begin_ownerships(back, Cause.JOINED, all_=True)
+    one.member.begin_ownerships([ZERO], Cause.JOINED, all_=False)
     assert one.member.quiet() == quiet
 
 
@@ -103,24 +104,24 @@ def test_a_hold_outlasts_everything_but_its_owners_lift():
     one = Consumer(ZERO)
     one.hold("re:ord.*", owner="db", reason="x")
     for cause in (Cause.PASSING, Cause.UNSUBSCRIBED, Cause.ASSIGNED, Cause.LOST):
-        one.member.own((), cause, all_=True)
-        one.member.own([ZERO], Cause.JOINED, all_=True)
+        one.member.begin_ownerships((), cause, all_=True)
+        one.member.begin_ownerships([ZERO], Cause.JOINED, all_=True)
         assert one.member.quiet() == {ZERO}
     assert [hold.owner for hold in one.lift("orders:0")] == ["db"]
     assert one.lift("re:ord.*", owner="db") == ()
     assert one.member.quiet() == frozenset()
 
 
-def test_a_new_identity_is_told_once():
-    one, told = Consumer(ZERO), []
-    one.member.call_after_joins(lambda: told.append(one.member.membership()))
+def test_a_new_identity_is_reported_once():
+    one, calls = Consumer(ZERO), []
+    one.member.call_after_joins(lambda: calls.append(one.member.membership()))
     for _ in range(2):
         one.member.identify("a-1", 7)
     one.member.identify("a-1", 8)
-    assert told == [("a-1", 7), ("a-1", 8)]
+    assert calls == [("a-1", 7), ("a-1", 8)]
 
 
-def test_what_cannot_be_meant_is_refused_and_changes_nothing():
+def test_bad_arguments_are_refused_and_change_nothing():
     one = Consumer(ZERO)
     for owner in ("", "operator:alice", "worker:queue"):
         with pytest.raises(HoldSettingError):
@@ -132,3 +133,19 @@ def test_what_cannot_be_meant_is_refused_and_changes_nothing():
     with pytest.raises(HookTypeError):
         Consumer(hooks=print)
     assert one.holds() == ()
+
+
+@pytest.mark.parametrize(
+    ("control", "more", "refusal"),
+    [
+        (
+            Control(client_configs={"fetch_max_wait_ms": 50}),
+            {},
+            "own client's settings",
+        ),
+        (Control(), {"group_id": None}, "group_id"),
+    ],
+)
+def test_control_needs_a_group_and_its_own_client_s_settings(control, more, refusal):
+    with pytest.raises(ControlSettingError, match=refusal):
+        Consumer(**more).member.control_of(control, SimpleNamespace(group_id=None))

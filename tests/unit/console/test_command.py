@@ -1,4 +1,4 @@
-"""``safeconsumer console`` as it is typed: what it says where it cannot serve."""
+"""``safeconsumer console`` as it is typed: messages and exit statuses."""
 
 import errno
 import socket
@@ -15,16 +15,9 @@ def run(*arguments):
     return CliRunner().invoke(safeconsumer, ["console", *where, *arguments])
 
 
-def ends(result):
-    """Return the status, and how many lines were said of it."""
+def ending(result):
+    """Return the exit status and the number of lines on stderr."""
     return result.exit_code, result.stderr.count("\n")
-
-
-def test_a_port_that_is_taken():
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        result = run("--port", str(taken.getsockname()[1]))
-    assert ends(result) == (Status.USAGE, 1)
-    assert "choose one with --port" in result.stderr
 
 
 @pytest.fixture
@@ -36,7 +29,24 @@ def token(tmp_path):
     return file
 
 
-def test_what_a_token_is_for_is_said(token, monkeypatch):
+def test_port_that_is_taken_is_wrong_usage():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        result = run("--port", str(taken.getsockname()[1]))
+    assert ending(result) == (Status.USAGE, 1)
+    assert "choose one with --port" in result.stderr
+
+
+def test_lost_connection_is_not_called_a_taken_port(monkeypatch):
+    def serve(*_):
+        raise ConnectionResetError(errno.ECONNRESET, "reset")
+
+    monkeypatch.setattr("safeconsumer.console.serve.serve", serve)
+    result = run()
+    assert ending(result) == (Status.UNREACHABLE, 1)
+    assert "--port" not in result.stderr
+
+
+def test_command_says_how_to_use_a_token_and_does_not_show_it(token, monkeypatch):
     def serve(_, tell, __):
         tell("http://127.0.0.1:1/login?token=once")
         raise KeyboardInterrupt
@@ -49,32 +59,23 @@ def test_what_a_token_is_for_is_said(token, monkeypatch):
     assert "many characters" not in result.stdout
 
 
-def test_only_a_port_that_is_taken_is_told_as_one(monkeypatch):
-    def serve(*_):
-        raise ConnectionResetError(errno.ECONNRESET, "reset")
-
-    monkeypatch.setattr("safeconsumer.console.serve.serve", serve)
-    result = run()
-    assert ends(result) == (Status.UNREACHABLE, 1)
-    assert "--port" not in result.stderr
-
-
 @pytest.mark.parametrize(
-    ("content", "mode", "said"),
+    ("content", "mode", "reason"),
     [
         (b"short\n", 0o600, "16 characters or more"),
         (b"\xff" * 20, 0o600, "cannot be read"),
         (b"a token of many characters", 0o604, "may be read by others"),
         (b"a token of many characters", 0o640, "may be read by others"),
     ],
+    ids=["short", "no text", "readable by all", "readable by its group"],
 )
-def test_a_token_that_is_none(token, content, mode, said):
+def test_unfit_token_file_is_refused(token, content, mode, reason):
     token.write_bytes(content)
     token.chmod(mode)
     result = run("--token-file", str(token))
-    assert ends(result) == (Status.USAGE, 1)
-    assert said in result.stderr
+    assert ending(result) == (Status.USAGE, 1)
+    assert reason in result.stderr
 
 
-def test_an_owner_that_is_none():
-    assert ends(run("--owner", "operator:bob")) == (Status.USAGE, 1)
+def test_reserved_owner_name_is_refused():
+    assert ending(run("--owner", "operator:bob")) == (Status.USAGE, 1)

@@ -25,42 +25,59 @@ from tests.harness.console.synthetic import Limited, alone, big, viewed
 from tests.harness.metrics.scraping import console_values
 from tests.harness.waiting import wait_for
 
+AGE = "console_snapshot_age_seconds"
+
 
 @pytest.fixture(autouse=True)
 def patience(monkeypatch):
     """Let a scrape wait for the first answer, however slow the machine is."""
-    monkeypatch.setattr(module, "_MOMENT", 30.0)
+    monkeypatch.setattr(module, "_FIRST_ANSWER_SECONDS", 30.0)
+
+
+def names_of(state, snapshot=None):
+    """Return the names of all figures, with how many there are of each."""
+    return Counter(one.name for one in _all(state, snapshot or state.snapshot()))
+
+
+def figures_of(view):
+    """Return the figures of one group, by name and state."""
+    state = console_of(alone(view), Limited).state
+    return {
+        " ".join((one.name, one.labels.get("state", ""))).strip(): one.value
+        for one in _all(state, state.snapshot())
+    }
+
+
+# ---------------------------------------------------------------- the port
 
 
 def run_console(monkeypatch, port, inside):
-    """Type the command, with a cluster that is not there."""
+    """Run the command without a cluster; call something while it serves."""
 
-    def serving(_, __, show):
-        state = console_of(big(), Limited).state
-        show(Figures(state))
+    def serve(_, __, show):
+        show(Figures(console_of(big(), Limited).state))
         inside()
 
-    monkeypatch.setattr("safeconsumer.console.serve.serve", serving)
+    monkeypatch.setattr("safeconsumer.console.serve.serve", serve)
     where = ("--bootstrap", "127.0.0.1:1", "--metrics", str(port))
     return CliRunner().invoke(safeconsumer, ["console", *where])
 
 
-def test_figures_at_a_port_of_their_own(monkeypatch):
-    """Without the token that places holds, and under whatever name."""
+def test_figures_have_a_port_of_their_own_without_a_token(monkeypatch):
+    """The token can place holds, and the pages' port refuses other host names."""
     port = free_port()
 
-    def scraped():
+    def scrape():
         with httpx2.Client(base_url=f"http://127.0.0.1:{port}") as client:
-            told = client.get("/metrics", headers={"host": "console.internal:9100"})
-            figures = console_values(told.text)
-            assert figures["console_snapshot_age_seconds"] < 10
+            answer = client.get("/metrics", headers={"host": "console.internal:9100"})
+        assert console_values(answer.text)[AGE] < 10
 
-    ended = run_console(monkeypatch, port, scraped)
+    ended = run_console(monkeypatch, port, scrape)
     assert (ended.exit_code, ended.stderr) == (0, "")
     assert f"http://127.0.0.1:{port}/metrics, without a token" in ended.stdout
 
 
-def test_their_port_is_taken(monkeypatch):
+def test_port_that_is_taken_is_wrong_usage(monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         ended = run_console(monkeypatch, port, lambda: None)
@@ -69,8 +86,10 @@ def test_their_port_is_taken(monkeypatch):
     assert "choose another --metrics" in ended.stderr
 
 
+# ---------------------------------------------------------------- groups
+
+
 def test_every_group_that_is_held_or_reports_has_its_figures():
-    """Of the table; no group and no topic is left out, however many there are."""
     state = console_of(big(), Limited).state
     figures = list(_all(state, state.snapshot()))
     known = {one.name: one.labels for one in table.of("console")}
@@ -87,19 +106,8 @@ def test_every_group_that_is_held_or_reports_has_its_figures():
     assert sum(one.value for one in states) == 4 * 25
 
 
-def figures_of(seen):
-    """Return figures by name and state."""
-    state = console_of(alone(seen), Limited).state
-    figures = list(_all(state, state.snapshot()))
-    return {
-        " ".join((one.name, one.labels.get("state", ""))).strip(): one.value
-        for one in figures
-    }
-
-
 @pytest.mark.contract("G8")
-def test_members_that_nobody_lists_have_no_figures():
-    """That none is silent was not known."""
+def test_group_that_cannot_be_described_has_no_figures_of_its_members():
     known = viewed(0, is_held=True)
     facts = GroupFacts(state=UNKNOWN, members=(), committed={}, has_committed=False)
     reported = figures_of(evolve(known, facts=facts))
@@ -110,8 +118,8 @@ def test_members_that_nobody_lists_have_no_figures():
     assert "group_partitions unknown" not in lost
 
 
-def since(hold, seconds, **changed):
-    """Return a hold that was placed so many seconds ago, and extended since."""
+def placed(hold, seconds, **changed):
+    """Return a hold that was placed so many seconds ago."""
     body = evolve(hold.hold, since_ms=int((time.time() - seconds) * 1000))
     return evolve(hold, hold=body, **changed)
 
@@ -120,142 +128,126 @@ def since(hold, seconds, **changed):
     ("kind", "margin"),
     [("members are gone", 3600), ("a clock is behind", -3600), ("renewed", 600)],
 )
-def test_the_margin_until_records_are_deleted(kind, margin):
-    """Data waits though nobody tells the broker's time; by the broker's clock, not ours."""
+def test_margin_until_records_are_deleted(kind, margin):
+    """The broker's clock counts, and without members the hold's own time."""
     held = viewed(0, is_held=True)
     (hold,) = held.holds
     if kind == "members are gone":
         facts = evolve(held.facts, state="Empty", members=())
         held = evolve(held, times=Times(None, hold.at), reports=(), facts=facts)
     elif kind == "a clock is behind":
-        later = since(hold, 0, at=time.time() + 7200, offset=10)
+        later = placed(hold, 0, at=time.time() + 7200, offset=10)
         held = evolve(held, holds=(later,), times=Times(None, later.at))
     else:
-        held = evolve(held, holds=(since(hold, 3000),))
+        held = evolve(held, holds=(placed(hold, 3000),))
     found = figures_of(held)["group_retention_margin_seconds"]
     assert margin - 100 < found <= margin + 0.0011  # in whole milliseconds
 
 
 @pytest.mark.parametrize(
-    ("ends", "count"),
+    ("holds", "count"),
     [
         ([], 0),
         ([(1000, 600)], 1),
         ([(1000, 899), (2000, 60)], 2),
-        # Too early; just placed or extended; over.
         ([(1000, 901), (899, 600), (1000, -1)], 0),
         ([(1000, None), (899, 60), (1000, 60)], 1),
     ],
+    ids=["none", "one", "two", "too early or too new or over", "one of three"],
 )
-def test_holds_that_expire_soon_are_counted(ends, count):
-    """Written so many seconds ago, they end in so many: each, whatever others do."""
+def test_holds_that_end_within_a_quarter_of_an_hour_are_counted(holds, count):
+    """A hold has the seconds since it was written, and until it ends."""
     held = viewed(0, is_held=True)
     (hold,) = held.holds
-    assert held.times.now is not None
 
     def written(ago, left):
         ttl = None if left is None else (ago + left) * 1000
         return evolve(hold, at=held.times.now - ago, hold=evolve(hold.hold, ttl_ms=ttl))
 
-    holds = tuple(written(ago, left) for ago, left in ends)
-    assert figures_of(evolve(held, holds=holds))["group_expiring_holds"] == count
+    several = tuple(written(ago, left) for ago, left in holds)
+    assert figures_of(evolve(held, holds=several))["group_expiring_holds"] == count
 
 
-def test_when_the_oldest_endless_hold_was_placed():
+def test_oldest_hold_without_an_end_has_its_time():
     name = "group_oldest_unlimited_hold_timestamp_seconds"
     held = viewed(0, is_held=True)
+    (hold,) = held.holds
     assert name not in figures_of(held)
-    endless = tuple(map(without_end, held.holds))
-    found = figures_of(evolve(held, holds=endless))
-    assert found[name] == min(one.since or 0 for one in endless)
+    endless = evolve(hold, hold=evolve(hold.hold, ttl_ms=None))
+    assert figures_of(evolve(held, holds=(endless,)))[name] == endless.since
 
 
-def without_end(one):
-    assert one.hold is not None
-    return evolve(one, hold=evolve(one.hold, ttl_ms=None))
+# ---------------------------------------------------------------- retention
 
 
-def test_retention_that_nobody_tells():
-    """Is no figure; the others are there; a refusal stands for a minute, as an answer."""
-    asked = []
+class Connection(Limited):
+    """Waits before its first answer if asked to, and refuses all but so many questions."""
 
-    def fails():
-        asked.append(1)
-        raise KafkaTimeoutError
-
-    state = console_of(groups(), fails).state
-    for _ in range(3):
-        names = {one.name for one in _all(state, state.snapshot())}
-    assert "group_retention_margin_seconds" not in names
-    assert "group_partitions" in names
-    assert len(asked) == 1
-
-
-class Frozen(Limited):
-    """Does not answer until it is let go."""
-
-    def __init__(self):
+    def __init__(self, answers=1, *, is_slow=False):
         super().__init__()
+        self.answers = answers
         self.may_answer = Event()
+        if not is_slow:
+            self.may_answer.set()
 
     def retention(self, names):
         known = super().retention(names)
         self.may_answer.wait(30)
+        if len(self.asked) > self.answers:
+            raise KafkaTimeoutError
         return known
 
 
-def test_a_scrape_waits_for_no_broker(monkeypatch):
-    """One question is underway, and no scrape is late for it; its answer counts."""
-    monkeypatch.setattr(module, "_MOMENT", 0.0)
-    cluster = Frozen()
-    state = console_of(groups(), lambda: cluster).state
+def test_refused_retention_has_no_figure_and_is_asked_once_a_minute():
+    connection = Connection(answers=0)
+    state = console_of(groups(), lambda: connection).state
+    for _ in range(3):
+        names = names_of(state)
+    assert "group_retention_margin_seconds" not in names
+    assert "group_partitions" in names
+    assert len(connection.asked) == 1
+
+
+def test_scrape_does_not_wait_for_a_slow_broker(monkeypatch):
+    monkeypatch.setattr(module, "_FIRST_ANSWER_SECONDS", 0.0)
+    connection = Connection(is_slow=True)
+    state = console_of(groups(), lambda: connection).state
 
     def margins():
-        found = Counter(one.name for one in _all(state, state.snapshot()))
+        found = names_of(state)
         assert found["group_topic_held"] == 2
         return found["group_retention_margin_seconds"]
 
     assert [margins() for _ in range(3)] == [0, 0, 0]
-    cluster.may_answer.set()
+    connection.may_answer.set()
     wait_for(lambda: margins() == 2, "the answer")
-    assert len(cluster.asked) == 1
+    assert len(connection.asked) == 1
 
 
-class Once(Limited):
-    """Answers one question, and refuses all others."""
-
-    def retention(self, names):
-        if self.asked:
-            raise KafkaTimeoutError
-        return super().retention(names)
-
-
-def test_what_was_answered_stands_until_there_is_more():
-    cluster = Once()
-    state = console_of(groups(), lambda: cluster).state
+def test_retention_stands_until_a_later_question_is_answered():
+    connection = Connection()
+    state = console_of(groups(), lambda: connection).state
     for names in ({"a"}, {"a", "b"}):  # asked again, for the new one
         assert module._limits(state, names) == {"a": 3600.0}
 
 
-def test_what_gets_old_while_it_is_asked_is_not_told(monkeypatch):
-    """A snapshot is judged once more when all is there."""
-    state = console_of(groups(), Limited).state
-    seen = state.snapshot()
-    ages = iter((0.0, 0.0))
-    monkeypatch.setattr(
-        follower.Snapshot,
-        "is_old",
-        property(lambda _: next(ages, follower.OLD_AFTER) >= follower.OLD_AFTER),
-    )
-    next(ages)
-    found = [one.name for one in _all(state, seen)]
-    assert found == ["console_snapshot_age_seconds"]
+# ---------------------------------------------------------------- old snapshots
 
 
-def test_what_is_old_says_nothing_of_groups():
+def test_snapshot_that_becomes_old_while_the_cluster_is_asked_has_no_figures(
+    monkeypatch,
+):
     state = console_of(groups(), Limited).state
-    old = state.snapshot()
-    old = evolve(old, heard_at=old.heard_at - follower.OLD_AFTER)
-    assert [one.name for one in _all(state, old)] == ["console_snapshot_age_seconds"]
-    new = evolve(state.snapshot(), is_complete=False)
-    assert [one.name for one in _all(state, new)] == ["console_snapshot_age_seconds"]
+    snapshot = state.snapshot()
+    was_old = iter([False])
+    is_old = property(lambda _: next(was_old, True))
+    monkeypatch.setattr(follower.Snapshot, "is_old", is_old)
+    assert list(names_of(state, snapshot)) == [AGE]
+
+
+def test_old_or_incomplete_snapshot_has_no_figures_of_groups():
+    state = console_of(groups(), Limited).state
+    now = state.snapshot()
+    old = evolve(now, as_of=now.as_of - follower.OLD_AFTER)
+    for snapshot in (old, evolve(now, is_complete=False)):
+        assert list(names_of(state, snapshot)) == [AGE]

@@ -90,9 +90,9 @@ def test_other_clients_have_proofs_of_exactly_the_promises_in_the_table():
 
 
 KEPT = {
-    "on confluent-kafka": r"tests/broker/clients/test_confluent\.py"
+    "on confluent-kafka": r"tests/broker/clients/test_(members|confluent)\.py"
     r"|tests/system/group/test_other_clients\.py::\w+_on_confluent_kafka",
-    "on aiokafka": r"tests/broker/clients/test_aiokafka\.py"
+    "on aiokafka": r"tests/broker/clients/test_(members|aiokafka)\.py"
     r"|tests/system/group/test_other_clients\.py::\w+_on_aiokafka",
 }
 """By the table's column: its tests."""

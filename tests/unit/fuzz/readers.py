@@ -27,14 +27,14 @@ from safeconsumer.errors import (
 from safeconsumer.group import durations, properties, wire
 from safeconsumer.group import report_wire as reports
 from safeconsumer.group.settings import Control
-from safeconsumer.group.state import Written
+from safeconsumer.group.state import RawRecord
 from safeconsumer.holds import scope as scopes
 from safeconsumer.spark import options
 from safeconsumer.worker.retry import Retry
 from safeconsumer.worker.settings import Commit, Drain
 from safeconsumer.worker.watermarks import Limits
 from tests.harness.audit.journals import Read
-from tests.harness.group.lab import ControlLab, written
+from tests.harness.group.lab import ControlLab, control_record
 
 
 def _text(data):
@@ -86,12 +86,12 @@ def handed_over(data):
 def control_records(data):
     """With any records on the holds topic the ledger obeys those that it can read."""
     lab = ControlLab()
-    lab.hear(written("orders", 0))
+    lab.hear(control_record("orders", 0))
     for number, record in enumerate(data.split(b"\n\n")):
         key, _, value = record.partition(b"\n")
-        lab.hear(Written(key or None, value or None, number + 1, number))
+        lab.hear(RawRecord(key or None, value or None, number + 1, number))
     assert lab.ledger.view() is not None
-    lab.hear(written("audit", 10_000))
+    lab.hear(control_record("audit", 10_000))
     assert ("audit", "operator:alice") in lab.held()
 
 
@@ -176,6 +176,6 @@ def settings(data):
 def duration(data):
     """A duration is a finite time that can be written again, or refused by ValueError."""
     with suppress(ValueError):
-        seconds = durations.seconds_of(_text(data))
+        seconds = durations.parse_duration(_text(data))
         assert 0 < seconds < math.inf
-        durations.words_of(seconds)
+        durations.duration_text(seconds)

@@ -1,11 +1,11 @@
-"""Gate first, then ask, open when read up to there; never early, whatever comes between."""
+"""A gate opens when the topic is read up to the end asked for after the gate closed."""
 
 import pytest
 
 from safeconsumer.group import events as control_events
 from safeconsumer.group import patterns
 from safeconsumer.group.barrier import Barrier
-from tests.harness.group.lab import HOLDS, ControlLab, written
+from tests.harness.group.lab import HOLDS, ControlLab, control_record
 from tests.harness.holds.lab import A, B, C, assign_to
 
 TP = (HOLDS, 0)
@@ -28,7 +28,7 @@ class BarrierLab(ControlLab):
 
 
 @pytest.mark.contract("G2")
-def test_what_is_gained_waits_for_the_end_asked_after_it():
+def test_a_gained_partition_waits_for_the_end_asked_after_it():
     lab = BarrierLab()
     lab.connect()
     lab.assign(A, B)
@@ -41,18 +41,18 @@ def test_what_is_gained_waits_for_the_end_asked_after_it():
     assert lab.quiet() == set()
 
 
-def test_a_hold_read_meanwhile_takes_over_from_the_gate():
+def test_a_hold_that_is_read_meanwhile_replaces_the_gate():
     lab = BarrierLab()
     lab.connect()
     lab.assign(A, C)
     lab.answer(1)
-    lab.hear(written("orders", 0))
+    lab.hear(control_record("orders", 0))
     lab.barrier.applied({TP: 1})
     assert lab.quiet() == {A}
 
 
-def test_an_answer_of_a_lost_connection_opens_nothing():
-    """The topic may be another one by now; it is asked anew."""
+def test_an_answer_of_a_lost_connection_opens_no_gate():
+    """The topic may have been recreated; the end is asked for again."""
     lab = BarrierLab()
     lab.connect(applied=9)
     lab.assign(A)
@@ -65,7 +65,7 @@ def test_an_answer_of_a_lost_connection_opens_nothing():
     assert lab.quiet() == set()
 
 
-def test_what_was_read_of_a_lost_connection_opens_nothing():
+def test_records_of_a_lost_connection_open_no_gate():
     lab = BarrierLab()
     lab.connect()
     lab.assign(A)
@@ -75,7 +75,7 @@ def test_what_was_read_of_a_lost_connection_opens_nothing():
     assert lab.quiet() == {A}
 
 
-def test_no_answer_is_asked_again():
+def test_an_unanswered_question_is_asked_again():
     lab = BarrierLab()
     lab.connect()
     lab.assign(A)
@@ -88,8 +88,8 @@ def test_no_answer_is_asked_again():
     assert lab.quiet() == set()
 
 
-def test_an_end_below_what_was_read_is_another_topics():
-    """It was made again, with holds that the reader has not seen; it will find out."""
+def test_an_end_below_the_position_belongs_to_a_recreated_topic():
+    """It may have holds that the reader has not seen."""
     lab = BarrierLab()
     lab.connect(applied=9)
     lab.assign(A)
@@ -99,12 +99,12 @@ def test_an_end_below_what_was_read_is_another_topics():
     lab.connect(applied=0)
     lab.answer(1)
     assert lab.quiet() == {A}
-    lab.hear(written("orders", 0))
+    lab.hear(control_record("orders", 0))
     lab.barrier.applied({TP: 1})
     assert (lab.quiet(), lab.ledger.control_gates()) == ({A}, frozenset())
 
 
-def test_an_end_may_be_older_than_what_was_read_since():
+def test_an_end_may_be_below_later_positions():
     lab = BarrierLab()
     lab.connect(applied=5)
     lab.assign(A)
@@ -113,8 +113,7 @@ def test_an_end_may_be_older_than_what_was_read_since():
     assert lab.quiet() == set()
 
 
-def test_a_partition_lost_and_regained_waits_for_its_own_answer():
-    """The first answer is older than the second ownership."""
+def test_a_regained_partition_waits_for_its_own_answer():
     lab = BarrierLab()
     lab.connect(applied=5)
     lab.assign(A)
@@ -128,7 +127,7 @@ def test_a_partition_lost_and_regained_waits_for_its_own_answer():
     assert lab.quiet() == set()
 
 
-def test_what_is_kept_is_not_gated():
+def test_a_kept_partition_is_not_gated():
     lab = BarrierLab()
     lab.connect()
     lab.assign(A)
@@ -138,39 +137,39 @@ def test_what_is_kept_is_not_gated():
 
 
 @pytest.mark.contract("G5")
-def test_hold_never_opens_unread():
+def test_hold_opens_no_gate_unread():
     lab = BarrierLab()
     lab.assign(A)
     lab.clock.now += 1e6
-    lab.barrier.run_out()
+    lab.barrier.open_overdue()
     assert lab.quiet() == {A}
 
 
 @pytest.mark.contract("G5")
-def test_run_opens_after_its_time_and_alarms():
+def test_run_opens_gates_after_its_time_with_an_alarm():
     lab = BarrierLab(run_after=30.0)
     lab.assign(A)
     lab.clock.now += 29
-    lab.barrier.run_out()
+    lab.barrier.open_overdue()
     assert lab.quiet() == {A}
     lab.clock.now += 2
-    lab.barrier.run_out()
+    lab.barrier.open_overdue()
     assert lab.quiet() == set()
-    told = lab.log.only(control_events.GatesOpenedUnread)
-    assert told.partitions == (A,)
+    emitted = lab.log.only(control_events.GatesOpenedUnread)
+    assert emitted.partitions == (A,)
 
 
 @pytest.mark.contract("G5")
-def test_run_opens_only_gates_not_holds():
+def test_run_lifts_no_hold():
     lab = BarrierLab(run_after=0.0)
-    lab.hear(written("orders", 0))
+    lab.hear(control_record("orders", 0))
     lab.assign(A, C)
-    lab.barrier.run_out()
+    lab.barrier.open_overdue()
     assert lab.quiet() == {A}
 
 
-def test_a_resume_from_outside_is_none_of_the_applications():
-    """All that was assigned was paused; membership is lost and comes back with more."""
+def test_a_lift_from_outside_is_no_resume_of_the_application():
+    """All partitions were paused; membership is lost and returns with more."""
     lab = BarrierLab()
     lab.connect()
     lab.assign(A)
@@ -178,7 +177,7 @@ def test_a_resume_from_outside_is_none_of_the_applications():
     lab.hold(patterns.parse("orders:0"))
     lab.ledger.begin_call()
     assign_to(lab.ledger, [])
-    lab.hear(written("elsewhere", 0, held=False))
+    lab.hear(control_record("elsewhere", 0, held=False))
     assign_to(lab.ledger, [A, C])
     lab.answer(0)
     assert lab.quiet() == {A, C}

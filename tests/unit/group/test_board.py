@@ -1,4 +1,4 @@
-"""What the topics say, step by step: who reports, who ended, what is held, and when."""
+"""The board: members that report, holds, and snapshots, record by record."""
 
 import pytest
 from attrs import evolve, frozen
@@ -11,17 +11,17 @@ from safeconsumer.group.commits import Move
 from safeconsumer.group.facts import GroupFacts
 from safeconsumer.group.follower import Follower
 from safeconsumer.group.log_clock import LogClock
-from safeconsumer.group.report_wire import STREAM, Kept
+from safeconsumer.group.report_wire import STREAM, KeptHold
 from safeconsumer.group.settings import Control
 from safeconsumer.group.survey import Survey
-from safeconsumer.group.topic_reader import Remade
+from safeconsumer.group.topic_reader import RecreatedTopic
 from safeconsumer.group.view import Times
 from safeconsumer.group.wire import ControlHold, ControlKey
+from tests.harness.group.views import facts, report
 from tests.harness.listing import short
-from tests.unit.group.test_view import facts, report
 
 SETTINGS = Control(holds_topic="ops", status_topic="status")
-ALL = Readable(ends={}, is_heard=True)
+ALL = Readable(ends={}, reports_are_read=True)
 START = 1_000_000.0
 TP = TopicPartition("t", 0)
 
@@ -38,7 +38,7 @@ class Record:
 
 
 class Topics:
-    """Topics whose records are written and read at once, and clocks that are set."""
+    """Control topics whose records are read at once, and clocks that a test sets."""
 
     def __init__(self, ahead=0.0, skew=0.0):
         self.at = START  # the broker's time
@@ -47,7 +47,7 @@ class Topics:
         self.board = Board(evolve(SETTINGS, clock_skew=skew), self.clock)
         self.offsets = dict.fromkeys(SETTINGS.topics, 0)
         self.written = []
-        self.by_hosts = set()  # the topics without the broker's times
+        self.by_hosts = set()  # the topics with the times of hosts
 
     def write(self, name, key, value, at=None):
         when = self.at if at is None else at
@@ -85,8 +85,8 @@ def names(reports):
 # ---------------------------------------------------------------- who reports
 
 
-def test_who_reports_no_more_is_named():
-    """And for as long if it does not list it: it may be frozen, and go on."""
+def test_a_member_that_reports_no_more_is_named_for_a_minute():
+    """Also if Kafka does not list it: it may be frozen, and go on."""
     topics = Topics()
     for name in ("a", "b"):
         topics.report(name)
@@ -94,27 +94,26 @@ def test_who_reports_no_more_is_named():
     topics.at += SILENT_AFTER + 1
     topics.report("a")
     seen = topics.view(facts("a"), facts("b"))
-    assert (names(seen.reports), names(seen.late)) == (["a"], ["b"])
-    assert names(topics.view(facts("a")).late) == ["b"]
+    assert (names(seen.reports), names(seen.former_reports)) == (["a"], ["b"])
+    assert names(topics.view(facts("a")).former_reports) == ["b"]
     topics.at += NAMED_FOR
     topics.report("a")
-    assert names(topics.view(facts("a"), facts("b")).late) == []
+    assert names(topics.view(facts("a"), facts("b")).former_reports) == []
 
 
 @pytest.mark.parametrize("ahead", [0.0, -3600.0])
-def test_the_last_that_reported_is_named_as_long(ahead):
-    """Nobody tells the broker's time then: our clocks count, with the allowed skew."""
+def test_the_last_member_that_reported_is_named_as_long(ahead):
+    """No report has the broker's time then: our clocks count, with the allowed skew."""
     topics = Topics(ahead, skew=30.0)
     topics.report("a")
     topics.at += NAMED_FOR + 30.0
-    assert names(topics.view().late) == ["a"]
+    assert names(topics.view().former_reports) == ["a"]
     assert topics.board.groups == {"g"}
     topics.at += 1
-    assert (topics.view().late, topics.board.groups) == ((), set())
+    assert (topics.view().former_reports, topics.board.groups) == ((), set())
 
 
-def test_members_of_long_ago_are_forgotten_though_nobody_asks():
-    """A console that only writes reads reports, too, and each start is another member."""
+def test_old_reports_are_dropped_without_an_update():
     topics = Topics()
     topics.report("of the future", START + 1e6)
     for number in range(2_000):
@@ -123,14 +122,17 @@ def test_members_of_long_ago_are_forgotten_though_nobody_asks():
     assert len(topics.board._last) < 700
 
 
-def test_a_member_that_stopped_is_named_while_kafka_lists_it():
-    """A static member leaves no group when it is closed."""
+def test_a_stopped_member_is_named_while_kafka_lists_it():
+    """A static member does not leave the group when it is closed."""
     topics = Topics()
     topics.report("a")
     topics.report("a", state="stopped")
     seen = topics.view(facts("a"))
-    assert (seen.reports, [one.state for one in seen.late]) == ((), ["stopped"])
-    assert (topics.view().late, topics.board.groups) == ((), set())
+    assert (seen.reports, [one.state for one in seen.former_reports]) == (
+        (),
+        ["stopped"],
+    )
+    assert (topics.view().former_reports, topics.board.groups) == ((), set())
 
 
 @pytest.mark.parametrize(
@@ -138,33 +140,33 @@ def test_a_member_that_stopped_is_named_while_kafka_lists_it():
     [("ready", {}, True), ("stopped", {}, False), ("stopped", {"t": ((0, 0),)}, True)],
     ids=short,
 )
-def test_a_stream_that_ended(state, busy, *, is_named):
+def test_an_ended_stream_is_named_unless_it_stopped_between_batches(
+    state, busy, *, is_named
+):
     topics = Topics()
     topics.report("s", state=state, busy=busy, kind=STREAM)
     topics.at += SILENT_AFTER + 1
     topics.report("a")
     seen = topics.view()
-    assert (names(seen.reports), names(seen.gone)) == (["a"], ["s"] * is_named)
+    assert (names(seen.reports), names(seen.lost_streams)) == (["a"], ["s"] * is_named)
 
 
 @pytest.mark.parametrize("back", [SILENT_AFTER + 5, 3600], ids="{:.0f} s".format)
-def test_a_report_from_before_the_broker_s_clock_went_back_is_no_sign_of_life(back):
-    """Its member would count as alive for as long as the clock went back."""
+def test_a_report_from_before_the_brokers_clock_went_back_is_no_sign_of_life(back):
     topics = Topics()
     topics.report("dead", START + back)
     topics.report("live")
     assert names(topics.view().reports) == ["live"]
 
 
-def test_a_record_without_a_time_tells_none():
-    """Taken for a time it would put everybody's last report into the future."""
+def test_a_record_without_a_time_is_not_the_newest_report():
     topics = Topics()
     topics.report("a")
     topics.report("b", -0.001)
     assert topics.board.reported_at == START
 
 
-def test_a_garbled_report_is_nobody_s():
+def test_a_garbled_report_belongs_to_no_group():
     topics = Topics()
     topics.write("status", b"x", b"{")
     topics.write("status", b"y", None)
@@ -176,7 +178,7 @@ def test_a_garbled_report_is_nobody_s():
 # ---------------------------------------------------------------- what is held
 
 
-def test_a_hold_that_is_over_is_gone():
+def test_an_expired_hold_is_gone_and_was_there_recently():
     topics = Topics()
     topics.hold(ttl_ms=10_000)
     topics.report("a")
@@ -184,32 +186,31 @@ def test_a_hold_that_is_over_is_gone():
     topics.at += 11
     topics.report("a")
     assert topics.view().holds == ()
-    assert len(topics.view().just_over) == 1
+    assert len(topics.view().recently_expired) == 1
     topics.at += SILENT_AFTER
     topics.report("a")
-    assert topics.view().just_over == ()
+    assert topics.view().recently_expired == ()
     assert len(topics.board.records) == 1
 
 
-def test_if_nobody_reports_a_hold_that_ended_by_this_clock_may_have_ended():
-    """It is shown for as long as no record proves that it has."""
+def test_without_reports_a_hold_may_have_ended_by_this_clock():
+    """It is shown until a record proves its end."""
     topics = Topics()
     topics.report("a", state="stopped")
     topics.hold(ttl_ms=10_000)
     topics.at += 9
     seen = topics.view()
-    assert (seen.times.now, seen.lasting, seen.maybe_over) == (None, seen.holds, ())
+    assert (seen.times.now, seen.lasting, seen.maybe_ended) == (None, seen.holds, ())
     topics.at += 7 * 86_400
     seen = topics.view()
     assert len(seen.holds) == 1
-    assert (seen.lasting, seen.maybe_over) == (seen.holds, seen.holds)
+    assert (seen.lasting, seen.maybe_ended) == (seen.holds, seen.holds)
     topics.hold("t:1")
     assert [one.key.scope for one in topics.view().holds] == ["t:1"]
 
 
 @pytest.mark.parametrize("ahead", [-3600.0, 3600.0])
 def test_a_wrong_clock_waits_for_one_report(ahead):
-    """Judged by the broker's clock, as members do: what is over is left out."""
     topics = Topics(ahead)
     topics.hold("t:0", ttl_ms=600_000)
     topics.hold("t:1", ttl_ms=1)
@@ -229,7 +230,7 @@ def test_a_wrong_clock_waits_for_one_report(ahead):
     assert len(listened) == 1
 
 
-def test_where_nobody_reports_nobody_is_waited_for():
+def test_without_reporters_no_report_is_waited_for():
     topics = Topics(ahead=3600)
     topics.hold()
     topics.report("a", state="stopped")
@@ -239,8 +240,8 @@ def test_where_nobody_reports_nobody_is_waited_for():
 
 @pytest.mark.contract("G8")
 @pytest.mark.parametrize("name", SETTINGS.topics)
-def test_the_time_of_a_host_proves_nothing_where_it_is_not_the_brokers(name):
-    """One member, or one operator, two hours ahead had all holds of less over."""
+def test_the_time_of_a_host_proves_no_end(name):
+    """A member, or an operator, is two hours ahead."""
     topics = Topics()
     topics.by_hosts.add(name)
     topics.hold("t", ttl_ms=3_600_000)
@@ -253,22 +254,22 @@ def test_the_time_of_a_host_proves_nothing_where_it_is_not_the_brokers(name):
     seen = topics.view()
     assert (seen.times.now, len(seen.lasting)) == (None, len(seen.holds))
     assert seen.times.proven == (START if name == "status" else 0.0)
-    assert topics.board.is_heard is (name == "status")
+    assert topics.board.has_reporters is (name == "status")
 
 
-def test_a_topic_that_is_made_again():
-    """Members keep what they had, so it is shown, and a banner; new holds are seen."""
+def test_the_holds_of_a_recreated_topic_stay():
+    """Members keep them; new holds are read."""
     topics = Topics()
     topics.report("a")
     topics.hold("t")
-    topics.board.begin_again([Remade("ops", 1, 0)])
+    topics.board.topic_recreated([RecreatedTopic("ops", 1, 0)])
     topics.offsets["ops"] = 0
     assert (len(topics.view().holds), topics.board.remade) == (1, ("ops",))
     topics.hold("other")
     assert len(topics.view().holds) == 2
     topics.hold("t", lifts=True)
     assert (len(topics.view().holds), topics.board.remade) == (1, ())
-    topics.report("a", kept=(Kept(owner="operator:x", scope="t", line="t"),))
+    topics.report("a", kept=(KeptHold(owner="operator:x", scope="t", line="t"),))
     assert (len(topics.view().kept), topics.board.remade) == (1, ("ops",))
 
 
@@ -276,7 +277,7 @@ def test_a_topic_that_is_made_again():
 
 
 class Fed(Topics):
-    """Stands in for the follower's reader: what it reads is given."""
+    """Stands in for the follower's reader: a test gives the records."""
 
     is_complete = True
 
@@ -293,7 +294,7 @@ class Fed(Topics):
 
 
 class Following:
-    """A follower whose threads are not begun, and what is written for it to read."""
+    """A follower whose threads have not started, and the topics that it reads."""
 
     def __init__(self, patch):
         self.fed = Fed()
@@ -316,7 +317,6 @@ def following(monkeypatch):
 
 
 def test_reports_are_published_together_and_holds_at_once(following):
-    """A thousand members would have made a snapshot for each of their reports."""
     for name in ("a", "b", "c"):
         following.fed.report(name)
         assert following.turn() == 1
@@ -326,8 +326,8 @@ def test_reports_are_published_together_and_holds_at_once(following):
     assert (names(view.reports), len(view.holds)) == (["a", "b", "c"], 1)
 
 
-def test_a_version_stands_for_what_is_shown(following, monkeypatch):
-    """A console rendered its page each second, for reports that said the same."""
+def test_the_version_changes_with_the_page(following, monkeypatch):
+    """A console renders its page for each version."""
 
     def version(**said):
         following.fed.at += 1
@@ -348,23 +348,21 @@ def test_a_version_stands_for_what_is_shown(following, monkeypatch):
     assert version(quiet={}) == first + 3
 
 
-def test_how_long_somebody_has_not_reported_is_told_anew(following):
-    """It stood still while nothing else changed."""
+def test_the_time_without_a_report_goes_on(following):
     one = following.follower
     following.fed.report("b")
     following.turn()
-    told = []
+    shown = []
     for seconds in (SILENT_AFTER + 1, 10):
         following.fed.at += seconds
         with one._lock:
             one._publish()
         (member,) = one.snapshot().views["g"].members
-        told.append(member.verdict.sentence[:25])
-    assert told == ["has not reported for 16 s", "has not reported for 26 s"]
+        shown.append(member.verdict.sentence[:25])
+    assert shown == ["has not reported for 16 s", "has not reported for 26 s"]
 
 
-def test_who_was_not_listened_to_is_not_silent(following):
-    """The reader is in trouble, the survey goes on: reports stay as they were."""
+def test_members_are_not_silent_while_the_reader_is_in_trouble(following):
     one = following.follower
     following.fed.report("a")
     following.turn()
@@ -381,10 +379,8 @@ def test_who_was_not_listened_to_is_not_silent(following):
 
 
 @pytest.mark.contract("G8")
-def test_a_commit_from_before_a_hold_is_no_sign_that_its_owner_goes_on(
-    following, monkeypatch
-):
-    """The hold is placed while the group is asked about; its answer is from before."""
+def test_a_commit_from_before_a_hold_is_no_move(following, monkeypatch):
+    """The hold is placed while the cluster answers about the group."""
     owner, one = facts("silent", TP), following.follower
     offsets = iter([5, 9, 12])
 
@@ -409,8 +405,9 @@ def test_a_commit_from_before_a_hold_is_no_sign_that_its_owner_goes_on(
     assert moves == [{}, {}, {TP: Move(9, 12)}]
 
 
-def test_the_lags_of_all_groups_are_asked_for_now_and_then(following, monkeypatch):
-    """Those of held groups each time; what is known of others stays while they exist."""
+def test_the_lags_of_unheld_groups_are_asked_for_every_ten_seconds(
+    following, monkeypatch
+):
     asked, there = [], ["free", "g", "gone"]
 
     def survey_of(*_):
@@ -437,8 +434,7 @@ def test_the_lags_of_all_groups_are_asked_for_now_and_then(following, monkeypatc
 
 
 @pytest.mark.parametrize(("took", "rest"), [(0.1, 1), (0.5, 2.5), (4, 1), (25, 1)])
-def test_a_slow_survey_is_not_paid_for_with_old_facts(took, rest):
-    """One question that took 25 s made two minutes in which nothing was asked."""
+def test_a_slow_survey_rests_only_until_its_answers_are_old(took, rest):
     assert module._rest_after(took) == rest
 
 
@@ -448,7 +444,7 @@ def test_a_slow_survey_is_not_paid_for_with_old_facts(took, rest):
     [(100.0, 104.0, 104.0), (100.0, 200.0, 100.0), (None, 200.0, 90.0)],
     ids=["the clocks agree", "this machine's is ahead", "nobody reports"],
 )
-def test_the_topics_are_read_until_a_time_that_is_proven(now, wall, until):
+def test_the_topics_are_read_until_a_proven_time(now, wall, until):
     board = Board(SETTINGS)
     board.times = Times(now, 90.0, wall)
     assert board.read_until == until

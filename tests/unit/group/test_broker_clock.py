@@ -1,11 +1,11 @@
-"""Members' and operators' time is the broker's, whatever their own clocks say."""
+"""Members and operators use the broker's time, whatever their own clocks show."""
 
 import pytest
 
 from safeconsumer.events import HoldsExpired, HoldsPlaced
 from safeconsumer.group.broker_clock import BrokerClock
 from safeconsumer.group.log_clock import LogClock
-from tests.harness.group.lab import SKEW, ControlLab, written
+from tests.harness.group.lab import SKEW, ControlLab, control_record
 from tests.harness.holds.lab import A
 
 HOUR = 3600.0
@@ -15,7 +15,7 @@ class ClockLab(ControlLab):
     """A member whose own clock says 1.0, and a broker whose clock says ``broker``."""
 
     def __init__(self, broker):
-        self.broker_clock = BrokerClock(is_told=True)
+        self.broker_clock = BrokerClock(is_reporting=True)
         super().__init__(self.broker_clock)
         self.ahead = broker - self.clock.now
         self.ledger._wall = lambda: self.clock.now - 999.0
@@ -25,7 +25,7 @@ class ClockLab(ControlLab):
         """Have a report acknowledged that was so long on its way back."""
         heard = self.clock.now
         at = heard - took + self.ahead
-        self.broker_clock.told(at, heard - took, heard)
+        self.broker_clock.acknowledged(at, heard - took, heard)
         self.ledger.deliver()
 
     def is_quiet_for(self, seconds):
@@ -35,12 +35,12 @@ class ClockLab(ControlLab):
 
 @pytest.mark.parametrize("ahead", [-HOUR, 0.0, HOUR])
 @pytest.mark.parametrize("is_known", [False, True])
-def test_it_ends_by_the_brokers_clock(ahead, *, is_known):
-    """Whether the hold is heard before the broker's time is known, or after it."""
+def test_a_hold_ends_by_the_brokers_clock(ahead, *, is_known):
+    """The hold is read before the broker's time is known, or after."""
     lab = ClockLab(1.0 + ahead)
     if is_known:
         lab.report()
-    lab.hear(written("orders", 0, ttl=10.0, at=1.0 + ahead))
+    lab.hear(control_record("orders", 0, ttl=10.0, at=1.0 + ahead))
     if not is_known:
         lab.report()
     assert lab.is_quiet_for(10.0 + SKEW - 0.1)
@@ -49,15 +49,15 @@ def test_it_ends_by_the_brokers_clock(ahead, *, is_known):
     assert len(lab.log.of(HoldsPlaced)) == len(lab.log.of(HoldsExpired)) == 1
 
 
-def test_nothing_expires_before_the_time_is_known():
+def test_no_hold_expires_before_the_time_is_known():
     lab = ClockLab(-HOUR)
-    lab.hear(written("orders", 0, ttl=10.0, at=-HOUR))
+    lab.hear(control_record("orders", 0, ttl=10.0, at=-HOUR))
     assert lab.is_quiet_for(HOUR)
 
 
-def test_what_was_over_long_ago_ends_with_the_first_report():
+def test_an_old_hold_ends_with_the_first_report():
     lab = ClockLab(1.0)
-    lab.hear(written("orders", 0, ttl=10.0, at=-HOUR))
+    lab.hear(control_record("orders", 0, ttl=10.0, at=-HOUR))
     lab.report()
     assert lab.quiet() == set()
 
@@ -67,37 +67,37 @@ def test_what_was_over_long_ago_ends_with_the_first_report():
     [(3.0, 0.0), (0.0, -HOUR), (0.0, HOUR)],
     ids=["a slow acknowledgement", "set back", "set forward"],
 )
-def test_a_brokers_clock_that_is_set_or_told_late_ends_nothing_early(took, step):
+def test_a_clock_that_is_set_or_reported_late_ends_no_hold_early(took, step):
     lab = ClockLab(1.0)
     lab.report(took)
-    lab.hear(written("orders", 0, ttl=2 * HOUR, at=1.0))
+    lab.hear(control_record("orders", 0, ttl=2 * HOUR, at=1.0))
     lab.ahead += step
     lab.report()
     assert lab.is_quiet_for(2 * HOUR - step + SKEW - 0.1)
     assert not lab.is_quiet_for(0.2)
 
 
-def test_what_ended_by_a_wrong_time_is_held_again():
-    """A broker's clock that was an hour ahead for a moment."""
+def test_a_hold_that_ended_by_a_wrong_time_is_in_force_again():
+    """The broker's clock was an hour ahead for a moment."""
     lab = ClockLab(1.0 + HOUR)
     lab.report()
-    lab.hear(written("orders", 0, ttl=10.0, at=1.0))
+    lab.hear(control_record("orders", 0, ttl=10.0, at=1.0))
     assert lab.quiet() == set()
     lab.ahead -= HOUR
     lab.report()
     assert lab.quiet() == {A}
 
 
-def test_where_nobody_can_tell_its_own_clock_has_to_do():
+def test_without_the_brokers_time_the_members_clock_counts():
     refused, unanswered = ClockLab(1.0), ClockLab(1.0)
-    refused.broker_clock.untold(refused.clock.now, is_final=True)
-    unanswered.broker_clock.untold(unanswered.clock.now)
+    refused.broker_clock.failed(refused.clock.now, is_final=True)
+    unanswered.broker_clock.failed(unanswered.clock.now)
     for lab in (refused, unanswered):
-        lab.hear(written("orders", 0, ttl=10.0, at=1.0))
+        lab.hear(control_record("orders", 0, ttl=10.0, at=1.0))
         assert lab.is_quiet_for(10.0 + SKEW - 0.1)
     assert not refused.is_quiet_for(60.0)
     assert unanswered.is_quiet_for(60.0)
-    unanswered.broker_clock.untold(unanswered.clock.now)
+    unanswered.broker_clock.failed(unanswered.clock.now)
     assert unanswered.quiet() == set()
 
 
@@ -126,8 +126,8 @@ class Reading:
         return self._clock.now(newest, self.listen)
 
 
-def test_clocks_that_agree_wait_for_nothing():
-    """The record's time is proven; what this clock is ahead by is not."""
+def test_clocks_that_agree_wait_for_no_record():
+    """The record's time counts, not this clock."""
     reading = Reading(2.0)
     assert reading.now(BROKER - 1) == BROKER - 1
     reading.passed += 10
@@ -136,7 +136,7 @@ def test_clocks_that_agree_wait_for_nothing():
 
 
 @pytest.mark.parametrize("ahead", [-3600.0, -20.0, 20.0, 3600.0])
-def test_a_wrong_clock_is_put_right_by_one_record(ahead):
+def test_one_record_corrects_a_wrong_clock(ahead):
     reading = Reading(ahead)
     assert reading.now(BROKER - 1) == BROKER + 3
     reading.passed += 40
@@ -145,8 +145,8 @@ def test_a_wrong_clock_is_put_right_by_one_record(ahead):
 
 
 @pytest.mark.parametrize("ahead", [-3600.0, 0.0, 3600.0])
-def test_where_nobody_writes_everybody_is_silent(ahead):
-    """Said without waiting a second time, until there is a newer record."""
+def test_without_records_every_member_is_silent(ahead):
+    """Without a second wait, until there is a newer record."""
     reading = Reading(ahead, writes=False)
     newest = BROKER - 30
     assert min(reading.now(newest) for _ in range(2)) >= BROKER
@@ -154,15 +154,15 @@ def test_where_nobody_writes_everybody_is_silent(ahead):
     assert reading.now(BROKER + 3) == BROKER + 3
 
 
-def test_a_clock_that_begins_to_agree_is_not_asked_any_more():
+def test_a_record_after_the_first_wait_sets_the_time():
     reading = Reading(20.0)
     reading.now(BROKER)
     reading.passed += 1
     assert reading.now(BROKER + 3.5) == BROKER + 3.5
 
 
-def test_a_brokers_clock_that_went_back_is_believed():
-    """Or everybody would be silent for an hour."""
+def test_a_brokers_clock_that_went_back_counts():
+    """Else every member would be silent for an hour."""
     reading = Reading(20.0)
     reading.now(BROKER)
     reading.passed += 1

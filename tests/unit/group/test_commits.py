@@ -1,4 +1,4 @@
-"""Committed offsets from look to look: what moves though its owner does not report."""
+"""Moves of committed offsets of partitions whose owner does not report."""
 
 from typing import NamedTuple
 
@@ -64,7 +64,7 @@ def looked(watch, clock, look):
     ],
     ids=short,
 )
-def test_what_a_silent_member_commits_while_it_is_held(looks, moved):
+def test_a_commit_of_a_silent_member_under_a_hold_is_a_move(looks, moved):
     clock = [100.0]
     watch = CommitWatch(lambda: clock[0])
     found = [looked(watch, clock, one) for one in looks]
@@ -75,7 +75,7 @@ def report(**said):
     return Report(group="g", member="x", applied={}, assigned={}, quiet={}, **said)
 
 
-def test_whose_partitions_are_watched():
+def test_held_partitions_of_silent_members_are_watched():
     tps = [TopicPartition("t", number) for number in range(3)]
     names = ("silent", "reports", "free")
     members = tuple(
@@ -92,16 +92,16 @@ def test_whose_partitions_are_watched():
         holds=tuple(hold_of("g", f"t:{number}") for number in range(2)),
     )
     assert view.held_by_silent == {tps[0]: "silent-1"}
-    assert evolve(view, is_heard=False).held_by_silent == {}
+    assert evolve(view, reports_are_read=False).held_by_silent == {}
 
 
-def test_groups_that_are_gone_are_forgotten():
+def test_groups_without_holds_are_dropped():
     clock = [100.0]
     watch = CommitWatch(lambda: clock[0])
     looked(watch, clock, Look(5))
-    assert watch._looks.keys() == {"g"}
+    assert watch._last.keys() == {"g"}
     watch.keep(set())
-    assert not watch._looks
+    assert not watch._last
 
 
 LATE = TopicPartition("t", 7)
@@ -117,13 +117,13 @@ LATE = TopicPartition("t", 7)
         pytest.param(81, set(), Move(50, 81, is_proven=False), id="producers' times"),
     ],
 )
-def test_one_look_shows_what_was_delivered_under_a_hold(offset, timed, expected):
+def test_one_view_shows_deliveries_under_a_hold(offset, timed, expected):
     found = moved_at_once({LATE: offset}, {LATE: 50}, {LATE: 80}, timed)
     assert found == ({} if expected is None else {LATE: expected})
 
 
-def test_one_look_asks_for_times_at_which_the_hold_is_obeyed():
-    """A record of the first seconds may be delivered before a member has read the hold."""
+def test_one_view_asks_for_times_at_which_the_hold_is_obeyed():
+    """Members may deliver records of the first seconds before they read the hold."""
     old, new, newest = (TopicPartition("t", number) for number in range(3))
     since = {old: 100.0, new: 980.0, newest: 995.0}
     held, recent = times_to_look_up(1_000.0, since)

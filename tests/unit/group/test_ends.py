@@ -1,11 +1,11 @@
-"""Whether a hold has ended: no operator's clock hides, shortens or replaces one."""
+"""The ends of holds: no operator's clock hides, shortens or replaces one."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from safeconsumer.group.history import entries, history_of
-from safeconsumer.group.plan import Consent, Extend, plan_of, wish_of
+from safeconsumer.group.plan import Consent, Extend, place_action, plan_of
 from safeconsumer.group.scopes import scopes_of
 from tests.unit.group.test_board import Topics
 
@@ -31,9 +31,11 @@ def held(ahead, seconds, after, *, is_reported, skew=0.0):
 
 
 def placed_again(seen, for_, reason="x"):
-    wish = wish_of(group="g", owner="alice", texts=["t"], reason=reason, for_=for_)
+    action = place_action(
+        group="g", owner="alice", texts=["t"], reason=reason, for_=for_
+    )
     # What covers nothing is nothing that this is about.
-    return plan_of(seen, wish, Nothing)
+    return plan_of(seen, action, Nothing)
 
 
 class Nothing:
@@ -43,10 +45,10 @@ class Nothing:
 
 
 def longer(seen, seconds):
-    wish = Extend(
+    action = Extend(
         group="g", owner="alice", scopes=scopes_of(["t"], "g"), seconds=seconds
     )
-    return plan_of(seen, wish, Nothing)
+    return plan_of(seen, action, Nothing)
 
 
 @pytest.mark.contract("G8")
@@ -65,10 +67,9 @@ def test_no_clock_hides_a_hold_that_members_obey(ahead, lasting, part, *, is_rep
 @pytest.mark.parametrize("is_reported", [True, False])
 @pytest.mark.parametrize("ahead", [HOUR, -HOUR])
 @pytest.mark.parametrize("asked", [1.5 * HOUR, 2.5 * HOUR, 3.5 * HOUR])
-def test_no_extension_shortens_a_hold_that_has_the_time_of_its_host(
+def test_no_extension_shortens_a_hold_with_the_time_of_its_host(
     ahead, asked, is_reported
 ):
-    """It counts from the time of the host that writes it, which may be behind."""
     topics = Topics(ahead)
     topics.by_hosts.add("ops")
     topics.hold("t", ttl_ms=int(2 * HOUR * 1000))
@@ -79,7 +80,7 @@ def test_no_extension_shortens_a_hold_that_has_the_time_of_its_host(
     (before,) = seen.holds
     plan = longer(seen, asked)
     is_shorter = seen.times.wall + asked < before.expires_at
-    assert plan.is_refused is (is_shorter or not seen.lasting or bool(seen.maybe_over))
+    assert plan.is_refused is (is_shorter or not seen.lasting or bool(seen.maybe_ended))
     for change in plan.changes:
         end = seen.times.wall + change.hold.ttl_ms / 1000
         assert end == max(before.expires_at, seen.times.wall + asked)
@@ -136,10 +137,9 @@ def test_no_clock_replaces_a_hold_that_members_obey(
         pytest.param(0.0, 1810, True, "t ended at ", id="a report proves it"),
     ],
 )
-def test_extend_renews_no_hold_that_has_ended_or_may_have(
+def test_extend_refuses_a_hold_that_has_ended_or_may_have(
     ahead, after, said, *, is_reported
 ):
-    """Members that still obey it lift it soon, unless it is placed again."""
     seen = held(ahead, 1800, after, is_reported=is_reported, skew=30.0).view()
     assert len(seen.holds) == 1
     needs = longer(seen, HOUR).needs

@@ -1,4 +1,4 @@
-"""The one fold: by offset, whatever the times; tombstones are forgotten."""
+"""The fold orders records by offset, whatever their times, and drops tombstones."""
 
 import tracemalloc
 
@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from safeconsumer.group import wire
-from safeconsumer.group.fold import Fold, Written
-from tests.harness.group.lab import written
+from safeconsumer.group.fold import Fold, RawRecord
+from tests.harness.group.lab import control_record
 from tests.unit.group.patience import patient
 
 
@@ -22,15 +22,15 @@ records = st.lists(
 
 def as_log(drawn):
     return [
-        written("orders", offset, held=held, owner=owner, at=float(at))
+        control_record("orders", offset, held=held, owner=owner, at=float(at))
         for offset, (owner, held, at) in enumerate(drawn)
     ]
 
 
 @patient
 @given(records, st.lists(st.integers(1, 4), min_size=12, max_size=12))
-def test_however_many_are_read_at_once(drawn, counts):
-    """The last record of each owner counts, whatever the times are."""
+def test_the_last_record_of_each_owner_counts(drawn, counts):
+    """Whatever the times, and the number of records in a step."""
     log = as_log(drawn)
     fold, at = Fold(), 0
     for count in counts:
@@ -42,32 +42,37 @@ def test_however_many_are_read_at_once(drawn, counts):
     assert {one.offset for one in fold.holds()} == held
 
 
-def test_a_topic_made_anew_twice_begins_at_zero_twice():
+def test_the_offsets_of_a_topic_recreated_twice_start_over_twice():
     fold = Fold()
     for _ in range(3):
-        assert fold.take([written("orders", 4)])[0]
-        assert fold.take([written("orders", 7, held=False)])[0]
-        fold.begin_again()
-    assert fold.take([written("orders", 0)])[0]
+        assert fold.take([control_record("orders", 4)])[0]
+        assert fold.take([control_record("orders", 7, held=False)])[0]
+        fold.topic_recreated()
+    assert fold.take([control_record("orders", 0)])[0]
     assert stands(fold) == {("alice", "orders"): 0}
 
 
-def test_a_hold_that_a_topic_made_anew_lacks_is_outlived():
+def test_a_hold_from_before_a_topic_was_recreated_is_marked():
     fold = Fold()
-    (one,), _ = fold.take([written("orders", 4)])
-    assert not fold.is_outlived(one)
-    fold.begin_again()
-    assert fold.is_outlived(one)
-    (again,), _ = fold.take([written("orders", 0)])
-    assert not fold.is_outlived(again)
+    (one,), _ = fold.take([control_record("orders", 4)])
+    assert not fold.is_from_earlier_topic(one)
+    fold.topic_recreated()
+    assert fold.is_from_earlier_topic(one)
+    (again,), _ = fold.take([control_record("orders", 0)])
+    assert not fold.is_from_earlier_topic(again)
 
 
-def test_what_stands_for_operators():
+def test_holds_of_one_group_or_of_all_are_in_order():
     fold = Fold()
-    fold.take([written("orders", 3, at=0.0, reason="r"), written("a", 4, at=2.5)])
-    fold.take([written("orders", 7, group="h", at=-0.001)])
-    told = [(one.owner, one.key.group, one.offset, one.at) for one in fold.holds()]
-    assert told == [
+    fold.take(
+        [
+            control_record("orders", 3, at=0.0, reason="r"),
+            control_record("a", 4, at=2.5),
+        ]
+    )
+    fold.take([control_record("orders", 7, group="h", at=-0.001)])
+    found = [(one.owner, one.key.group, one.offset, one.at) for one in fold.holds()]
+    assert found == [
         ("operator:alice", "g", 3, 0.0),
         ("operator:alice", "g", 4, 2.5),
         ("operator:alice", "h", 7, None),
@@ -78,8 +83,8 @@ def test_what_stands_for_operators():
     assert reason == "r"
 
 
-def test_of_a_month_only_the_last_record_of_a_hold_is_decoded(monkeypatch):
-    """Each was, with its JSON: a start with 240,000 of them took 16 s and more."""
+def test_only_the_last_record_of_a_hold_is_decoded(monkeypatch):
+    """A start with 240,000 records took 16 s."""
     decoded = []
     decode = wire.decode_hold
 
@@ -89,23 +94,25 @@ def test_of_a_month_only_the_last_record_of_a_hold_is_decoded(monkeypatch):
 
     monkeypatch.setattr(wire, "decode_hold", counted)
     fold = Fold()
-    month = [written(f"t:{n % 5}", n, held=n % 2 == 0) for n in range(1_000)]
-    garbage = Written(month[0].key, b"garbage", 1_000, 0)
+    month = [control_record(f"t:{n % 5}", n, held=n % 2 == 0) for n in range(1_000)]
+    garbage = RawRecord(month[0].key, b"garbage", 1_000, 0)
     fold.take([*month, garbage])
     assert len(decoded) == 6
     assert stands(fold) == {("alice", "t:1"): 996, ("alice", "t:3"): 998}
 
 
-def test_ten_thousand_owners_that_came_and_went_leave_nothing():
-    """A deploy's owner is new each time."""
+def test_lifted_holds_of_ten_thousand_owners_leave_no_memory():
+    """The owner of each deployment is new."""
     fold = Fold()
 
     def come_and_go(start):
         for n in range(start, start + 10_000, 100):
             owners = [f"deploy-{k}" for k in range(n, n + 100)]
-            held = [written("o", 2 * n + i, owner=o) for i, o in enumerate(owners)]
+            held = [
+                control_record("o", 2 * n + i, owner=o) for i, o in enumerate(owners)
+            ]
             gone = [
-                written("o", 2 * n + 100 + i, owner=o, held=False)
+                control_record("o", 2 * n + 100 + i, owner=o, held=False)
                 for i, o in enumerate(owners)
             ]
             fold.take([*held, *gone])

@@ -1,4 +1,4 @@
-"""What the records of the control topics tell of the past."""
+"""The history of holds, from the records of the holds topic."""
 
 from types import SimpleNamespace
 
@@ -7,7 +7,7 @@ from attrs import evolve
 
 from safeconsumer.group import findings
 from safeconsumer.group.facts import NO_GROUP, HoldRecord
-from safeconsumer.group.history import News, entries
+from safeconsumer.group.history import EntryStream, entries
 from safeconsumer.group.view import Times, View
 from safeconsumer.group.wire import ControlHold, ControlKey, Reset
 from tests.harness.listing import short
@@ -27,13 +27,12 @@ def whats(*records):
     return [one.what for one in entries(records, SKEW)]
 
 
-def test_what_was_done_to_one_hold():
+def test_each_record_is_a_change_of_its_hold():
     several = [at(0, "1"), at(1, "1"), at(2, "2"), at(3, None), at(4, "3")]
     assert whats(*several) == ["held", "extended", "held again", "lifted", "held"]
 
 
-def test_a_reset_of_offsets_is_told_with_what_it_moves_and_where_to():
-    """It was told as an extension, without a word of any offset."""
+def test_a_reset_is_an_entry_with_its_partitions_and_target():
     first = Reset((("t", 0, 3),), asked="3")
     later = Reset((*first.to, ("t", 1, 0), ("u", 0, 0)), asked="earliest")
     moves = [None, first, later]
@@ -52,15 +51,15 @@ def test_a_reset_of_offsets_is_told_with_what_it_moves_and_where_to():
     assert found[3].ending == "until 1970-01-01 00:01:03Z"
 
 
-def test_lifts_of_nothing_are_no_lifts():
-    """Of nothing, of what was lifted, and of another owner's or the group's own hold."""
+def test_a_lift_without_a_hold_is_no_entry():
+    """Nor a second lift, nor one of another owner."""
     others = [at(1, None, owner="bob"), at(2, None, owner="eve")]
     assert whats(at(0, "1"), *others, at(3, None), at(4, None)) == ["held", "lifted"]
     assert whats(at(0, None)) == []
 
 
-def test_what_had_expired_is_neither_lifted_nor_extended():
-    """Members lift what has expired a little later, and obey it until then."""
+def test_an_expired_hold_is_neither_lifted_nor_extended():
+    """Members lift it later by the skew, and obey it until then."""
     first = at(0, "1", ttl=60)
     assert whats(first, at(91, None)) == ["held"]
     assert whats(first, at(89, None)) == ["held", "lifted"]
@@ -68,7 +67,7 @@ def test_what_had_expired_is_neither_lifted_nor_extended():
     assert whats(first, at(89, "1")) == ["held", "extended"]
 
 
-def test_records_without_a_time():
+def test_a_hold_without_a_time_does_not_expire():
     assert whats(at(None, "1", ttl=1), at(None, None)) == ["held", "lifted"]
     assert whats(at(None, "1", ttl=1), at(99, None)) == ["held", "lifted"]
 
@@ -81,8 +80,8 @@ def test_the_latest_entries_are_the_end_of_all(most):
     assert entries(several, SKEW, most=most) == found[4 - most :]
 
 
-def test_until_when_it_was_held_and_what_expired():
-    """What was lifted or extended before its end did not expire."""
+def test_an_entry_shows_the_end_of_its_hold():
+    """A hold that was lifted or extended before its end did not expire."""
     first = at(0, "1", ttl=60)
 
     def ends(*records, now=None):
@@ -97,33 +96,32 @@ def test_until_when_it_was_held_and_what_expired():
     assert ends(at(None, "1", ttl=60), now=99) == ["end unknown"]
 
 
-def test_news_are_told_once():
-    """And the end of a hold that no record tells, as soon as it is known."""
-    news, first = News(SKEW), at(0, "1", ttl=60)
+def test_a_stream_has_each_entry_once():
+    """And the end of a hold without a record, as soon as it is known."""
+    news, first = EntryStream(SKEW), at(0, "1", ttl=60)
 
-    def told(*records, proven=None, here=None):
+    def stepped(*records, proven=None, here=None):
         found = news.of(records, proven, here)
         return [(one.what, one.at) for one in found]
 
-    assert told(first) == [("held", 0)]
-    assert told(proven=59) == []
-    assert told(here=61) == [("may have ended", 60)]
-    assert told(first, here=62) == []  # the topic is read from its beginning again
-    assert told(proven=61) == []
-    assert told(proven=91) == [("expired", 60)]
+    assert stepped(first) == [("held", 0)]
+    assert stepped(proven=59) == []
+    assert stepped(here=61) == [("may have ended", 60)]
+    assert stepped(first, here=62) == []  # the topic is read from its beginning again
+    assert stepped(proven=61) == []
+    assert stepped(proven=91) == [("expired", 60)]
     lifted = evolve(at(95, None), offset=1)
     again = evolve(at(100, "2", ttl=1), offset=2)
-    assert told(lifted, again, proven=100) == [("held", 100)]
+    assert stepped(lifted, again, proven=100) == [("held", 100)]
     gone = evolve(at(100.5, None), offset=3)
-    assert told(gone, proven=120) == [("lifted", 100.5)]
+    assert stepped(gone, proven=120) == [("lifted", 100.5)]
 
 
 @pytest.mark.parametrize(
     ("later", "what"), [(None, "lifted"), ("1", "extended")], ids=["lifted", "extended"]
 )
-def test_a_hold_that_a_record_changes_in_its_skew_is_not_told_as_expired(later, what):
-    """The history says of it afterwards that it was lifted or extended, too."""
-    news, first = News(SKEW), at(0, "1", ttl=60)
+def test_a_hold_that_a_record_changes_in_its_skew_has_not_expired(later, what):
+    news, first = EntryStream(SKEW), at(0, "1", ttl=60)
     changed = evolve(at(80, later, ttl=60), offset=1)
     (held,) = news.of([first], 70)
     assert (held.what, held.ending) == ("held", "until 1970-01-01 00:01:00Z")
@@ -139,9 +137,9 @@ def test_a_hold_that_a_record_changes_in_its_skew_is_not_told_as_expired(later, 
     ],
     ids=short,
 )
-def test_news_begin_at_a_moment(since, whats):
+def test_a_stream_begins_at_a_moment(since, whats):
     several = [at(0, "1", ttl=60), evolve(at(None, "2", owner="bob"), offset=1)]
-    found = News(SKEW, since).of(several, 91.0)
+    found = EntryStream(SKEW, since).of(several, 91.0)
     assert [one.what for one in found] == whats
 
 
@@ -154,7 +152,6 @@ def test_news_begin_at_a_moment(since, whats):
     ],
 )
 def test_history_and_doctor_judge_ends_as_status_does(proven, here, words):
-    """Members that lift it late by the allowed skew change nothing of that."""
     hold = at(0, "1", ttl=60)
     (entry,) = entries([hold], SKEW, proven, here)
     assert entry.ending == f"{words} 1970-01-01 00:01:00Z"
@@ -163,5 +160,5 @@ def test_history_and_doctor_judge_ends_as_status_does(proven, here, words):
     shown = [one.what for one in findings._holds(board, "g")]
     assert (f"{words} at" in "".join(shown)) is (words != "until")
     view = View(group="g", facts=NO_GROUP, holds=(hold,), times=times)
-    assert bool(view.maybe_over) is (words == "may have ended")
+    assert bool(view.maybe_ended) is (words == "may have ended")
     assert bool(view.lasting) is (words != "expired")

@@ -1,4 +1,4 @@
-"""G10: what is moved, as `status`, `wait moved` and `resume` judge it."""
+"""G10: ``status``, ``wait moved`` and ``resume`` judge alike whether a reset is done."""
 
 import pytest
 from attrs import evolve
@@ -13,11 +13,11 @@ from safeconsumer.group.report_wire import (
     decode_report,
     encode_report,
 )
-from safeconsumer.group.reports import unmoved_of
+from safeconsumer.group.reports import unmoved_lines
 from safeconsumer.group.wire import ControlHold, ControlKey, Reset
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.resets import Resets
-from tests.unit.group.test_view import ONE, ZERO, facts, report, viewed
+from tests.harness.group.views import ONE, ZERO, facts, report, viewed
 
 pytestmark = pytest.mark.contract("G10")
 
@@ -60,20 +60,22 @@ BOTH = {"assigned": {"t": ((0, 1),)}, "quiet": {"t": ((0, 1),)}}
     ],
     ids=["done", "uncommitted", "named", "unread", "cannot", "unreported"],
 )
-def test_a_partition_is_moved_if_kafka_and_its_owner_say_so(committed, changed, why):
+def test_a_partition_is_moved_by_kafkas_offset_and_its_owners_report(
+    committed, changed, why
+):
     one = report("a", **BOTH, **changed)
     assert whys(under_a_reset(OWNER, one, committed=committed)) == {0: why, 1: why}
 
 
-def test_what_a_full_report_leaves_out_is_not_moved():
-    """A member that owns more names a hundred of them."""
+def test_a_partition_that_a_full_report_leaves_out_is_not_moved():
+    """A report names a hundred."""
     lines = tuple(f"t:{number} waits: x" for number in range(1, 1 + MOST_KEPT))
     one = report("a", **BOTH, resets=lines)
     left = "a has not moved so many others that it does not name it"
     assert whys(under_a_reset(OWNER, one)) == {0: left, 1: "at a it waits: x"}
 
 
-def test_a_stream_that_obeys_the_group_neither_moves_nor_is_waited_for():
+def test_a_stream_moves_no_partition_and_is_not_waited_for():
     """Its offsets are in its checkpoint, and the group's are its members'."""
     stream = report("s", kind=STREAM, member_id=None, generation=None, **BOTH)
     done = under_a_reset(OWNER, report("a", **BOTH, resets=()), stream)
@@ -82,8 +84,7 @@ def test_a_stream_that_obeys_the_group_neither_moves_nor_is_waited_for():
     assert "run reset-offsets again" in whys(alone)[0]
 
 
-def test_a_topic_that_nobody_reads_any_more_has_no_next_owner():
-    """The group has committed for it once; `resume` was refused without an end."""
+def test_a_topic_without_readers_has_no_next_owner():
     other = TopicPartition("old", 0)
     reading = facts("a", other)
     read = report("a", assigned={"old": ((0, 0),)}, quiet={}, resets=())
@@ -92,7 +93,7 @@ def test_a_topic_that_nobody_reads_any_more_has_no_next_owner():
     assert whys(under_a_reset(reading, read, committed=5)) == {0: why, 1: why}
 
 
-def test_a_reader_that_moves_nothing_is_no_next_owner_that_does():
+def test_a_reader_that_cannot_move_is_no_next_owner():
     idle = {"assigned": {}, "quiet": {}, "member_id": None, "generation": None}
     mute, able = report("c", **idle), report("d", resets=(), **idle)
     why = (
@@ -105,8 +106,8 @@ def test_a_reader_that_moves_nothing_is_no_next_owner_that_does():
     assert whys(both) == {0: later, 1: later}
 
 
-def test_a_next_owner_leaves_a_topic_that_was_recreated():
-    """Members compare its id; who looks at a group does not know it."""
+def test_a_next_owner_leaves_a_recreated_topic_alone():
+    """Members compare its id, which a view does not have."""
     hold = ControlHold("h", "x", reset=Reset((("t", 0, 4),), (("t", "id"),), "4"))
     record = HoldRecord(key=ControlKey("g", "alice", "t"), hold=hold, at=1.0, offset=1)
     said = "nobody owns it, and its next owner moves it first"
@@ -115,8 +116,7 @@ def test_a_next_owner_leaves_a_topic_that_was_recreated():
     assert whys(under_a_reset(committed=5))[0].startswith(f"{said};")
 
 
-def test_thousands_of_partitions_are_named_as_ranges():
-    """``resume`` wrote a line of 180,000 characters, ``--wait`` one of 3,000 names."""
+def test_reasons_name_partitions_as_ranges():
     done = under_a_reset(OWNER, report("a", **BOTH, resets=()))
     assert is_moved(done, ()) == (True, "moved: t:0-1")
     why = "a has not committed it yet"
@@ -133,13 +133,13 @@ def test_a_plain_client_is_named():
     assert why.startswith("a does not report")
 
 
-def test_a_report_names_what_its_member_owns_and_has_not_moved():
-    """An error of several lines is printed on one: readers pass over the others."""
+def test_a_report_has_a_line_for_each_unmoved_partition():
+    """An error of several lines is printed on one."""
     ledger = PauseLedger()
     resets = Resets(ledger)
     resets.hold([("t", 0), ("t", 1), ("t", 2)])
     resets.troubles = {("t", 1): "waits: an error\nof two lines"}
-    lines = unmoved_of(resets, {ZERO, ONE})
+    lines = unmoved_lines(resets, {ZERO, ONE})
     assert lines == ("t:0 is being moved", r"t:1 waits: an error\nof two lines")
     read = decode_report(encode_report(report("a", resets=lines)))
     assert read.resets == lines

@@ -1,4 +1,4 @@
-"""How an operator looks: what the brokers answer, and the time that is given to it."""
+"""An operator's questions to brokers, and their limits of time."""
 
 import itertools
 import threading
@@ -18,10 +18,10 @@ from safeconsumer.group.operator import Operator
 from safeconsumer.group.settings import Control
 from safeconsumer.group.timed_call import TimedCall
 from safeconsumer.holds.scope import Everything
+from tests.harness.group.views import report
 from tests.harness.signals import Interrupts
 from tests.harness.waiting import LIMIT
 from tests.unit.group.test_board import Record
-from tests.unit.group.test_view import report
 
 SETTINGS = Control(trust_topic=True)
 
@@ -45,15 +45,14 @@ class Silent(Operator):
         value = report_wire.encode_report(report("a", 0))
         last = Record(b"a", value, 0, 900_000)
         self.board.feed({"reports": [last]}, {})
-        return Readable(ends={}, is_heard=True)
+        return Readable(ends={}, reports_are_read=True)
 
     def _turn(self, wait_ms):
         Silent.passed += wait_ms / 1000
         return {}
 
 
-def test_that_nobody_reports_is_not_the_brokers_fault(monkeypatch):
-    """A short wait ended as an outage while the last reporter was gone for a minute."""
+def test_a_look_without_reports_ends_in_time_and_says_so(monkeypatch):
     monkeypatch.setattr(Silent, "passed", 0.0)
     clock = SimpleNamespace(monotonic=lambda: Silent.passed)
     monkeypatch.setattr(module, "time", clock)
@@ -67,10 +66,10 @@ def test_that_nobody_reports_is_not_the_brokers_fault(monkeypatch):
     )
     Silent.passed += 5.0
     later = operator.look("g", has_lags=False, timeout=3.0)
-    assert (later.ends, later.is_heard, later.unread) == ({}, True, ())
+    assert (later.ends, later.reports_are_read, later.unread) == ({}, True, ())
 
 
-def test_the_ends_of_control_topics_are_needed():
+def test_ends_are_those_of_partitions_with_a_leader():
     leaders = {"there": 1, "gone": 1, "leaderless": -1}
     there, *others = (TopicPartition(name, 0) for name in leaders)
 
@@ -98,8 +97,7 @@ def test_the_ends_of_control_topics_are_needed():
         survey.ends_of([there, *others], admin, asker)
 
 
-def test_at_every_place_of_the_wait_the_answer_still_comes():
-    """Else its thread would wait for a lock for ever, and so would the next wait."""
+def test_an_interrupt_at_any_place_of_a_wait_loses_no_answer():
     interrupts = Interrupts((timed_call.__file__, threading.__file__))
     for at in itertools.count():
         go_on = threading.Lock()

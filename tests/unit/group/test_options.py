@@ -15,7 +15,7 @@ from safeconsumer.errors import (
     ScopeSyntaxError,
 )
 from safeconsumer.group import clients
-from safeconsumer.group.durations import seconds_of, words_of
+from safeconsumer.group.durations import duration_text, parse_duration
 from safeconsumer.group.properties import client_configs, read_properties
 from safeconsumer.group.scopes import scopes_of
 from safeconsumer.group.settings import PREFIX, Control
@@ -116,7 +116,7 @@ def test_java_properties():
     ],
     ids=short,
 )
-def test_what_cannot_be_carried_over_is_told(properties, said):
+def test_a_property_without_a_counterpart_is_refused(properties, said):
     with pytest.raises(ClientPropertyError, match=said):
         client_configs(properties)
 
@@ -134,13 +134,12 @@ def test_what_cannot_be_carried_over_is_told(properties, said):
     ],
 )
 def test_a_misspelt_property_is_named(typed, meant):
-    """It was passed over: the login was then tried without it, or none was."""
     with pytest.raises(ClientPropertyError, match=f"{typed}; did you mean {meant}"):
         client_configs({typed: "x"})
 
 
-def test_no_property_of_a_java_client_is_taken_for_a_typing_error():
-    """Of consumer, producer and admin client; one file is for all of Kafka's tools."""
+def test_no_property_of_a_java_client_counts_as_misspelt():
+    """One file serves all of Kafka's tools."""
 
     def refusal(name):
         try:
@@ -166,7 +165,7 @@ def test_no_property_of_a_java_client_is_taken_for_a_typing_error():
     ],
 )
 def test_durations(text, expected):
-    assert seconds_of(text) == expected
+    assert parse_duration(text) == expected
 
 
 @pytest.mark.parametrize(
@@ -176,26 +175,25 @@ def test_durations(text, expected):
 )
 def test_bad_durations(text):
     with pytest.raises(ValueError, match=r"write|leave"):
-        seconds_of(text)
+        parse_duration(text)
 
 
 def test_words_of_durations():
-    assert [words_of(n) for n in (0, 59, 90, 7200, 90061, 604800)] == [
+    assert [duration_text(n) for n in (0, 59, 90, 7200, 90061, 604800)] == [
         "0s", "59s", "1m30s", "2h", "1d1h", "1w",
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize("said", ["alice", "User:", ":alice", "User:ali*"])
-def test_a_principal_that_kafka_would_not_know(said):
-    """An ACL for it would let nobody in, and nothing would tell."""
+def test_an_illegal_principal_is_refused(said):
+    """An ACL for it would have no effect."""
     for option in ("--operators", "--members"):
         ended = run("control", "acls", option, said)
         assert ended.exit_code == Status.USAGE
         assert f"{said!r} is not a principal: write it as User:alice" in ended.stderr
 
 
-def test_who_replays_dead_letters_may_note_what_is_sent():
-    """Its group is named after the topic: a run on a cluster with ACLs was refused."""
+def test_the_printed_rights_let_an_operator_replay_dead_letters():
     ended = run("control", "acls", "--operators=User:alice")
     assert (
         "--allow-principal User:alice --operation Read --group safeconsumer-replay- "
@@ -203,7 +201,7 @@ def test_who_replays_dead_letters_may_note_what_is_sent():
     ) in ended.stdout
 
 
-def test_who_resets_a_group_without_members_may_commit_for_it():
+def test_the_printed_rights_let_an_operator_commit_for_a_group():
     """The broker asks for Read of the group and of its topics."""
     found = json.loads(
         run("control", "acls", "--group=g", "--topic=t", "-o", "json").stdout
@@ -216,7 +214,7 @@ def test_who_resets_a_group_without_members_may_commit_for_it():
     assert reading >= {("group", "g"), ("topic", "t")}
 
 
-def test_everybody_is_a_principal():
+def test_a_wildcard_is_a_principal():
     ended = run("control", "acls", "--members=User:*")
     assert ended.exit_code == Status.DONE, ended.output
     assert "--allow-principal 'User:*'" in ended.stdout
@@ -235,8 +233,8 @@ def test_everybody_is_a_principal():
     ],
     ids=short,
 )
-def test_what_no_group_can_be_called_is_one_line(command, more):
-    """Before anybody is asked: a byte that is no text had ``status`` hang for good."""
+def test_an_illegal_group_is_one_line(command, more):
+    """Before any broker is asked."""
     for group in ("", "bill\udcff", "b\nad", "x" * 40_000):
         arguments = [command, *more, "--group", group, "--bootstrap", "127.0.0.1:1"]
         ended = run(*arguments)
@@ -260,7 +258,7 @@ def test_what_no_group_can_be_called_is_one_line(command, more):
     ],
     ids=short,
 )
-def test_a_hold_that_cannot_be_is_one_line_before_any_broker_is_asked(arguments, said):
+def test_an_illegal_hold_is_one_line_before_any_broker_is_asked(arguments, said):
     where = ("--group", "g", "--reason", "x", "--bootstrap", "127.0.0.1:1")
     ended = run("pause", *where, *arguments)
     assert (ended.exit_code, ended.stdout) == (Status.USAGE, "")
@@ -277,7 +275,7 @@ def test_a_hold_that_cannot_be_is_one_line_before_any_broker_is_asked(arguments,
     ],
     ids=short,
 )
-def test_what_is_waited_for(words, said):
+def test_an_illegal_wait_is_refused(words, said):
     arguments = ["wait", *words, "--group", "g", "--bootstrap", "127.0.0.1:1"]
     ended = run(*arguments)
     assert said in ended.stderr
@@ -286,8 +284,8 @@ def test_what_is_waited_for(words, said):
 @pytest.mark.parametrize(
     "command", [("history",), ("dead-letters", "list", "t"), ("doctor",)], ids=short
 )
-def test_nobody_answers(command, monkeypatch):
-    """Clients with kafka-python's own limit, half a minute, had dead-letters wait so long."""
+def test_a_missing_broker_ends_a_command_soon(command, monkeypatch):
+    """kafka-python's own limit is half a minute."""
     monkeypatch.setattr(clients, "BOOTSTRAP_MS", 500)
     began = time.monotonic()
     with socket.socket() as taken:
@@ -340,8 +338,7 @@ NOBODY = b"bootstrap.servers=127.0.0.1:1\n"
     ],
     ids=short,
 )
-def test_a_file_is_looked_at_before_a_broker(tmp_path, properties, said):
-    """kafka-python asserts some, and for a missing file it tries again for 5 s."""
+def test_a_file_is_checked_before_a_broker_is_asked(tmp_path, properties, said):
     file = tmp_path / "client.properties"
     file.write_bytes(properties)
     ended = run("history", "--config", str(file))
@@ -366,7 +363,7 @@ def test_a_file_is_looked_at_before_a_broker(tmp_path, properties, said):
     ],
     ids=short,
 )
-def test_where_the_cluster_is(tmp_path, typed, exported, address):
+def test_typed_options_come_before_exported_ones(tmp_path, typed, exported, address):
     (tmp_path / "client.properties").write_text("bootstrap.servers=login:x\n")
     (tmp_path / "no-address.properties").write_text("client.id=x\n")
     arguments, environment = (
@@ -388,7 +385,7 @@ def test_a_prefix_names_the_control_topics():
 
 @pytest.mark.parametrize("prefix", [None, 5, b"payments_"], ids=short)
 def test_a_prefix_is_text(prefix):
-    """Of ``os.environ.get(...)`` a member would read ``Noneholds_ops``, and no hold."""
+    """``os.environ.get(...)`` may return None."""
     with pytest.raises(ControlSettingError, match="prefix must be text, not "):
         Control.prefixed(prefix)
 
@@ -396,13 +393,13 @@ def test_a_prefix_is_text(prefix):
 # ---------------------------------------------------------------- scopes as they are typed
 
 
-def test_ranges_are_holds_of_their_own():
+def test_a_range_is_a_hold_for_each_partition():
     scopes = scopes_of(["a:0-2,5", "b:7", "a:1", "c"], "g")
     assert [*map(str, scopes)] == ["a:0", "a:1", "a:2", "a:5", "b:7", "c"]
 
 
-def test_ranges_of_a_topic_that_is_called_re():
-    """Without its name twice it is a pattern, which may be a topic's name."""
+def test_ranges_of_a_topic_called_re():
+    """With its name once it is a pattern."""
     scopes = scopes_of(["re:re:0-1,5", "re:0-2", "re:re:7"], "g")
     assert [*map(str, scopes)] == ["re:re:0", "re:re:1", "re:re:5", "re:0-2", "re:re:7"]
     assert [one.covers(("re", 1)) for one in scopes] == [0, 1, 0, 0, 0]

@@ -1,4 +1,4 @@
-"""What placing, extending and lifting would do, from one view: unknown is said."""
+"""The plans of placing, extending, lifting and moving, from one view."""
 
 from collections.abc import Mapping
 from types import SimpleNamespace
@@ -16,20 +16,25 @@ from safeconsumer.group.plan import (
     Consent,
     Extend,
     Lift,
-    Named,
+    NamedHold,
     flowing,
+    place_action,
     plan_of,
-    wish_of,
 )
 from safeconsumer.group.publisher import new_hold
-from safeconsumer.group.report_wire import STREAM, Kept, Report
-from safeconsumer.group.reset_to import Place, ResetTo, read_to, wish_to_reset
+from safeconsumer.group.report_wire import STREAM, KeptHold, Report
+from safeconsumer.group.reset_to import (
+    PartitionMove,
+    ResetTo,
+    parse_target,
+    reset_action,
+)
 from safeconsumer.group.scopes import scopes_of
 from safeconsumer.group.view import Times
 from safeconsumer.group.wire import ControlHold, ControlKey, Reset
 from safeconsumer.holds.scope import Partition
+from tests.harness.group.views import ENDS, PLAIN, facts, report, viewed
 from tests.harness.listing import short
-from tests.unit.group.test_view import ENDS, PLAIN, facts, report, viewed
 
 ZERO, ONE, TWO = (TopicPartition("orders", number) for number in range(3))
 ODERS = TopicPartition("oders", 0)
@@ -72,8 +77,8 @@ HOLD, GONE = record("orders:0"), record("orders:1")
 
 def placed(*texts, view=VIEW, asked=None, **changed):
     given = {"owner": "alice", "reason": "x", "for_": None, **changed}
-    wish = wish_of(texts=texts, **{"group": view.group, **given})
-    return plan_of(view, wish, asked or Asked())
+    action = place_action(texts=texts, **{"group": view.group, **given})
+    return plan_of(view, action, asked or Asked())
 
 
 def seen(one, asked=None):
@@ -81,104 +86,110 @@ def seen(one, asked=None):
     return evolve(one, limits=(asked or Asked()).retention(topics))
 
 
-def said(one, asked=None):
-    return [text for _, text in seen(one, asked).says]
+def texts(one, asked=None):
+    return [text for _, text in seen(one, asked).points]
 
 
-def against(one):
+def needs(one):
     return [(each.consent, each.why) for each in one.needs]
 
 
-def test_what_nobody_has_anything_against():
+def test_a_plan_without_needs_describes_its_effect():
     asked = Asked({"orders": None})
     waiting = evolve(VIEW, lags={ZERO: 2, ONE: 3})
-    assert said(placed("orders", for_="2h", view=waiting), asked) == [
+    assert texts(placed("orders", for_="2h", view=waiting), asked) == [
         "would cover 2 partitions: orders:0-1",
         "5 records wait there already",
         "would last 2h, until 2027-01-15 10:00:00Z, or 30s longer",
     ]
     assert seen(placed("orders"), asked).to_agree is None
+    assert seen(placed("@all")).to_agree == "Hold all 2 partitions of billing"
 
 
-def test_unknown_is_said():
+def test_unknown_parts_of_an_effect_are_named():
     view = evolve(VIEW, lags={ZERO: 2}, unread=("no status topic",))
-    told = seen(placed("orders", view=view))
-    assert [text for level, text in told.says if level == "unknown"] == [
+    plan = seen(placed("orders", view=view))
+    assert [text for level, text in plan.points if level == "unknown"] == [
         "how many records wait there already is unknown",
         "unknown: no status topic",
         "how long records are kept is unknown for orders",
     ]
-    assert told.document()["waiting"] is None
+    assert plan.document()["waiting"] is None
 
 
 @pytest.mark.parametrize(
     ("for_", "is_loss"), [(None, True), ("1h", True), ("3571s", True), ("3569s", False)]
 )
-def test_retention_that_ends_first(for_, *, is_loss):
-    """Members may lift it later by the skew, and records are deleted meanwhile."""
+def test_retention_that_ends_before_the_hold_is_a_warning(for_, *, is_loss):
+    """Members may lift the hold later by the skew, and records are deleted meanwhile."""
     read = evolve(VIEW, lags={ZERO: 0, ONE: 0})
-    one = placed("orders", for_=for_, view=read)
-    told = seen(one, Asked({"orders": 3600}))
+    plan = seen(placed("orders", for_=for_, view=read), Asked({"orders": 3600}))
     ends = "ends BEFORE the hold does" if is_loss else "by age ends later"
-    assert told.says[-1][1] == f"retention {ends}: orders deletes records after 1h"
+    assert plan.points[-1][1] == f"retention {ends}: orders deletes records after 1h"
 
 
-def test_several_scopes_in_one_word_are_taken_apart():
+def test_a_list_of_scopes_is_refused_with_the_scopes_apart():
     with pytest.raises(ScopeSyntaxError, match=r"stand apart: orders:0 payments$"):
         placed("orders:0,payments")
 
 
-def test_who_would_not_obey_and_what_may_flow():
-    """Who owns nothing of it now may own it tomorrow."""
+def test_members_that_would_not_obey_are_named_with_their_partitions():
+    """A member without partitions may own some tomorrow."""
     members = (*VIEW.facts.members, facts("old", TWO), facts("idle"))
     view = evolve(VIEW, facts=evolve(VIEW.facts, members=members))
-    points = seen(placed("orders", view=view)).says
+    points = seen(placed("orders", view=view)).points
     assert [one for one in points if "would not obey" in one[1]] == [
         ("alarm", f"would not obey: old {PLAIN}; orders:2 may go on flowing"),
         ("waiting", f"would not obey: idle {PLAIN}"),
     ]
 
 
-def test_a_member_that_reads_on_obeys_later():
-    """A moment after each hold a member is behind; it is not one that does not obey."""
+def test_a_member_that_is_behind_obeys_later():
     behind = report(
         "a", assigned={"orders": ((0, 1),)}, quiet={}, applied={**ENDS, "ops": 2}
     )
-    points = placed("orders", view=evolve(VIEW, reports=(behind,))).says
+    points = placed("orders", view=evolve(VIEW, reports=(behind,))).points
     assert [one for one in points if "obey" in one[1]] == [
         ("waiting", "would obey later: a is 1 record behind")
     ]
 
 
-def test_in_a_rebalance_the_members_tell_what_they_own():
+def test_in_a_rebalance_the_members_report_their_partitions():
     nobody = GroupFacts(state="PreparingRebalance", members=(), committed={})
-    one = placed("orders:0", view=evolve(VIEW, facts=nobody))
-    assert (one.covers, against(one)) == ((ZERO,), [])
+    plan = placed("orders:0", view=evolve(VIEW, facts=nobody))
+    assert (plan.covers, needs(plan)) == ((ZERO,), [])
 
 
-def test_what_covers_nothing_and_a_group_that_is_none():
-    assert against(placed("orders", "oders")) == [
+@pytest.mark.parametrize(
+    ("scopes", "changed", "why"),
+    [
         (
-            Consent.FUTURE,
+            ("orders", "oders"),
+            {},
             "oders covers nothing that billing consumes; did you mean orders?",
-        )
-    ]
-    assert against(placed("orders", "orders:7-8", "orders:9")) == [
+        ),
         (
-            Consent.FUTURE,
+            ("orders", "orders:7-8", "orders:9"),
+            {},
             "orders:7-9 cover nothing that billing consumes: it has orders:0-1",
-        )
-    ]
-    nobody = evolve(VIEW, group="biling", facts=NO_GROUP, reports=())
-    assert against(placed("orders", view=nobody)) == [
-        (Consent.FUTURE, "no group 'biling' here; did you mean billing?")
-    ]
+        ),
+        (
+            ("orders",),
+            {"group": "biling", "facts": NO_GROUP, "reports": ()},
+            "no group 'biling' here; did you mean billing?",
+        ),
+    ],
+    ids=["topic", "partitions", "group"],
+)
+def test_a_name_that_covers_nothing_needs_consent_for_the_future(scopes, changed, why):
+    plan = placed(*scopes, view=evolve(VIEW, **changed))
+    assert needs(plan) == [(Consent.FUTURE, why)]
 
 
-def test_a_thousand_mistyped_scopes_are_looked_up_once(monkeypatch):
-    """Each was compared with all partitions and names, though five are shown."""
+def test_only_the_shown_mistakes_are_compared_with_names(monkeypatch):
+    """Five are shown of a thousand."""
     searched, looked = [], []
-    monkeypatch.setattr(scopes, "near", lambda *one: searched.append(one) or "?")
+    monkeypatch.setattr(scopes, "suggestion", lambda *one: searched.append(one) or "?")
 
     class Consumed(tuple):
         __slots__ = ()
@@ -192,20 +203,15 @@ def test_a_thousand_mistyped_scopes_are_looked_up_once(monkeypatch):
     few, many = (scopes_of(map("t{}".format, range(n)), "billing") for n in (9, 900))
     counts = []
     for several in (few, many):
-        said = scopes.mistakes(view, several, tuple)
-        assert said.endswith(f"and {len(several) - 5} more scopes")
+        text = scopes.mistakes(view, several, tuple)
+        assert text.endswith(f"and {len(several) - 5} more scopes")
         counts.append((len(searched), len(looked)))
         searched.clear()
         looked.clear()
     assert counts[0] == counts[1]
 
 
-def test_everything_is_agreed_to():
-    told = seen(placed("@all"))
-    assert told.to_agree == "Hold all 2 partitions of billing"
-
-
-def test_an_own_hold_is_replaced_only_if_that_is_said():
+def test_another_hold_of_the_owner_needs_consent_to_be_replaced():
     view = evolve(
         VIEW,
         holds=(
@@ -218,7 +224,7 @@ def test_an_own_hold_is_replaced_only_if_that_is_said():
     assert [each.key.scope for each in one.unchanged] == ["orders:0"]
     assert [each.key.scope for each in one.replaced] == ["orders:1"]
     assert [each.key.owner for each in one.others] == ["bob"]
-    ((consent, what),) = against(one)
+    ((consent, what),) = needs(one)
     assert (consent, what.startswith("held already: orders:1 ")) == (
         Consent.REPLACE,
         True,
@@ -239,7 +245,7 @@ def test_an_own_hold_is_replaced_only_if_that_is_said():
     ids=short,
 )
 def test_the_same_hold_is_unchanged_while_no_clock_has_it_ended(at, now, wall, becomes):
-    """Else it is placed again, which is harmless; to agree to is nothing."""
+    """Else it is placed again, without a need for consent."""
     own = evolve(record("orders:0", for_=60), at=at)
     view = evolve(VIEW, holds=(own,), times=Times(now, at, wall))
     one = placed("orders:0", view=view, for_="60s")
@@ -249,18 +255,18 @@ def test_the_same_hold_is_unchanged_while_no_clock_has_it_ended(at, now, wall, b
         becomes == "renewed",
         becomes == "unchanged",
     )
-    assert against(one) == []
+    assert needs(one) == []
 
 
-def test_another_hold_that_is_over_is_no_obstacle():
-    """If that is known; where nobody reports the time it may still stand."""
+def test_another_hold_that_has_ended_needs_no_consent():
+    """Without reports of the time it may be in force."""
     own = evolve(record("orders:0", for_=60), at=NOW - 61)
     over = placed("orders:0", view=evolve(VIEW, holds=(own,)))
-    assert (against(over), len(over.changes)) == ([], 1)
+    assert (needs(over), len(over.changes)) == ([], 1)
     unknown = placed(
         "orders:0", view=evolve(VIEW, holds=(own,), times=Times(None, own.at))
     )
-    assert [consent for consent, _ in against(unknown)] == [Consent.REPLACE]
+    assert [consent for consent, _ in needs(unknown)] == [Consent.REPLACE]
 
 
 # ---------------------------------------------------------------- lifting
@@ -273,26 +279,26 @@ def lifted(view, *holds, by=None):
 def named(one, **changed):
     offset = changed.pop("offset", one.offset)
     return evolve(
-        Named(scope=one.key.scope, owner=one.key.owner, offset=offset), **changed
+        NamedHold(scope=one.key.scope, owner=one.key.owner, offset=offset), **changed
     )
 
 
-def test_lifting_one_of_two():
+def test_a_lift_counts_the_partitions_that_flow_and_that_stay_held():
     all_, one = record("@all"), record("orders:1", "bob")
     view = evolve(VIEW, holds=(all_, one), lags={ZERO: 7, ONE: 1})
-    told = lifted(view, named(all_))
-    assert (flowing(told), told.others) == ((ZERO,), (one,))
-    assert [text for _, text in told.says] == [
+    plan = lifted(view, named(all_))
+    assert (flowing(plan), plan.others) == ((ZERO,), (one,))
+    assert [text for _, text in plan.points] == [
         "1 partition flows again: orders:0",
         "7 records come at once",
         "1 partition stays held by others",
     ]
-    assert lifted(view, named(one)).says == (
+    assert lifted(view, named(one)).points == (
         ("waiting", "nothing begins to flow by it now"),
         ("waiting", "1 partition stays held by others"),
     )
     alone = evolve(view, holds=(one,))
-    assert lifted(alone, named(one)).says[1] == ("note", "1 record comes at once")
+    assert lifted(alone, named(one)).points[1] == ("note", "1 record comes at once")
 
 
 @pytest.mark.parametrize(
@@ -322,23 +328,22 @@ def test_lifting_one_of_two():
     ],
     ids=["gone", "never shown", "there", "changed", "one of two", "of another owner"],
 )
-def test_lifting_what_was_shown(holds, wanted, is_done, why):
-    """What is gone since is done already; what is another by now is not lifted."""
-    told = lifted(evolve(VIEW, holds=holds), *wanted, by=wanted[0].owner)
-    assert (told.is_done, [one.why for one in told.needs]) == (is_done, why)
+def test_a_lift_of_shown_holds_is_done_if_they_are_gone(holds, wanted, is_done, why):
+    """A hold that has changed since is not lifted."""
+    plan = lifted(evolve(VIEW, holds=holds), *wanted, by=wanted[0].owner)
+    assert (plan.is_done, [one.why for one in plan.needs]) == (is_done, why)
 
 
-def test_lifting_the_only_trace_of_a_group_again_is_done_already():
-    """A hold may be placed for a group before it exists, and lifted before that, too."""
+def test_a_repeated_lift_for_a_group_that_does_not_exist_yet_is_done():
     nobody = evolve(VIEW, group="tomorrow", facts=NO_GROUP, reports=())
     assert lifted(nobody, named(HOLD)).is_done
     assert not lifted(nobody, named(HOLD, offset=None)).is_done
 
 
-def test_others_holds_are_lifted_by_typing_their_scopes():
+def test_holds_of_others_are_lifted_by_typing_their_scopes():
     bobs, own = record("orders:1", "bob"), record("orders:0")
-    told = lifted(evolve(VIEW, holds=(bobs, own)), named(bobs), named(own), by="alice")
-    ((consent, why, ask),) = [(one.consent, one.why, one.ask) for one in told.needs]
+    plan = lifted(evolve(VIEW, holds=(bobs, own)), named(bobs), named(own), by="alice")
+    ((consent, why, ask),) = [(one.consent, one.why, one.ask) for one in plan.needs]
     assert consent is Consent.TYPED
     assert (why, ask) == ("orders:1 is held by bob", "type orders:1 to lift it")
     carols = record("orders:0", "carol")
@@ -347,23 +352,22 @@ def test_others_holds_are_lifted_by_typing_their_scopes():
     assert need.why == "orders:1 orders:0 are held by bob, carol"
 
 
-KEPT = Kept(owner="operator:bob", scope="orders:0", line="orders:0 of bob")
+KEPT = KeptHold(owner="operator:bob", scope="orders:0", line="orders:0 of bob")
 
 
 @pytest.mark.parametrize(
-    ("by", "needs"),
+    ("by", "expected"),
     [
         (None, []),
         ("bob", []),
         ("alice", [(Consent.TYPED, "orders:0 is held by bob")]),
     ],
 )
-def test_what_only_members_keep_is_lifted_as_a_hold_is(by, needs):
-    """A page said that there is no such hold, where the command lifts it."""
+def test_a_hold_that_only_members_keep_is_lifted_like_any_other(by, expected):
     view = evolve(VIEW, reports=(evolve(VIEW.reports[0], kept=(KEPT,)),))
-    told = lifted(view, Named(scope="orders:0", owner="bob"), by=by)
-    assert (told.kept, told.is_done, against(told)) == ((KEPT,), False, needs)
-    assert said(told)[:2] == [
+    plan = lifted(view, NamedHold(scope="orders:0", owner="bob"), by=by)
+    assert (plan.kept, plan.is_done, needs(plan)) == ((KEPT,), False, expected)
+    assert texts(plan)[:2] == [
         "kept by members, as the holds topic has lost it: orders:0 of bob",
         "1 partition flows again: orders:0",
     ]
@@ -378,20 +382,18 @@ V2 = {"key": ControlKey("billing", "alice", "orders", ("x",), 2)}
     "changed", [V2, {"hold": ControlHold(version=2)}], ids=["key", "value"]
 )
 def test_a_hold_that_a_later_version_wrote_is_not_extended(changed):
-    """It was said that alice does not hold it, or that it has no end."""
     (need,) = extended(evolve(VIEW, holds=(evolve(record("orders"), **changed),))).needs
     assert (need.why, need.ask) == ("a later version holds orders", "upgrade first")
 
 
 def test_no_reset_is_written_into_a_hold_that_a_later_version_wrote():
-    """What that version wrote besides would be lost, and its key covers who knows what."""
     later = evolve(record("orders"), hold=ControlHold(version=2))
-    ((consent, why),) = against(
+    ((consent, why),) = needs(
         moved({ZERO: 5}, view=evolve(MOVER, holds=(later,)), holds=())
     )
     assert (consent, why) == (Consent.NONE, "a later version holds orders")
     unknown = evolve(record("orders"), **V2)
-    ((_, why),) = against(
+    ((_, why),) = needs(
         moved({ZERO: 5}, view=evolve(MOVER, holds=(unknown,)), holds=())
     )
     assert why == "orders:0 is not held by alice"
@@ -401,7 +403,6 @@ def test_no_reset_is_written_into_a_hold_that_a_later_version_wrote():
 
 
 def test_a_thousand_holds_of_partitions_are_one_range():
-    """Refusals and sentences had each of them."""
     many = [f"orders:{number}" for number in range(1000)]
     view = evolve(
         VIEW,
@@ -413,14 +414,14 @@ def test_a_thousand_holds_of_partitions_are_one_range():
     (need,) = placed("orders:0-999", view=view, for_="2h").needs
     assert need.why.startswith("held already: orders:0-999 operator:alice since 2027")
     assert need.ask == "Replace what you hold already: orders:0-999"
-    same = [one for one in said(placed("orders:0-999", view=view)) if "stays" in one]
+    same = [one for one in texts(placed("orders:0-999", view=view)) if "stays" in one]
     assert [one.split()[7] for one in same] == ["orders:0-999"]
 
 
-def test_a_lift_of_thousands_looks_once_at_what_was_held(monkeypatch):
-    """`resume --all -o json` of 4,000 holds took 41 s, and 4 s without `-o json`."""
+def test_the_document_of_a_lift_finds_the_former_holds_once(monkeypatch):
+    """`resume --all -o json` of 4,000 holds took 41 s."""
     view = evolve(VIEW, holds=tuple(record(f"orders:{n}") for n in range(9)))
-    named = tuple(Named(scope=one.key.scope, owner="alice") for one in view.holds)
+    named = tuple(NamedHold(scope=one.key.scope, owner="alice") for one in view.holds)
     plan = plan_of(view, Lift(group="billing", holds=named), Asked())
     gone = tuple(evolve(one, hold=None) for one in view.holds)
     looked = []
@@ -433,7 +434,7 @@ def test_a_lift_of_thousands_looks_once_at_what_was_held(monkeypatch):
     assert len(looked) == 1
 
 
-def test_a_reset_does_not_ask_each_hold_about_each_partition(monkeypatch):
+def test_a_reset_does_not_compare_each_hold_with_each_partition(monkeypatch):
     many = range(40)
     asked = []
     covers = Partition.covers
@@ -460,8 +461,8 @@ def stands(one, *changes, at=NOW, offset=20):
     return evolve(one.view, holds=(*left, *holds))
 
 
-def test_what_was_placed_already_needs_no_consent_and_no_write():
-    """Whether it replaced another hold, or covers nothing, or everything."""
+def test_unchanged_holds_need_no_consent_and_no_write():
+    """Whether one replaced another hold, or covers nothing, or everything."""
     view = evolve(VIEW, holds=(record("orders", for_=60),))
     once = placed("orders", "later", "@all", view=view, for_="2h")
     assert len(once.needs) == 3
@@ -471,7 +472,7 @@ def test_what_was_placed_already_needs_no_consent_and_no_write():
     assert (again.is_done, again.changes, again.needs) == (True, (), ())
     assert len(again.unchanged) == 3
     stays = "held already, and stays as it is: "
-    assert [text.partition(stays)[:2] for text in said(again)] == [
+    assert [text.partition(stays)[:2] for text in texts(again)] == [
         ("covers 2 partitions: orders:0-1", ""),
         ("how many records wait there already is unknown", ""),
         *[("", stays)] * 3,
@@ -479,44 +480,45 @@ def test_what_was_placed_already_needs_no_consent_and_no_write():
 
 
 def extended(view, seconds=7200.0, offset=None):
-    scopes = wish_of(
+    scopes = place_action(
         group="billing", owner="alice", texts=["orders"], reason="x", for_=None
     ).scopes
-    wish = Extend(
+    action = Extend(
         group="billing", owner="alice", scopes=scopes, seconds=seconds, offset=offset
     )
-    return plan_of(view, wish, Asked())
+    return plan_of(view, action, Asked())
 
 
-def test_an_extension_that_was_shown_is_done_once():
+def test_a_form_that_extends_a_hold_is_done_once():
     view = evolve(VIEW, holds=(record("orders", for_=60),))
     once = extended(view, offset=0)
     assert len(once.changes) == 1
     after = stands(once, *once.changes)
     again = extended(after, offset=0)
     assert (again.is_done, again.changes, again.needs) == (True, (), ())
-    assert again.says[0][1].startswith("extended already: orders operator:alice since")
+    assert again.points[0][1].startswith(
+        "extended already: orders operator:alice since"
+    )
     other = extended(after, seconds=9000.0, offset=0)
     assert (other.is_done, [one.why for one in other.needs]) == (
         False,
         ["the hold has changed"],
     )
-    # Much later the same wish is for a later end.
+    # Much later the same form asks for a later end.
     late = evolve(after, times=Times(after.times.here + 3600))
-    told = extended(late, offset=0)
-    assert (told.is_done, [one.why for one in told.needs]) == (
+    plan = extended(late, offset=0)
+    assert (plan.is_done, [one.why for one in plan.needs]) == (
         False,
         ["the hold has changed"],
     )
-    # Without an offset nobody was shown one: it lasts longer once more.
+    # Without an offset, no hold was shown: it lasts longer once more.
     assert len(extended(after).changes) == 1
 
 
 # ---------------------------------------------------------------- the digest
 
 
-def test_the_digest_of_a_plan_is_that_of_what_it_does():
-    """Not of ids, which every look makes anew, nor of what changes by itself."""
+def test_the_digest_ignores_ids_and_what_changes_by_itself():
     view = evolve(VIEW, holds=(record("@all", "bob"),))
     later = evolve(
         view,
@@ -530,10 +532,8 @@ def test_the_digest_of_a_plan_is_that_of_what_it_does():
 
 
 @pytest.mark.parametrize(("group", "scope"), [("billing", "payment"), ("biling", "x")])
-def test_the_digest_is_the_same_if_nobody_answers_what_may_have_been_meant(
-    group, scope
-):
-    """A page asks for names with a limit, and its form must fit all the same."""
+def test_the_digest_does_not_depend_on_suggested_names(group, scope):
+    """A page asks for names with a limit of time."""
 
     class Silent:
         groups = topics = staticmethod(lambda: ())
@@ -541,7 +541,7 @@ def test_the_digest_is_the_same_if_nobody_answers_what_may_have_been_meant(
     view = VIEW if group == VIEW.group else evolve(VIEW, facts=NO_GROUP, reports=())
     view = evolve(view, group=group)
     one, other = placed(scope, view=view), placed(scope, view=view, asked=Silent())
-    assert against(one) != against(other)
+    assert needs(one) != needs(other)
     assert one.digest == other.digest
 
 
@@ -583,12 +583,12 @@ def test_a_group_that_only_streams_obey_is_known():
         quiet={},
         kind=STREAM,
     )
-    for reports in ({"reports": (stream,)}, {"gone": (stream,)}):
-        view = evolve(VIEW, facts=NO_GROUP, reports=(), holds=())
-        view = evolve(view, **reports)
+    for reports in ({"reports": (stream,)}, {"lost_streams": (stream,)}):
+        nobody = evolve(VIEW, facts=NO_GROUP, reports=(), holds=())
+        view = evolve(nobody, **reports)
         assert view.is_known
-        said = [what for _, what in against(placed("orders:0", view=view))]
-        assert not any("no group" in one for one in said)
+        whys = [why for _, why in needs(placed("orders:0", view=view))]
+        assert not any("no group" in one for one in whys)
 
 
 # ---------------------------------------------------------------- moving offsets
@@ -597,18 +597,18 @@ def test_a_group_that_only_streams_obey_is_known():
 def moved(to, *, view=VIEW, owner="alice", holds=("orders",), topic="orders"):
     """Return the plan of moving partitions of a topic that has offsets 0 to 100."""
     held = tuple(record(one) for one in holds)
-    wish = ResetTo(
+    action = ResetTo(
         group="billing",
         owner=owner,
         scopes=scopes_of([topic], "billing"),
         asked="x",
         places={
-            tp: Place(start=0, end=100, committed=None, offset=at)
+            tp: PartitionMove(start=0, end=100, committed=None, offset=at)
             for tp, at in to.items()
         },
         topic_ids={topic: "id"},
     )
-    return plan_of(evolve(view, holds=(*view.holds, *held)), wish, Asked())
+    return plan_of(evolve(view, holds=(*view.holds, *held)), action, Asked())
 
 
 MOVER = viewed(
@@ -630,8 +630,8 @@ def test_a_reset_is_written_into_the_hold_that_covers_it():
 
 def test_members_that_move_nothing_need_force():
     plan = moved({ZERO: 5}, view=evolve(VIEW, holds=()))
-    assert [consent for consent, _ in against(plan)] == [Consent.FORCE]
-    assert "orders:0 would not be moved: a moves nothing" in against(plan)[0][1]
+    assert [consent for consent, _ in needs(plan)] == [Consent.FORCE]
+    assert "orders:0 would not be moved: a moves nothing" in needs(plan)[0][1]
 
 
 IDLE = {"assigned": {}, "quiet": {}, "member_id": None, "generation": None}
@@ -639,7 +639,7 @@ MUTE, ABLE = report("c", **IDLE), report("d", resets=(), **IDLE)
 
 
 @pytest.mark.parametrize(
-    ("seen", "needs"),
+    ("seen", "consents"),
     [
         ([MUTE], [Consent.FORCE]),
         ([facts("p"), MUTE], [Consent.FORCE]),
@@ -648,16 +648,14 @@ MUTE, ABLE = report("c", **IDLE), report("d", resets=(), **IDLE)
     ],
     ids=["mute", "mute and plain", "mute and able", "none"],
 )
-def test_partitions_without_an_owner_need_force_if_no_reader_moves_any(seen, needs):
-    """A member that had unsubscribed took them later, and moved nothing."""
+def test_partitions_without_an_owner_need_force_if_no_reader_moves_any(seen, consents):
     view = evolve(viewed(*seen), group="billing", times=Times(NOW))
     there = evolve(view.facts, committed={ZERO: 9, ONE: 9})
     view = evolve(view, facts=there)
     plan = moved({ZERO: 5, ONE: 5}, view=view)
-    assert [consent for consent, _ in against(plan)] == needs
-    for _, why in against(plan):
-        said = "orders:0-1 would not be moved: nobody owns it"
-        assert why.startswith(said)
+    assert [consent for consent, _ in needs(plan)] == consents
+    for _, why in needs(plan):
+        assert why.startswith("orders:0-1 would not be moved: nobody owns it")
         assert "c moves nothing" in why
 
 
@@ -670,8 +668,7 @@ def test_partitions_without_an_owner_need_force_if_no_reader_moves_any(seen, nee
         (["old"], {"old"}),
     ],
 )
-def test_a_topic_that_nobody_reads_any_more_is_moved_if_it_is_named(scopes, names):
-    """The reset was never done then, and `resume` refused."""
+def test_a_topic_without_readers_is_moved_only_if_it_is_named(scopes, names):
     facts_now = evolve(MOVER.facts, committed={TopicPartition("old", 0): 5, ZERO: 5})
     view = evolve(MOVER, facts=facts_now, holds=(record("@all"),))
     admin = SimpleNamespace(
@@ -680,42 +677,40 @@ def test_a_topic_that_nobody_reads_any_more_is_moved_if_it_is_named(scopes, name
         },
         describe_topics=lambda _: [],
     )
-    wish = wish_to_reset(
+    action = reset_action(
         admin,
         view,
         owner="alice",
         scopes=scopes_of(scopes, "billing"),
-        to=read_to("earliest"),
+        to=parse_target("earliest"),
     )
-    assert {tp.topic for tp in wish.places} == names
-    said = [text for _, text in wish.says(plan_of(view, wish, Asked()))]
+    assert {tp.topic for tp in action.places} == names
+    points = [text for _, text in action.points(plan_of(view, action, Asked()))]
     left = "nobody of the group reads old: it stays where it is, unless it is named"
-    assert (left in said) == ("old" not in names)
+    assert (left in points) == ("old" not in names)
 
 
 def test_more_partitions_than_a_record_holds_are_refused():
-    """Members would pass over the record, and the hold with it."""
     few, many = (
         {TopicPartition("orders", number): 50 for number in range(count)}
         for count in (3000, 9000)
     )
     assert moved(few, view=MOVER).needs == ()
-    ((consent, why),) = against(moved(many, view=MOVER))
+    ((consent, why),) = needs(moved(many, view=MOVER))
     assert (consent, "do not fit" in why) == (Consent.NONE, True)
 
 
 FOUR = [TopicPartition("orders", number) for number in range(4)]
 
 
-def test_what_others_still_move_is_refused_as_ranges():
-    """A thousand partitions were a thousand sentences."""
+def test_partitions_that_others_still_move_are_refused_as_ranges():
     (change,) = moved(dict.fromkeys(FOUR, 5), view=MOVER).changes
     standing = HoldRecord(
         key=evolve(change.key, owner="bob"), hold=change.hold, at=NOW, offset=7
     )
     view = evolve(MOVER, holds=(standing,))
     plan = moved(dict.fromkeys(FOUR, 6), view=view)
-    ((consent, why),) = against(plan)
+    ((consent, why),) = needs(plan)
     assert consent is Consent.NONE
     assert why.startswith("orders:0-1 are still moved by operator:bob: a has not read")
     assert "; orders:2-3 are still moved by operator:bob: nobody owns it" in why
@@ -728,10 +723,10 @@ def outside(ends):
     view = evolve(MOVER, facts=evolve(MOVER.facts, **known))
     plan = moved(dict.fromkeys(here, 101), view=view)
     places = {
-        tp: evolve(at, end=ends[tp.partition]) for tp, at in plan.wish.places.items()
+        tp: evolve(at, end=ends[tp.partition]) for tp, at in plan.action.places.items()
     }
-    wish = evolve(plan.wish, places=places)
-    (need,) = plan_of(plan.view, wish, Asked()).needs
+    action = evolve(plan.action, places=places)
+    (need,) = plan_of(plan.view, action, Asked()).needs
     assert need.consent is Consent.NONE
     return need.why
 
@@ -749,17 +744,16 @@ def test_a_refusal_shows_the_ranges_of_a_few_logs():
     assert last == "orders:5-9 are outside of their logs, too"
 
 
-def test_a_digest_is_of_where_it_goes():
+def test_the_digest_of_a_reset_depends_on_its_targets():
     first, again = moved({ZERO: 5}, view=MOVER), moved({ZERO: 6}, view=MOVER)
     assert first.digest != again.digest
 
 
-def test_a_hold_under_which_something_is_not_moved_is_lifted_by_force():
-    """Pages and REST refuse it, too: they have no such agreement."""
+def test_a_hold_with_an_unfinished_reset_is_lifted_by_force():
     (change,) = moved({ZERO: 5}, view=MOVER).changes
     standing = HoldRecord(key=change.key, hold=change.hold, at=NOW, offset=7)
     view = evolve(MOVER, holds=(standing,))
-    ((consent, why),) = against(lifted(view, named(standing)))
+    ((consent, why),) = needs(lifted(view, named(standing)))
     assert (consent, why.startswith("orders:0 is not moved yet: ")) == (
         Consent.FORCE,
         True,
@@ -771,7 +765,7 @@ def test_a_hold_under_which_something_is_not_moved_is_lifted_by_force():
             evolve(one, applied=dict.fromkeys(ENDS, 8)) for one in view.reports
         ),
     )
-    assert against(lifted(done, named(standing))) == []
+    assert needs(lifted(done, named(standing))) == []
 
 
 # ---------------------------------------------------------------- a topic that was made again
@@ -796,11 +790,10 @@ def extended_of_lost(for_, seconds=7200.0):
     ids=["the same, no end", "the same, an end", "an extension"],
 )
 def test_a_hold_that_the_topic_has_lost_is_written_again(plan):
-    """It was "done already", and a member that started then consumed what is held."""
     assert (plan.is_done, plan.unchanged, plan.renewed) == (False, (), plan.own)
     assert [one.key for one in plan.changes] == [one.key for one in plan.own]
     says = f"would be renewed, as {LACKED}: orders "
-    assert [one.startswith(says) for one in said(plan)].count(True) == 1
+    assert [one.startswith(says) for one in texts(plan)].count(True) == 1
 
 
 def test_a_hold_that_is_on_the_topic_again_is_unchanged():
@@ -815,16 +808,15 @@ def test_an_extension_that_the_topic_has_lost_is_not_done():
 
 
 @pytest.mark.parametrize("for_", [None, 7200], ids=["no end", "a later end"])
-def test_what_stands_longer_is_not_said_of_a_hold_that_the_topic_has_lost(for_):
+def test_a_lost_hold_is_not_written_again_with_an_earlier_end(for_):
     (need,) = extended_of_lost(for_, 3600.0).needs
     assert need.why == f"orders would end earlier, and {LACKED}"
     assert need.ask == "pause places it again"
 
 
 def test_a_hold_that_the_topic_has_lost_is_lifted_by_a_tombstone():
-    """Members that were there before obey it until they read that."""
     plan = lifted(outlived(HOLD), named(HOLD))
-    assert (plan.is_done, len(plan.changes), against(plan)) == (False, 1, [])
+    assert (plan.is_done, len(plan.changes), needs(plan)) == (False, 1, [])
 
 
 def test_a_lift_is_not_done_while_members_keep_what_the_topic_has_lost():

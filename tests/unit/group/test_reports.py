@@ -1,4 +1,4 @@
-"""What a member says of itself, and the client that it says it with."""
+"""A member's reports about itself, and the client that sends them."""
 
 import pytest
 from kafka import TopicPartition
@@ -28,12 +28,15 @@ class Member:
 def reports(client, client_id="c"):
     seen = ControlStatus(state="ready", skipped=0, applied={})
     return MemberReports(
-        group="g", client_id=client_id, look=lambda: seen, client=client, skew=0.0
+        group="g",
+        client_id=client_id,
+        read_status=lambda: seen,
+        client=client,
+        skew=0.0,
     )
 
 
-def test_what_a_handler_works_on_is_not_reported_quiet():
-    """Who waits until a partition is quiet waits for the records that are in hand."""
+def test_a_partition_with_a_running_handler_is_not_reported_quiet():
     client, busy = Member(), {ZERO}
     client.busy = lambda: busy
     assign_to(client.ledger, [ZERO, ONE])
@@ -47,8 +50,8 @@ def test_what_a_handler_works_on_is_not_reported_quiet():
     assert (report.quiet, report.busy) == ({"orders": ((0, 1),)}, {})
 
 
-def test_a_member_that_has_stopped_owns_nothing():
-    """Its last partitions would count as quiet until the next owner has reported."""
+def test_a_stopped_member_reports_no_partitions():
+    """Else they would count as quiet until the next owner has reported."""
     client = Member()
     assign_to(client.ledger, [ZERO, ONE])
     client.ledger.place((ALL,), owner="app")
@@ -66,7 +69,7 @@ def busy_elsewhere(answer):
     return reports(client)
 
 
-def test_what_threads_of_the_program_work_on_is_not_reported_quiet():
+def test_a_partition_with_a_running_thread_is_not_reported_quiet():
     gone = TopicPartition("orders", 7)
     report = busy_elsewhere(lambda: [ZERO, gone]).report()
     assert report.quiet == {"orders": ((1, 1),)}
@@ -82,7 +85,7 @@ def failing():
     [failing, lambda: 1 / 0, lambda: None, lambda: [[]], lambda: ["orders:0"]],
     ids=["exits", "raises", "no partitions", "an empty list", "a string"],
 )
-def test_where_the_program_cannot_say_what_it_works_on_nothing_is_quiet(answer, caplog):
+def test_no_partition_is_quiet_if_busy_fails(answer, caplog):
     made = busy_elsewhere(answer)
     for _ in range(3):
         report = made.report()
@@ -92,8 +95,8 @@ def test_where_the_program_cannot_say_what_it_works_on_nothing_is_quiet(answer, 
 
 
 @pytest.mark.parametrize("name", ["nightly\tload", "a\nb", "a\u00a0b", "x" * 2000])
-def test_a_member_of_any_name_is_heard(name):
-    """Its reports are named after its client; readers bound that, and print it."""
+def test_the_report_of_a_member_of_any_name_can_be_read(name):
+    """Readers limit the length of names, and print them."""
     made = reports(Member(), name)
     read = decode_report(encode_report(made.report()))
     assert read is not None
@@ -133,7 +136,6 @@ def test_a_control_client_is_made_once_and_when_it_is_needed():
 
 
 def test_no_control_client_is_made_after_the_end():
-    """A call that comes late is refused, and leaves no thread behind."""
     producer, made = lazily(lambda: None)
     producer.close()
     with pytest.raises(KafkaError, match="closed"):
@@ -142,7 +144,7 @@ def test_no_control_client_is_made_after_the_end():
 
 
 def test_a_control_client_that_is_made_at_the_end_is_closed():
-    """The end does not wait until it is made: who makes it closes it."""
+    """The thread that makes it closes it."""
     producer, made = lazily(lambda: producer.close(0.0))
     with pytest.raises(KafkaError, match="closed"):
         producer()

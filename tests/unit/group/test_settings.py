@@ -61,7 +61,7 @@ def test_a_password_is_not_printed():
     ],
 )
 def test_a_mistyped_client_setting_is_named(key, said):
-    """At once, and without its value, which may be a password."""
+    """Without its value, which may be a password."""
     with pytest.raises(ControlSettingError, match=re.escape(said)) as raised:
         Control(client_configs={key: "hunter2"})
     assert "hunter2" not in str(raised.value)
@@ -69,7 +69,7 @@ def test_a_mistyped_client_setting_is_named(key, said):
 
 @pytest.mark.parametrize("configs", [[("sasl_plain_password", "hunter2")], None])
 def test_client_settings_are_a_dict(configs):
-    """And what was given instead is not printed: it may have a password."""
+    """The other value is not printed: it may have a password."""
     with pytest.raises(ControlSettingError, match="a dict of kafka-python's") as raised:
         Control(client_configs=configs)
     assert "hunter2" not in str(raised.value)
@@ -90,7 +90,7 @@ def test_settings_can_be_copied():
     assert evolve(control, status_topic=None).holds_topic == "a"
 
 
-def test_settings_are_those_that_were_checked():
+def test_later_changes_of_the_dict_do_not_change_settings():
     given = {"sasl_plain_username": "alice"}
     control = Control(client_configs=given)
     given["group_id"] = "x"
@@ -126,8 +126,7 @@ def test_targets_of_a_group(target, expected):
     assert str(patterns.target(target)) == expected
 
 
-def test_a_pattern_that_is_no_unicode_text_covers_everything_and_says_so():
-    """It raised, and only topic names were read without that."""
+def test_a_pattern_that_is_no_unicode_text_covers_everything():
     found = patterns.read("re:a\ud800")
     assert found.scope.covers(TopicPartition("orders", 0))
     assert "must be Unicode text" in found.trouble
@@ -168,8 +167,8 @@ def test_a_topic_that_would_lose_holds_is_unfit(facts, word):
     assert word in fault
 
 
-def test_a_topic_that_may_not_be_described_is_not_called_missing():
-    """Kafka says the same of one that exists and of one that does not."""
+def test_a_hidden_topic_is_not_called_missing():
+    """Kafka answers alike for one that does not exist."""
 
     def described(names):
         refused = kafka_errors.TopicAuthorizationFailedError.errno
@@ -178,9 +177,9 @@ def test_a_topic_that_may_not_be_described_is_not_called_missing():
         ]
 
     admin = SimpleNamespace(describe_topics=described)
-    (facts,) = described_topics.ask(admin, ["t"])
-    for told in (topics.faults(facts), topics.status_faults(facts)):
-        (fault,) = told
+    (facts,) = described_topics.describe(admin, ["t"])
+    for faults in (topics.faults(facts), topics.status_faults(facts)):
+        (fault,) = faults
         assert fault == (
             "no right to describe t: safeconsumer control acls prints the ACLs that are "
             "needed"
@@ -192,15 +191,14 @@ def test_a_fit_topic():
     assert (topics.faults(facts), topics.advice(facts)) == ((), ())
 
 
-def test_settings_that_cannot_be_known_are_no_fault():
+def test_unknown_settings_are_no_fault():
     """A member without the right to describe them warns instead."""
     facts = topics.Facts("t", 1, None)
     assert topics.faults(facts) == ()
     assert "DescribeConfigs" in topics.advice(facts)[0]
 
 
-def test_a_status_topic_has_room_for_the_longest_report():
-    """It was judged by the longest hold, which is an eighth of that."""
+def test_a_status_topic_needs_room_for_the_longest_report():
     most = report_wire.MAX_REPORT_BYTES
     facts = topics.Facts("t", 1, {"max.message.bytes": str(most)})
     (fault,) = topics.status_faults(facts)
@@ -209,7 +207,7 @@ def test_a_status_topic_has_room_for_the_longest_report():
     assert topics.status_faults(made) == topics.shortcomings(facts) == ()
 
 
-def test_a_status_topic_has_the_brokers_times():
+def test_a_status_topic_needs_the_brokers_times():
     settings = {**topics.STATUS_SETTINGS, "message.timestamp.type": "CreateTime"}
     (fault,) = topics.status_faults(topics.Facts("t", 1, settings))
     assert fault == (
@@ -218,8 +216,7 @@ def test_a_status_topic_has_the_brokers_times():
     )
 
 
-def test_its_signature_names_the_settings():
-    """What refuses settings of before takes any keyword, and is not shown."""
+def test_the_signature_names_the_settings():
     shown = inspect.signature(Control).parameters.values()
     assert [one.name for one in shown] == [one.name for one in fields(Control)]
     assert {one.kind for one in shown} == {inspect.Parameter.KEYWORD_ONLY}

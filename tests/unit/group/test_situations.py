@@ -1,4 +1,4 @@
-"""One table of situations: their verdicts, and that each face prints these."""
+"""A table of situations of a group: their verdicts, which each face prints."""
 
 from collections import Counter
 
@@ -9,61 +9,40 @@ from safeconsumer.cli import group_text, watching
 from safeconsumer.console.figures import _all
 from safeconsumer.group import verdicts
 from safeconsumer.group.documents import group_document, status_document
-from safeconsumer.group.facts import HoldRecord
-from safeconsumer.group.report_wire import Kept
 from safeconsumer.group.view import Times, View
-from safeconsumer.group.wire import ControlHold, ControlKey
 from safeconsumer.metrics import table
 from tests.harness.console.harness import console_of
 from tests.harness.console.synthetic import Limited, alone
-from tests.unit.group.test_view import (
-    ALONE,
-    GONE,
-    HANDLES,
+from tests.harness.group.views import (
+    KEEPS,
+    LINE,
     LOUD,
     NOTHING,
     PLAIN,
+    QUIET,
     REBALANCES,
     TWO,
     ZERO,
     A,
     B,
+    commits,
+    hold,
     moved_by_silent,
+    of_a,
     report,
     stream,
     viewed,
 )
 
 READ_TO = {"ops": 2}
-QUIET = {"t": ((0, 0),)}
-LINE = "t held by operator:alice"
-LOST = Kept(owner="operator:alice", scope="t", line=LINE)
-KEEPS = report("a", 0, kept=(LOST,), holds=1)
-
-
-def hold(scope="@all", ttl_ms=None):
-    return HoldRecord(
-        key=ControlKey("g", "alice", scope),
-        hold=ControlHold("id", "r", ttl_ms),
-        at=100.0,
-        offset=2,
-    )
-
-
-def commits(view, *several):
-    facts = evolve(view.facts, committed=dict.fromkeys(several, 5))
-    return evolve(view, facts=facts)
-
-
-def of_a(**said):
-    """Return a group of one member, which owns one partition and reports this."""
-    view = commits(viewed(A, report("a", 0, **{"quiet": {}, **said})), ZERO)
-    return evolve(view, lags={ZERO: 4})
+ALONE = report("m", 0, member_id="", generation=-1)
+HANDLES = report("a", 0, busy={"t": ((1, 1),)})
+GONE = report("z", 0, quiet={}, member_id="z-1", generation=6)
 
 
 def held(view, *, state=None, scope="@all", **changed):
-    facts = view.facts if state is None else evolve(view.facts, state=state)
-    return evolve(view, facts=facts, **{"holds": (hold(scope),), **changed})
+    known = view.facts if state is None else evolve(view.facts, state=state)
+    return evolve(view, facts=known, **{"holds": (hold(scope),), **changed})
 
 
 SILENT = evolve(of_a(), reports=())
@@ -84,14 +63,14 @@ class Situation:
         group: the verdict on it.
         partitions: those on its partitions, the worst first.
         members: those on its members, the worst first.
-        said: a part of the group's sentence.
+        sentence: a part of the group's sentence.
     """
 
     view: View
     group: str
     partitions: str
     members: str = "good obeys"
-    said: str = ""
+    sentence: str = ""
 
 
 UNKNOWN = "unknown unknown"
@@ -121,7 +100,7 @@ FREE = {
         commits(viewed(A, KEEPS), ZERO),
         "waiting kept by members",
         "waiting kept by its member",
-        said=f"place it again, or resume it, by scope and owner: {LINE}",
+        sentence=f"place it again, or resume it, by scope and owner: {LINE}",
     ),
     "the holds topic cannot be read": Situation(
         evolve(of_a(), ends=None),
@@ -136,7 +115,7 @@ HELD = {
         held(of_a(quiet=QUIET)),
         "quiet quiet",
         "quiet quiet",
-        said="1 of 1 members quiet",
+        sentence="1 of 1 members quiet",
     ),
     "a member delivers": Situation(
         held(of_a()), f"alarm {FLOWS}", f"alarm {FLOWS}", "alarm does not obey"
@@ -194,13 +173,13 @@ HELD = {
         "good obeys, good obeys",
     ),
     "a member that commits on and cannot be heard may obey": Situation(
-        held(moved_by_silent(), is_heard=False),
+        held(moved_by_silent(), reports_are_read=False),
         UNKNOWN,
         f"{UNKNOWN}, quiet quiet",
         "unknown unknown, good obeys",
     ),
     "reports cannot be read": Situation(
-        held(SILENT, is_heard=False), UNKNOWN, UNKNOWN, UNKNOWN
+        held(SILENT, reports_are_read=False), UNKNOWN, UNKNOWN, UNKNOWN
     ),
     "a report of another member id": Situation(
         held(of_a(quiet=QUIET, member_id="another")),
@@ -287,7 +266,7 @@ HELD = {
         evolve(EMPTY, reports=(PARTIAL,)),
         UNKNOWN,
         UNKNOWN,
-        said="m has too many partitions to report them",
+        sentence="m has too many partitions to report them",
     ),
     "a stream beside a member": Situation(
         held(viewed(A, report("a", 0), stream())),
@@ -299,7 +278,7 @@ HELD = {
         held(viewed(BATCH, state="Dead")),
         NOT_YET,
         NOT_YET,
-        said="stream nightly still reads it in a batch that was planned before",
+        sentence="stream nightly still reads it in a batch that was planned before",
     ),
     **{
         f"a stream is {state}": Situation(
@@ -307,27 +286,27 @@ HELD = {
             UNKNOWN,
             UNKNOWN,
             "unknown unavailable",
-            said,
+            why,
         )
-        for state, said in verdicts.STREAM_STATES.items()
+        for state, why in verdicts.STREAM_STATES.items()
     },
     "a hold of something else": Situation(
         held(of_a(), scope="other"),
         "waiting covers nothing",
         "flows flows",
-        said="nothing that the group owns or has committed for is covered",
+        sentence="nothing that the group owns or has committed for is covered",
     ),
     "a hold that has ended": Situation(
         held(of_a(), holds=ENDED, times=Times(115.0), skew=30.0),
         "waiting hold ended",
         "waiting hold ended",
-        said="members lift it until 1970-01-01 00:02:20Z",
+        sentence="members lift it until 1970-01-01 00:02:20Z",
     ),
     "a hold that may have ended": Situation(
         held(of_a(quiet=QUIET), holds=ENDED, times=Times(None, 105.0, 111.0)),
         "unknown may have ended",
         "unknown may have ended",
-        said="so it counts as in force",
+        sentence="so it counts as in force",
     ),
 }
 situations = pytest.mark.parametrize(
@@ -342,19 +321,19 @@ def shown(verdict):
 @pytest.mark.contract("G8")
 @situations
 def test_verdicts(one):
-    """Nothing that is unknown is quiet."""
+    """No unknown partition is quiet."""
     view = one.view
     assert shown(view.verdict) == one.group
     assert ", ".join(shown(each.verdict) for each in view.partitions) == one.partitions
     assert ", ".join(shown(each.verdict) for each in view.members) == one.members
-    assert one.said in group_text.said(view.verdict)
+    assert one.sentence in group_text.verdict_text(view.verdict)
 
 
 @situations
-def test_commands_print_them(one):
+def test_commands_print_the_verdicts(one):
     view = one.view
     lines = group_text.status_lines(view)
-    assert group_text.said(view.verdict) in lines
+    assert group_text.verdict_text(view.verdict) in lines
     assert sum(line.count("no members") for line in lines) <= 1
     assert view.verdict.words in watching._group_row(view)[-1]
     for each in view.members:
@@ -366,16 +345,16 @@ def test_commands_print_them(one):
 
 
 @situations
-def test_documents_have_them(one):
+def test_documents_have_the_verdicts(one):
     view = one.view
-    told = status_document(view)
-    assert told | verdict_of(view) == told
-    assert told | group_document(view) == told
+    found = status_document(view)
+    assert found | verdict_of(view) == found
+    assert found | group_document(view) == found
     assert [verdict_of(each) for each in view.members] == [
         {name: member[name] for name in ("level", "words", "sentence")}
-        for member in told["by_member"]
+        for member in found["by_member"]
     ]
-    assert [each["words"] for each in told["by_partition"] or ()] == [
+    assert [each["words"] for each in found["by_partition"] or ()] == [
         row.verdict.words for row in view.partitions if row.holds
     ]
 
@@ -390,8 +369,7 @@ def verdict_of(one):
 
 
 @situations
-def test_metrics_count_them(one):
-    """Of members whatever each of those present obeys; of groups without any, nothing."""
+def test_metrics_count_the_verdicts(one):
     view = one.view
     state = console_of(alone(view), Limited).state
     figures = [*_all(state, state.snapshot())]
@@ -425,7 +403,7 @@ def _one_word(words):
 
 
 @situations
-def test_pages_show_them(one):
+def test_pages_show_the_verdicts(one):
     served = console_of(alone(one.view), Limited)
     with served.client() as client:
         text = client.get("/group", params={"group": "g"}).text
@@ -437,7 +415,7 @@ def test_pages_show_them(one):
 def test_metrics_have_the_words_for_members():
     rows = (
         verdicts.OBEYS, verdicts.BEHIND, verdicts.UNAVAILABLE, verdicts.SILENT,
-        verdicts.LOST, verdicts.STOPPED, verdicts.UNHEARD, verdicts.UNMEASURED,
+        verdicts.LOST, verdicts.STOPPED, verdicts.REPORTS_UNREAD, verdicts.UNMEASURED,
         verdicts.OUT_OF_DATE,
     )  # fmt: skip
     assert {_one_word(one.words) for one in rows} == {*table.MEMBER_STATES}

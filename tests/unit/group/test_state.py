@@ -1,4 +1,4 @@
-"""What control records mean for the ledger."""
+"""Control records become holds of the ledger."""
 
 import sys
 
@@ -7,8 +7,8 @@ from attrs import evolve
 
 from safeconsumer.group import events as control_events
 from safeconsumer.group import patterns
-from safeconsumer.group.fold import NO_TIME_MS, Written
-from tests.harness.group.lab import HOLDS, ControlLab, written
+from safeconsumer.group.fold import NO_TIME_MS, RawRecord
+from tests.harness.group.lab import HOLDS, ControlLab, control_record
 from tests.harness.holds.lab import A, C
 from tests.harness.listing import short
 
@@ -17,43 +17,45 @@ from tests.harness.listing import short
 def test_a_record_holds_and_a_tombstone_lifts():
     lab = ControlLab()
     lab.assign(A, C)
-    lab.hear(written("orders", 0, reason="migration"))
+    lab.hear(control_record("orders", 0, reason="migration"))
     assert (lab.held(), lab.quiet()) == ({("orders", "operator:alice")}, {A})
-    lab.hear(written("orders", 1, held=False))
+    lab.hear(control_record("orders", 1, held=False))
     assert (lab.held(), lab.quiet()) == (set(), set())
 
 
-def test_a_partition_of_a_topic_that_is_called_re():
-    """It is no pattern; a record that names one means what it always meant."""
+def test_a_record_may_name_a_partition_of_a_topic_called_re():
     lab = ControlLab()
     mine, three = ("re", 3), ("3", 0)
     lab.assign(mine, three, ("re", 4))
-    lab.hear(written(str(patterns.target(mine)), 0))
+    lab.hear(control_record(str(patterns.target(mine)), 0))
     assert (lab.held(), lab.quiet()) == ({("re:re:3", "operator:alice")}, {mine})
-    lab.hear(written("re:re:3", 1, held=False), written("re:3", 2))
+    lab.hear(control_record("re:re:3", 1, held=False), control_record("re:3", 2))
     assert (lab.held(), lab.quiet()) == ({("re:3", "operator:alice")}, {three})
 
 
-def test_an_extended_hold_was_placed_when_it_was_placed():
+def test_an_extended_hold_keeps_its_time_of_placing():
     lab = ControlLab()
-    lab.hear(written("orders", 0, ttl=600.0, at=1.0))
-    lab.hear(written("orders", 1, ttl=600.0, at=301.0, since=1.0))
+    lab.hear(control_record("orders", 0, ttl=600.0, at=1.0))
+    lab.hear(control_record("orders", 1, ttl=600.0, at=301.0, since=1.0))
     (hold,) = lab.ledger.view().holds
     assert (hold.placed_at, hold.expires_at) == (1.0, 901.0)
     assert hold.record == (301.0, 1)
 
 
-def test_other_groups_are_not_ours():
+def test_holds_of_other_groups_are_ignored():
     lab = ControlLab()
-    lab.hear(written("@all", 0, group="other"), written("orders", 1, group="g2"))
+    lab.hear(
+        control_record("@all", 0, group="other"),
+        control_record("orders", 1, group="g2"),
+    )
     assert lab.held() == set()
 
 
 @pytest.mark.contract("P2")
-def test_owners_do_not_touch_each_other():
+def test_a_lift_leaves_the_holds_of_other_owners():
     lab = ControlLab()
-    lab.hear(written("orders", 0), written("orders", 1, owner="bob"))
-    lab.hear(written("orders", 2, held=False))
+    lab.hear(control_record("orders", 0), control_record("orders", 1, owner="bob"))
+    lab.hear(control_record("orders", 2, held=False))
     assert lab.held() == {("orders", "operator:bob")}
 
 
@@ -61,75 +63,78 @@ def test_owners_do_not_touch_each_other():
 @pytest.mark.parametrize(
     ("at_ms", "skip"), [(1000, 0.0), (-2000, 3.0), (NO_TIME_MS, 0.0)], ids=short
 )
-def test_it_expires_by_the_brokers_time_and_late_by_the_skew(at_ms, skip):
-    """The wall clock stands at 1.0, where one without a time begins; the skew is 5 s."""
+def test_a_hold_expires_by_the_brokers_time_and_late_by_the_skew(at_ms, skip):
+    """A hold without a time begins at the wall clock's 1.0; the skew is 5 s."""
     lab = ControlLab()
     lab.assign(A)
-    lab.hear(evolve(written("orders", 0, ttl=10.0), at_ms=at_ms))
+    lab.hear(evolve(control_record("orders", 0, ttl=10.0), at_ms=at_ms))
     lab.clock.now += 14.9 - skip
     assert lab.quiet() == {A}
     lab.clock.now += 0.2
     assert lab.quiet() == set()
 
 
-def test_an_expired_successor_lifts_what_it_replaced():
+def test_an_expired_successor_lifts_the_hold_that_it_replaced():
     lab = ControlLab()
-    lab.hear(written("orders", 0))
-    lab.hear(written("orders", 1, ttl=1.0, at=-100.0))
+    lab.hear(control_record("orders", 0))
+    lab.hear(control_record("orders", 1, ttl=1.0, at=-100.0))
     assert lab.held() == set()
 
 
 def test_garbage_is_counted_and_skipped():
     lab = ControlLab()
-    good = written("orders", 9)
+    good = control_record("orders", 9)
     lab.hear(
-        Written(None, b"x", 0, 0),
-        Written(b"\xff", b"x", 1, 0),
-        Written(good.key, b"garbage", 2, 0),
-        written("not a scope", 3),
+        RawRecord(None, b"x", 0, 0),
+        RawRecord(b"\xff", b"x", 1, 0),
+        RawRecord(good.key, b"garbage", 2, 0),
+        control_record("not a scope", 3),
         good,
     )
-    lab.hear(*(Written(b"x", b"x", n, 0) for n in range(10, 1000)))
+    lab.hear(*(RawRecord(b"x", b"x", n, 0) for n in range(10, 1000)))
     assert lab.held() == {("orders", "operator:alice")}
     assert lab.state.skipped == 4 + 990
-    told = lab.log.of(control_events.ControlRecordsSkipped)
-    assert [(one.topic, one.records) for one in told] == [(HOLDS, 4)]
+    emitted = lab.log.of(control_events.ControlRecordsSkipped)
+    assert [(one.topic, one.records) for one in emitted] == [(HOLDS, 4)]
     lab.clock.now += 11
-    lab.hear(Written(b"x", b"x", 1001, 0))
-    told = lab.log.of(control_events.ControlRecordsSkipped)
-    assert [one.records for one in told] == [4, 991]
+    lab.hear(RawRecord(b"x", b"x", 1001, 0))
+    emitted = lab.log.of(control_events.ControlRecordsSkipped)
+    assert [one.records for one in emitted] == [4, 991]
 
 
-def test_a_scope_still_to_be_invented_holds_everything():
+def test_a_scope_of_a_later_version_holds_everything():
     lab = ControlLab()
     lab.assign(A, C)
-    lab.hear(Written(b"2\0g\0alice\0some:new:kind", b'{"v":2}', 0, 0))
+    lab.hear(RawRecord(b"2\0g\0alice\0some:new:kind", b'{"v":2}', 0, 0))
     assert lab.quiet() == {A, C}
-    lab.hear(written("@all", 1, held=False))
+    lab.hear(control_record("@all", 1, held=False))
     assert lab.quiet() == {A, C}
-    lab.hear(Written(b"2\0g\0alice\0some:new:kind", None, 2, 0))
+    lab.hear(RawRecord(b"2\0g\0alice\0some:new:kind", None, 2, 0))
     assert lab.quiet() == set()
     assert len(lab.log.of(control_events.ControlNotUnderstood)) == 1
 
 
 @pytest.mark.parametrize("key", [b"2\0g\0alice\0orders:0", b"1\0g\0alice\0orders:00"])
-def test_two_keys_are_two_holds_though_they_name_one_scope(key):
-    """As after a restart: what stands on the topic holds until its own tombstone."""
+def test_two_keys_of_one_scope_are_two_holds(key):
+    """Each holds until its own tombstone, as after a restart."""
     lab = ControlLab()
     lab.assign(A, C)
-    lab.hear(Written(key, b'{"v":2}', 0, 0))
-    lab.hear(written("orders:0", 1, ttl=1.0), written("orders:0", 2, held=False))
+    lab.hear(RawRecord(key, b'{"v":2}', 0, 0))
+    lab.hear(
+        control_record("orders:0", 1, ttl=1.0),
+        control_record("orders:0", 2, held=False),
+    )
     assert lab.quiet() == {A}
-    lab.hear(Written(key, None, 3, 0))
+    lab.hear(RawRecord(key, None, 3, 0))
     assert lab.quiet() == set()
 
 
 def test_a_pattern_is_re2_and_matches_whole_names():
     lab = ControlLab()
     lab.assign(A, C)
-    lab.hear(written("re:ord.*", 0))
+    lab.hear(control_record("re:ord.*", 0))
     assert lab.quiet() == {A}
-    lab.hear(written("re:rder", 1, owner="bob"))
+    lab.hear(control_record("re:rder", 1, owner="bob"))
     assert lab.quiet() == {A}
 
 
@@ -137,10 +142,10 @@ def test_a_pattern_is_re2_and_matches_whole_names():
 def test_a_pattern_that_cannot_be_compiled_holds_everything(text):
     lab = ControlLab()
     lab.assign(A, C)
-    lab.hear(written(text, 0))
+    lab.hear(control_record(text, 0))
     assert lab.quiet() == {A, C}
     assert len(lab.log.of(control_events.ControlNotUnderstood)) == 1
-    lab.hear(written(text, 1, held=False))
+    lab.hear(control_record(text, 1, held=False))
     assert lab.quiet() == set()
 
 
@@ -149,20 +154,20 @@ def test_without_google_re2_a_pattern_holds_everything(monkeypatch):
     patterns.read.cache_clear()
     lab = ControlLab()
     lab.assign(A, C)
-    lab.hear(written("re:ord.*", 0))
+    lab.hear(control_record("re:ord.*", 0))
     patterns.read.cache_clear()
     assert lab.quiet() == {A, C}
-    told = lab.log.only(control_events.ControlNotUnderstood)
-    assert "pip install 'safeconsumer[group]'" in told.why
+    emitted = lab.log.only(control_events.ControlNotUnderstood)
+    assert "pip install 'safeconsumer[group]'" in emitted.why
 
 
 @pytest.mark.contract("G5")
-def test_a_topic_made_again_does_not_lift_anything():
-    """Its offsets start over; only what it says counts, not what it lacks."""
+def test_a_recreated_topic_lifts_no_hold():
+    """Only its records count, not the missing ones."""
     lab = ControlLab()
-    lab.hear(written("orders", 900), written("audit", 901))
-    lab.state.begin_again()
-    lab.hear(written("audit", 0, held=False))
+    lab.hear(control_record("orders", 900), control_record("audit", 901))
+    lab.state.topic_recreated()
+    lab.hear(control_record("audit", 0, held=False))
     assert lab.held() == {("orders", "operator:alice")}
-    lab.hear(written("orders", 1, held=False))
+    lab.hear(control_record("orders", 1, held=False))
     assert lab.held() == set()

@@ -1,4 +1,4 @@
-"""What is asked of the cluster about groups, of either protocol."""
+"""Questions to the cluster about groups of either protocol."""
 
 from types import SimpleNamespace
 
@@ -45,7 +45,6 @@ def group_by(monkeypatch, described, *, newer, listed=()):
 
 
 def test_a_group_of_the_newer_protocol_is_described(monkeypatch):
-    """To the request about classic groups it does not exist."""
     newer = {"g": {"group_state": "Reconciling", "members": [MEMBER], "error": None}}
     facts, asked = group_by(monkeypatch, DEAD, newer=newer)
     assert asked == [("g",)]
@@ -71,15 +70,17 @@ def test_a_group_of_neither_protocol_does_not_exist(monkeypatch):
     [(["g"], "Unknown"), (["other"], "Dead")],
     ids=["listed", "not listed"],
 )
-def test_a_broker_that_does_not_know_the_request(monkeypatch, listed, state):
-    """It has no such group, unless a proxy hides the request from us."""
+def test_a_broker_without_the_newer_protocol_has_no_such_group(
+    monkeypatch, listed, state
+):
+    """If it lists the group, a proxy hides the request."""
     facts, _ = group_by(
         monkeypatch, DEAD, newer=IncompatibleBrokerVersion(), listed=listed
     )
     assert facts.state == state
 
 
-def test_a_refusal_to_describe_it_is_raised(monkeypatch):
+def test_a_refusal_to_describe_a_group_is_raised(monkeypatch):
     error = "[Error 30] GroupAuthorizationFailedError: no"
     newer = {"g": {"group_state": "", "members": [], "error": error}}
     with pytest.raises(GroupAuthorizationFailedError):

@@ -1,295 +1,105 @@
-"""The verdicts on members and partitions of one group: unknown is never quiet."""
+"""Members, partitions and holds of one view, and how commands and doctor word them."""
+
+from types import SimpleNamespace
 
 import pytest
 from attrs import evolve
+from hypothesis import given
+from hypothesis import strategies as st
 from kafka import TopicPartition
 
+from safeconsumer.cli import group_text, waiting, watching
+from safeconsumer.cli.output import Output
+from safeconsumer.console import pages
+from safeconsumer.group import findings, plan, scopes, wire
 from safeconsumer.group.commits import Move
-from safeconsumer.group.facts import GroupFacts, HoldRecord, MemberFacts
-from safeconsumer.group.findings import member_findings
-from safeconsumer.group.report_wire import Report
-from safeconsumer.group.view import Answer, Times, View
+from safeconsumer.group.documents import group_document, status_document
+from safeconsumer.group.facts import HoldRecord
+from safeconsumer.group.fold import Fold, RawRecord
+from safeconsumer.group.partitions import Coverage, covered
+from safeconsumer.group.report_wire import decode_report, encode_report
+from safeconsumer.group.scopes import scopes_of
+from safeconsumer.group.verdicts import BAD, GOOD, NOTE
+from safeconsumer.group.view import NO_TIMES, Answer, Times, skew_of, urgency
 from safeconsumer.group.wire import ControlHold, ControlKey
 from safeconsumer.holds.scope import Everything
+from tests.harness.group.lab import ControlLab
+from tests.harness.group.views import (
+    BOTH,
+    KEEPS,
+    LINE,
+    LOUD,
+    ONE,
+    PLAIN,
+    QUIET,
+    ZERO,
+    A,
+    B,
+    commits,
+    facts,
+    held,
+    hold,
+    moved_by_silent,
+    of_a,
+    report,
+    stream,
+    viewed,
+)
 from tests.harness.listing import short
 
-ENDS = {"ops": 3}
+ALL = [Everything()]
 LATER = Times(100.0)
-ZERO, ONE = TopicPartition("t", 0), TopicPartition("t", 1)
-
-
-def facts(name, *assigned):
-    return MemberFacts(
-        member_id=f"{name}-1", client_id=name, host="", assigned=frozenset(assigned)
-    )
-
-
-def report(name, number=None, **changed):
-    owned = {} if number is None else {"t": ((number, number),)}
-    made = Report(
-        group="g",
-        member=f"{name}-x",
-        client_id=name,
-        applied=ENDS,
-        assigned=owned,
-        quiet=owned,
-        member_id=f"{name}-1",
-        generation=7,
-    )
-    return evolve(made, **changed)
-
-
-def viewed(*seen, state="Stable"):
-    members = tuple(one for one in seen if isinstance(one, MemberFacts))
-    return View(
-        group="g",
-        facts=GroupFacts(state=state, members=members, committed={}),
-        reports=tuple(one for one in seen if isinstance(one, Report)),
-        ends=ENDS,
-    )
-
-
-def quietness(*seen, state="Stable"):
-    return viewed(*seen, state=state).quietness([Everything()])
-
-
-A, B = facts("a", ZERO), facts("b", ONE)
-TWO = {"t": ((0, 1),)}
-BOTH = {"assigned": TWO, "quiet": TWO}
-NOTHING = {"assigned": {}, "quiet": {}}
-PLAIN = (
-    "does not report: a plain client, which obeys no hold, one that was told not to "
-    "report, or one whose last report is over a minute old"
-)
-
-
-def test_nobody_is_called_a_plain_client_whose_reports_cannot_be_read():
-    seen = evolve(viewed(A, B), is_heard=False, unread=("no topic s",))
-    found = seen.quietness([Everything()])
-    assert not found.is_reached
-    assert found.sentence() == (
-        "0 of 2 members quiet; each of a, b cannot be judged: reports cannot be read; "
-        "unknown: t:0-1"
-    )
-    assert seen.reporting is None
-    said = " ".join(one.what + one.do for one in member_findings(seen))
-    assert "no topic s" in said
-    assert "plain" not in said
-
-
+NOBODY = facts("plain", ZERO)
+# A owns both partitions.
+OWNER = evolve(A, assigned=frozenset({ZERO, ONE}))
 FROZEN = "has not reported for 18 s: it died, hangs, or cannot write its reports"
 
 
-@pytest.mark.contract("G8")
-@pytest.mark.parametrize(
-    ("last", "why", "rank"),
-    [
-        (report("b", 1, at_ms=82_000), FROZEN, "PROBLEM"),
-        (
-            # A static member leaves no group.
-            report("b", None, at_ms=82_000, state="stopped"),
-            "has stopped, and Kafka lists it until its session ends",
-            "note",
-        ),
-    ],
-    ids=["killed", "closed"],
-)
-def test_a_member_that_kafka_still_lists_is_no_plain_client(last, why, rank):
-    """Its own last report says what it was."""
-    seen = evolve(viewed(A, B, report("a", 0)), late=(last,), times=LATER)
-    found = seen.quietness([Everything()])
-    assert found.sentence() == f"1 of 2 members quiet; b {why}; unknown: t:1"
-    (told,) = [one for one in member_findings(seen) if why in one.what]
-    assert (told.rank, told.what) == (rank, f"member b on  {why}")
-    assert "Control()" not in told.do
+def found(view):
+    return [(one.rank, one.what) for one in findings.member_findings(view)]
 
 
-@pytest.mark.contract("G8")
-@pytest.mark.parametrize("member_id", ["", "b-1"], ids=short)
-@pytest.mark.parametrize("state", ["Stable", "PreparingRebalance"])
-def test_who_is_frozen_may_go_on(member_id, state):
-    """It assigned partitions itself, or its session is over: Kafka does not list it."""
-    why = f"b {FROZEN}"
-    last = report("b", 1, at_ms=82_000, member_id=member_id)
-    for one in (last, evolve(last, quiet={}), evolve(last, quiet={}, busy=last.quiet)):
-        seen = evolve(viewed(state=state), late=(one,), times=LATER)
-        found = seen.members[0]
-        quiet = seen.quietness([Everything()])
-        assert not quiet.is_reached
-        assert why in quiet.sentence()
-        assert (quiet.members, len(quiet.missing)) == (1, 1)
-        assert seen.row(ONE).answer is Answer.UNKNOWN
-        assert not any(one.delivers(ONE) for one in seen.present)
-        assert f"{found.name} {found.more}".startswith(why)
-        assert state != "Stable" or seen.row(ONE).reason == why
-    seen = evolve(viewed(A, report("a", 0, quiet={})), late=(last,))
-    assert seen.row(ZERO).answer is Answer.FLOWING
-    busy = evolve(last, assigned={}, quiet={}, busy={"t": ((0, 0),)})
-    seen = evolve(viewed(A, report("a", 0)), late=(busy,), times=LATER)
-    assert seen.row(ZERO).reason == why
-    stopped = evolve(viewed(), late=(evolve(last, state="stopped"),), times=LATER)
-    assert stopped.everybody == ()
+def status(view):
+    return group_text.status_lines(view)
 
 
-def test_a_hold_that_just_expired_is_not_lost():
-    """A report from before that counts it still; one from after that does not."""
-    hold = HoldRecord(
-        key=ControlKey("g", "alice", "t"),
-        hold=ControlHold("id", "x", 1000),
-        at=60.0,
-        offset=0,
+# ---------------------------------------------------------------- members that report
+
+
+def test_members_are_not_called_plain_clients_if_reports_cannot_be_read():
+    view = viewed(A, B, reports_are_read=False, unread=("no topic s",))
+    quietness = view.quietness(ALL)
+    assert not quietness.is_reached
+    assert quietness.sentence() == (
+        "0 of 2 members quiet; each of a, b cannot be judged: reports cannot be read; "
+        "unknown: t:0-1"
     )
-
-    def problems(at_ms, *over):
-        told = report("a", 0, holds=1, at_ms=at_ms)
-        seen = evolve(viewed(A, told), just_over=over, times=Times(95.0), skew=30.0)
-        return [one.what for one in member_findings(seen) if one.rank == "PROBLEM"]
-
-    assert problems(90_000, hold) == []
-    assert "they were lost" in problems(90_000)[0]
-    assert "they were lost" in problems(92_500, hold)[0]
-
-
-def moved_by_silent(*seen):
-    moved = {ONE: Move(5, 9)}
-    return evolve(viewed(A, B, report("a", 0), *seen), moves=moved)
-
-
-def test_a_partition_does_not_repeat_what_its_member_says():
-    """A sentence of 96 characters stood once for the member and once for each partition."""
-    seen = evolve(moved_by_silent(), moves={})
-    (member,) = [one for one in seen.members if one.name == "b"]
-    assert (member.verdict.words, member.verdict.sentence) == ("does not report", PLAIN)
-    assert member.more == PLAIN.removeprefix("does not report: ")
-    assert seen.row(ONE).verdict.sentence == f"b {PLAIN}"
-    assert seen.row(ONE).own_reason == ""
-    moved = moved_by_silent().row(ONE)
-    assert moved.own_reason == moved.verdict.sentence
-    assert moved.reason == "b delivers it: its committed offset went on from 5 to 9"
-
-
-def stream(**changed):
-    made = report("stream nightly", 0, member_id="", generation=-1, kind="stream")
-    return evolve(made, **changed)
-
-
-ALONE = report("m", 0, member_id="", generation=-1)
-REBALANCES = "PreparingRebalance"
-LOUD = report("a", 0, quiet={})
-HANDLES = report("a", 0, busy={"t": ((1, 1),)})
-GONE = report("z", 0, quiet={}, member_id="z-1", generation=6)
-
-
-def test_a_stream_that_was_stopped_in_a_batch_is_named_and_not_counted():
-    """Nothing reads now; whoever starts its query again must know what that brings."""
-    one = evolve(stream(host="h1", busy={"orders": ((0, 0),)}), state="stopped")
-    found = evolve(viewed(state="Dead"), gone=(one,)).quietness([Everything()])
-    assert found.is_reached
-    assert "nightly on h1 was stopped in the middle of a batch of orders, which" in (
-        found.sentence()
-    )
-
-
-def test_a_stream_that_is_not_heard_of_any_more_is_named_and_not_counted():
-    """It must not block for ever, and nobody may think that it was asked."""
-    seen = evolve(viewed(state="Dead"), gone=(stream(host="h1"),))
-    found = seen.quietness([Everything()])
-    assert found.is_reached
-    assert "stream nightly on h1 is not heard of any more, and not counted" in (
-        found.sentence()
-    )
-    (told,) = [one for one in member_findings(seen) if "h1" in one.what]
-    assert (told.rank, "its driver" in told.do) == ("note", True)
-
-
-# ---------------------------------------------------------------- the dead
-
-HELD = HoldRecord(
-    key=ControlKey("g", "alice", "t"),
-    hold=ControlHold("id", "x"),
-    at=60.0,
-    offset=2,
-)
-
-
-def after_a_kill(last, *seen, **known):
-    """Return a view of a group of which B reports no more."""
-    given = {"late": (last,), "times": LATER, "holds": (HELD,), **known}
-    return evolve(viewed(*seen), **given)
-
-
-DIED_QUIET = report("b", 1, at_ms=82_000)
+    assert view.reporting is None
+    text = " ".join(one.what + one.do for one in findings.member_findings(view))
+    assert "no topic s" in text
+    assert "plain" not in text
 
 
 @pytest.mark.parametrize(
-    "seen",
-    [
-        (A, B, report("a", 0)),
-        (evolve(A, assigned=frozenset({ZERO, ONE})), report("a", 0, **BOTH)),
-        (A, facts("c", ONE), report("a", 0), report("c", 1)),
-    ],
-    ids=["Kafka lists it", "its partition has moved", "a successor has it"],
-)
-def test_a_member_that_died_quiet_changes_no_verdict(seen):
-    """Neither while Kafka lists it, nor once its next owner reports."""
-    view = after_a_kill(DIED_QUIET, *seen)
-    assert view.quietness([HELD]).is_reached
-    row = next(one for one in view.partitions if one.tp == ONE)
-    (owner,) = (one.client_id for one in view.facts.members if ONE in one.assigned)
-    assert (row.verdict.words, row.owner) == ("quiet", owner)
-
-
-def test_a_later_hold_of_something_else_leaves_it_quiet():
-    ends = {"ops": 9}
-    heard = report("a", 0, applied=ends)
-    view = after_a_kill(DIED_QUIET, A, B, heard, ends=ends)
-    assert view.quietness([HELD]).is_reached
-
-
-@pytest.mark.parametrize(
-    "last",
-    [
-        evolve(DIED_QUIET, quiet={}),
-        evolve(DIED_QUIET, quiet={}, busy=DIED_QUIET.quiet),
-        evolve(DIED_QUIET, applied={"ops": 2}),
-        evolve(DIED_QUIET, state="unavailable"),
-        evolve(DIED_QUIET, is_partial=True),
-        evolve(DIED_QUIET, state="stopped"),
-    ],
-    ids=["flowing", "busy", "before the hold", "cannot read", "partial", "stopped"],
-)
-@pytest.mark.parametrize("is_listed", [True, False], ids=["listed", "not listed"])
-def test_a_member_that_died_otherwise_is_unknown(last, *, is_listed):
-    """A process that is frozen may go on with what it had."""
-    seen = (A, B) if is_listed else (evolve(A, assigned=frozenset({ZERO, ONE})),)
-    view = after_a_kill(last, *seen, report("a", 0, **({} if is_listed else BOTH)))
-    is_over = last.state == "stopped" and not is_listed
-    assert view.quietness([HELD]).is_reached is is_over
-
-
-@pytest.mark.parametrize(
-    ("seen", "late", "words"),
+    ("seen", "former", "words"),
     [
         ((report("b", 1),), (), "obeys"),
         ((report("b", 1, applied={"ops": 2}),), (), "behind"),
         ((report("b", 1, state="unavailable"),), (), "unavailable"),
-        ((), (DIED_QUIET,), "does not report"),
+        ((), (report("b", 1, at_ms=82_000),), "does not report"),
     ],
     ids=["obeys", "behind", "unavailable", "lost"],
 )
-def test_a_member_is_not_said_to_have_left_while_nobody_lists_members(
-    seen, late, words
-):
-    """Kafka answers with no list, as without a right."""
-    unlisted = evolve(viewed(*seen, state="Unknown"), late=late)
-    view = unlisted
-    assert [one.verdict.words for one in view.members] == [words]
-    assert [one.name for one in view.present] == ["b"]
-    assert not view.quietness([Everything()]).is_reached
-    said = " ".join(one.what for one in member_findings(unlisted))
-    assert "not in the group" not in f"{said} {view.members[0].more}"
-    assert "does not list" not in view.members[0].more
-    listed = evolve(unlisted, facts=evolve(unlisted.facts, state="Stable"))
+def test_no_member_has_left_while_kafka_lists_no_members(seen, former, words):
+    """As without a right to describe the group."""
+    view = viewed(*seen, state="Unknown", former_reports=former)
+    (member,) = view.members
+    assert (member.verdict.words, [one.name for one in view.present]) == (words, ["b"])
+    assert not view.quietness(ALL).is_reached
+    text = " ".join(what for _, what in found(view)) + member.more
+    assert "not in the group" not in text
+    assert "does not list" not in text
+    listed = evolve(view, facts=evolve(view.facts, state="Stable"))
     assert listed.present == ()
 
 
@@ -310,37 +120,194 @@ STALE = "has reported for generation 7, and not yet for this one"
     ],
 )
 def test_members_of_the_newer_protocol_report_their_epoch(epoch, last, why):
-    """Each has one of its own; it moves also while the member's partitions stay."""
+    """Each has an epoch of its own, which moves while its partitions stay, too."""
     two = (evolve(A, epoch=epoch), evolve(B, epoch=epoch))
     reports = [one for one in (report("a", 0, generation=epoch), last) if one]
-    found = quietness(*two, *reports)
-    assert found.is_reached is (why is None)
-    missing = {one.name: one.verdict.sentence for one in found.missing}
+    quietness = viewed(*two, *reports).quietness(ALL)
+    assert quietness.is_reached is (why is None)
+    missing = {one.name: one.verdict.sentence for one in quietness.missing}
     assert missing == ({} if why is None else {"b": why})
 
 
+def test_a_partition_does_not_repeat_the_sentence_of_its_member():
+    view = evolve(moved_by_silent(), moves={})
+    (member,) = [one for one in view.members if one.name == "b"]
+    assert (member.verdict.words, member.verdict.sentence) == ("does not report", PLAIN)
+    assert member.more == PLAIN.removeprefix("does not report: ")
+    assert view.row(ONE).verdict.sentence == f"b {PLAIN}"
+    assert view.row(ONE).own_reason == ""
+    moved = moved_by_silent().row(ONE)
+    assert moved.own_reason == moved.verdict.sentence
+    assert moved.reason == "b delivers it: its committed offset went on from 5 to 9"
+
+
+@pytest.mark.parametrize(
+    ("last", "text", "advice"),
+    [
+        (
+            stream(host="h1", busy={"orders": ((0, 0),)}, state="stopped"),
+            "nightly on h1 was stopped in the middle of a batch of orders, which",
+            "check what is held",
+        ),
+        (
+            stream(host="h1"),
+            "stream nightly on h1 is not heard of any more, and not counted",
+            "its driver",
+        ),
+    ],
+    ids=["stopped in a batch", "lost"],
+)
+def test_a_lost_stream_is_named_and_not_counted(last, text, advice):
+    """A command does not wait for it for ever."""
+    view = viewed(state="Dead", lost_streams=(last,))
+    quietness = view.quietness(ALL)
+    assert quietness.is_reached
+    assert text in quietness.sentence()
+    (one,) = [one for one in findings.member_findings(view) if "h1" in one.what]
+    assert (one.rank, advice in one.do) == (NOTE, True)
+
+
 @pytest.mark.contract("G8")
-def test_a_member_that_closed_while_its_threads_work_is_not_quiet():
-    stopped = report("b", state="stopped", busy={"t": ((1, 1),)}, at_ms=99_000)
-    both = evolve(A, assigned=frozenset({ZERO, ONE}))
-    view = after_a_kill(stopped, both, report("a", 0, **BOTH))
-    assert not view.quietness([HELD]).is_reached
+def test_the_counts_of_an_outdated_report_are_unknown():
+    view = held(A, B, report("a", 0), report("b", 1, generation=6))
+    rows = {one.name: one for one in view.members}
+    assert (rows["a"].quiet_count, rows["b"].quiet_count) == (1, None)
+    (line,) = [one for one in status(view) if one.startswith("  b ")]
+    assert "unknown of 1 quiet" in line
+
+
+def test_only_reports_of_present_members_are_counted():
+    """The last report of a killed member is not its plain successor's."""
+    view = held(NOBODY, report("a", 0))
+    assert group_document(view)["reporting"] == 0
+    (heading, *_) = status(view)
+    assert heading == "group g: Stable, 1 member, 0 of them report"
+
+
+# ---------------------------------------------------------------- members that died
+
+HELD = hold("t", at=60.0)
+DIED_QUIET = report("b", 1, at_ms=82_000)
+
+
+def after_a_kill(last, *seen, **changed):
+    """Return a view of a group whose member B reports no more."""
+    known = {"former_reports": (last,), "times": LATER, "holds": (HELD,), **changed}
+    return viewed(*seen, **known)
 
 
 @pytest.mark.contract("G8")
 @pytest.mark.parametrize(
-    ("skew", "given"),
+    ("last", "why", "rank"),
+    [
+        (DIED_QUIET, FROZEN, BAD),
+        (
+            # A static member leaves no group.
+            report("b", None, at_ms=82_000, state="stopped"),
+            "has stopped, and Kafka lists it until its session ends",
+            NOTE,
+        ),
+    ],
+    ids=["killed", "closed"],
+)
+def test_a_former_member_in_kafkas_list_is_no_plain_client(last, why, rank):
+    view = after_a_kill(last, A, B, report("a", 0), holds=())
+    assert (
+        view.quietness(ALL).sentence() == f"1 of 2 members quiet; b {why}; unknown: t:1"
+    )
+    (one,) = [one for one in findings.member_findings(view) if why in one.what]
+    assert (one.rank, one.what) == (rank, f"member b on  {why}")
+    assert "Control()" not in one.do
+
+
+@pytest.mark.contract("G8")
+@pytest.mark.parametrize("member_id", ["", "b-1"], ids=short)
+@pytest.mark.parametrize("state", ["Stable", "PreparingRebalance"])
+def test_a_frozen_member_may_go_on(member_id, state):
+    """Kafka does not list it: it assigned partitions by hand, or its session is over."""
+    why = f"b {FROZEN}"
+    last = evolve(DIED_QUIET, member_id=member_id)
+    for one in (last, evolve(last, quiet={}), evolve(last, quiet={}, busy=last.quiet)):
+        view = after_a_kill(one, state=state, holds=())
+        quietness = view.quietness(ALL)
+        assert not quietness.is_reached
+        assert why in quietness.sentence()
+        assert (quietness.members, len(quietness.missing)) == (1, 1)
+        assert view.row(ONE).answer is Answer.UNKNOWN
+        assert not any(each.delivers(ONE) for each in view.present)
+        (member,) = view.members
+        assert f"{member.name} {member.more}".startswith(why)
+        assert state != "Stable" or view.row(ONE).reason == why
+    view = after_a_kill(last, A, LOUD, holds=())
+    assert view.row(ZERO).answer is Answer.FLOWING
+    busy = evolve(last, assigned={}, quiet={}, busy=QUIET)
+    view = after_a_kill(busy, A, report("a", 0), holds=())
+    assert view.row(ZERO).reason == why
+    assert after_a_kill(evolve(last, state="stopped"), holds=()).all_members == ()
+
+
+@pytest.mark.parametrize(
+    "seen",
+    [
+        (A, B, report("a", 0)),
+        (OWNER, report("a", 0, **BOTH)),
+        (A, facts("c", ONE), report("a", 0), report("c", 1)),
+    ],
+    ids=["Kafka lists it", "its partition has moved", "a successor has it"],
+)
+def test_a_member_that_died_quiet_changes_no_verdict(seen):
+    view = after_a_kill(DIED_QUIET, *seen)
+    assert view.quietness([HELD]).is_reached
+    row = next(one for one in view.partitions if one.tp == ONE)
+    (owner,) = (one.client_id for one in view.facts.members if ONE in one.assigned)
+    assert (row.verdict.words, row.owner) == ("quiet", owner)
+
+
+def test_a_member_that_died_quiet_stays_quiet_under_later_holds_of_others():
+    ends = {"ops": 9}
+    view = after_a_kill(DIED_QUIET, A, B, report("a", 0, applied=ends), ends=ends)
+    assert view.quietness([HELD]).is_reached
+
+
+@pytest.mark.parametrize(
+    "last",
+    [
+        evolve(DIED_QUIET, quiet={}),
+        evolve(DIED_QUIET, quiet={}, busy=DIED_QUIET.quiet),
+        evolve(DIED_QUIET, applied={"ops": 2}),
+        evolve(DIED_QUIET, state="unavailable"),
+        evolve(DIED_QUIET, is_partial=True),
+        evolve(DIED_QUIET, state="stopped"),
+        report("b", state="stopped", busy={"t": ((1, 1),)}, at_ms=99_000),
+    ],
+    ids=[
+        *("flowing", "busy", "before the hold", "cannot read", "partial", "stopped"),
+        "stopped at work",
+    ],
+)
+@pytest.mark.parametrize("is_listed", [True, False], ids=["listed", "not listed"])
+def test_a_member_that_did_not_die_quiet_is_unknown(last, *, is_listed):
+    """A frozen process may go on with its records."""
+    seen = (A, B) if is_listed else (OWNER,)
+    view = after_a_kill(last, *seen, report("a", 0, **({} if is_listed else BOTH)))
+    is_over = last.state == "stopped" and not last.busy and not is_listed
+    assert view.quietness([HELD]).is_reached is is_over
+
+
+@pytest.mark.contract("G8")
+@pytest.mark.parametrize(
+    ("skew", "changed"),
     [
         (1.0, {"times": Times(None, 82.0, 130.0), "skew": 1.0}),
         (1.0, {"times": LATER, "skew": 30.0}),
     ],
     ids=["by this machine's clock", "by its own, smaller skew"],
 )
-def test_a_silent_member_whose_hold_may_have_ended_is_unknown(skew, given):
+def test_a_silent_member_whose_hold_may_have_ended_is_unknown(skew, changed):
     """It lifts the hold at 90 s and its skew, and delivers."""
-    hold = evolve(HELD, hold=ControlHold("id", "x", 30_000))
-    view = after_a_kill(evolve(DIED_QUIET, skew=skew), B, holds=(hold,), **given)
-    assert view.holds == (hold,)
+    ending = evolve(HELD, hold=ControlHold("id", "x", 30_000))
+    view = after_a_kill(evolve(DIED_QUIET, skew=skew), B, holds=(ending,), **changed)
+    assert view.holds == (ending,)
     assert view.row(ONE).answer is Answer.UNKNOWN
 
 
@@ -348,3 +315,382 @@ def test_a_silent_member_whose_hold_may_have_ended_is_unknown(skew, given):
 def test_a_silent_member_that_commits_on_is_not_quiet():
     view = after_a_kill(DIED_QUIET, B, moves={ONE: Move(3, 9)})
     assert view.row(ONE).answer is Answer.FLOWING
+
+
+# ---------------------------------------------------------------- unknown is no number
+
+
+@pytest.mark.contract("G8")
+def test_the_number_of_members_that_kafka_does_not_list_is_unknown():
+    view = held(state="Unknown")
+    (heading, *_) = status(view)
+    assert heading == "group g: Unknown, members unknown"
+    assert watching._group_row(view)[2] == "unknown"
+    assert status_document(view)["members"] is None
+    lost = evolve(view, facts=evolve(view.facts, has_committed=False), ends={})
+    document = status_document(lost)
+    names = ("reporting", "held", "quiet", "by_partition")
+    assert [document[name] for name in names] == [None] * 4
+    assert document["hold_count"] == 1
+
+
+@pytest.mark.contract("G8")
+def test_the_number_of_holds_that_cannot_be_read_is_unknown():
+    """A script that counts holds does not take an unreadable topic for an empty one."""
+    read = viewed(A, report("a", 0))
+    names = ("hold_count", "held", "quiet", "flowing")
+    lists = ("holds", "by_partition")
+    assert [group_document(read)[name] for name in names] == [0, 0, 0, []]
+    assert [status_document(read)[name] for name in lists] == [[], []]
+    unread = evolve(read, ends=None, unread=("no holds topic",))
+    assert [group_document(unread)[name] for name in names] == [None] * 4
+    document = status_document(unread)
+    assert [document[name] for name in (*names, *lists)] == [None] * 6
+    before = group_document(held(A, NOBODY, ends=None))
+    assert [before[name] for name in names] == [None, None, None, []]
+
+
+@pytest.mark.parametrize(
+    ("view", "text", "whole", "cell"),
+    [
+        (commits(held(A), ZERO), "lag unknown: t:0 cannot be asked", None, "unknown"),
+        (
+            evolve(commits(held(A), ZERO, ONE), lags={ZERO: 5}),
+            "lag unknown: t:1 cannot be asked",
+            None,
+            "unknown",
+        ),
+        (
+            evolve(commits(held(A), ZERO, ONE), lags={ZERO: 5_000, ONE: 1}),
+            "lag 5,001",
+            5001,
+            "5,001",
+        ),
+        (
+            evolve(commits(viewed(OWNER), ZERO), lags={ZERO: 0}),
+            "lag unknown: nothing committed for t:1",
+            None,
+            "nothing committed for 1 partition",
+        ),
+        (held(A), "  t:0  unknown  a  nothing committed", None, "nothing committed"),
+    ],
+    ids=["no answer", "one answer", "known", "one uncommitted", "nothing committed"],
+)
+def test_a_lag_is_unknown_if_that_of_one_partition_is(view, text, whole, cell):
+    assert status(view)[-1] == text
+    assert status_document(view)["whole_lag"] == whole
+    assert watching._group_row(view)[5] == cell
+
+
+def test_a_partition_without_an_end_is_not_called_uncommitted():
+    lines = status(commits(held(A, report("a", 0)), ZERO))
+    assert any(one.startswith("  t:0 ") and "lag unknown" in one for one in lines)
+    view = held(A, report("a", 0))
+    assert any("  nothing committed" in one for one in status(view))
+    unread = evolve(view, facts=evolve(view.facts, has_committed=False))
+    assert not any("nothing committed" in one for one in status(unread))
+    assert (unread.uncommitted, commits(view, ZERO).uncommitted) == ((), ())
+
+
+def test_groups_are_sorted_by_the_lag_that_is_known():
+    much = evolve(commits(viewed(OWNER), ZERO), lags={ZERO: 9})
+    less = evolve(commits(viewed(facts("a", ZERO)), ZERO), lags={ZERO: 5}, group="a")
+    assert sorted((less, much), key=pages._most_lag) == [much, less]
+    assert sorted((less, much), key=urgency) == [much, less]
+
+
+# ---------------------------------------------------------------- flowing, and quiet
+
+OLD = TopicPartition("old", 0)
+READS = commits(viewed(A, LOUD), ZERO, OLD)
+UNOWNED = "nobody of the group owns it"
+
+
+@pytest.mark.parametrize(
+    ("view", "scopes", "still", "why"),
+    [
+        # A topic without readers is named; asked for by its name, it is waited for.
+        (READS, ["old"], "old:0", UNOWNED),
+        (commits(READS, ZERO, ONE, OLD), [], "t:1", UNOWNED),
+        (commits(viewed(state="Empty"), ZERO, OLD), [], "old:0 t:0", UNOWNED),
+        (
+            # Its last report is up to 15 s old, and the group has no members.
+            commits(viewed(LOUD, state="Empty"), ZERO),
+            [],
+            "t:0",
+            "not held; a is not in the group any more, and may still deliver it",
+        ),
+        (
+            viewed(A, KEEPS),
+            [],
+            "t:0",
+            f"a keeps what its control topic has lost, until resume lifts it: {LINE}",
+        ),
+        (
+            viewed(A, report("a", 0)),
+            [],
+            "t:0",
+            "a paused it by itself; no hold covers it",
+        ),
+    ],
+    ids=["named", "unowned", "empty", "left", "kept", "paused"],
+)
+def test_wait_flowing_names_the_partitions_that_do_not_flow(view, scopes, still, why):
+    found = waiting.is_flowing(view, scopes_of(scopes, "g"))
+    assert found == (False, f"not flowing: {still}; {why}")
+
+
+def test_wait_flowing_names_topics_without_readers():
+    one = commits(viewed(A, LOUD), ZERO)
+    assert waiting.is_flowing(one, ()) == (True, "flowing: t:0")
+    text = "flowing: t:0; nobody of the group reads old"
+    assert waiting.is_flowing(READS, ()) == (True, text)
+    held_there = evolve(READS, holds=(hold("old"),))
+    assert waiting.is_flowing(held_there, ()) == (False, "held: old by alice")
+
+
+EMPTY = commits(viewed(state="Empty"), ZERO, ONE)
+
+
+@pytest.mark.parametrize(
+    ("view", "is_reached"),
+    [
+        (EMPTY, False),
+        (evolve(EMPTY, holds=(hold("t:0"),)), False),
+        (evolve(EMPTY, holds=(hold("t"),)), True),
+        (commits(viewed(A, B, report("a", 0), report("b", 1)), ZERO), True),
+    ],
+    ids=["nothing held", "one held", "all held", "quiet members"],
+)
+def test_a_group_without_members_is_quiet_only_under_a_hold(view, *, is_reached):
+    """A member that starts would deliver unheld partitions."""
+    reached, text = watching._is_quiet(view, scopes_of(["t"], "g"))
+    assert reached is is_reached
+    assert ("no hold covers" in text) is not is_reached
+
+
+@pytest.mark.contract("G8")
+def test_scopes_are_no_mistake_while_owners_are_unknown():
+    view = held(state="PreparingRebalance")
+    text = scopes.mistakes(view, scopes_of(["orders", "t:3"], "g"), lambda: ("orders",))
+    assert text == (
+        "whether g consumes orders, t:3 is not known: "
+        "the group rebalances (PreparingRebalance)"
+    )
+
+
+def test_a_preview_of_a_group_with_unknown_members_is_unknown():
+    view = commits(viewed(state="Unknown"), ZERO)
+    ((level, text),) = plan._disobeying(view, [ZERO])
+    assert level == "unknown"
+    assert "does not tell who is in the group" in text
+
+
+# ---------------------------------------------------------------- doctor
+
+
+@pytest.mark.parametrize(
+    ("view", "expected"),
+    [
+        (commits(held(state="Unknown"), ZERO), [(BAD, "does not tell who is in")]),
+        (
+            commits(held(state="PreparingRebalance"), ZERO),
+            [(NOTE, "the group rebalances")],
+        ),
+        (commits(held(state="Empty"), ZERO), [(NOTE, "nobody is in g")]),
+        (
+            held(A, report("a", 0, holds=1), unread=("no right",)),
+            [(BAD, "unknown: no right"), (GOOD, "obeys everything")],
+        ),
+        (
+            held(NOBODY, report("a", 0)),
+            [(BAD, "does not report"), (NOTE, "is not in the group any more")],
+        ),
+        (
+            held(A, B, report("a", 0, holds=1), report("b", 1, generation=8, holds=1)),
+            [(NOTE, "has reported for generation 7"), (GOOD, "obeys everything")],
+        ),
+        (held(A, report("a", 0, holds=0)), [(BAD, "has read all, and obeys 0 holds")]),
+        (held(A, report("a", 0, holds=1)), [(GOOD, "obeys everything")]),
+        (held(A, report("a", 0, holds=2)), [(BAD, "obeys 2 holds, the topics have 1")]),
+    ],
+    ids=[
+        *("no list", "rebalance", "empty", "unread", "silent", "outdated"),
+        *("fewer holds", "all holds", "more holds"),
+    ],
+)
+def test_doctor_judges_members(view, expected):
+    for (rank, what), (wanted, text) in zip(found(view), expected, strict=True):
+        assert (rank, text in what) == (wanted, True), what
+
+
+def test_a_report_from_before_an_expiry_may_count_the_hold():
+    expired = hold("t", 1000, at=60.0)
+
+    def problems(at_ms, *over):
+        last = report("a", 0, holds=1, at_ms=at_ms)
+        view = viewed(A, last, recently_expired=over, times=Times(95.0), skew=30.0)
+        return [what for rank, what in found(view) if rank == BAD]
+
+    assert problems(90_000, expired) == []
+    assert "they were lost" in problems(90_000)[0]
+    assert "they were lost" in problems(92_500, expired)[0]
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        ControlKey("g", "alice", "t:0", ("x",), 2),
+        ControlKey("g", "alice", "shape:round", (), 2),
+        ControlKey("g", "alice", "t:0", (), 2),
+        ControlKey("g", "alice", "t:0"),
+    ],
+    ids=short,
+)
+def test_doctor_names_holds_that_members_obey_as_all(key):
+    """A key of a later version, which members of this one cannot read."""
+    written = RawRecord(wire.encode_key(key), wire.encode_hold(ControlHold()), 0, 1000)
+    lab, fold = ControlLab(), Fold("g")
+    lab.hear(written)
+    fold.take([written])
+    (record,) = fold.holds()
+    ((scope, _),) = lab.held()
+    assert record.covers(ONE) == (scope == "@all")
+    assert record.covers(ZERO)
+    board = SimpleNamespace(times=NO_TIMES, holds=lambda _: (record,))
+    bad = [one for one in findings._holds(board, "g") if one.rank == BAD]
+    assert ["@all" in one.do for one in bad] == [True] * (scope == "@all")
+
+
+# ---------------------------------------------------------------- ends of holds
+
+
+def over(*seen, **changed):
+    """Return a view of a hold that ended five seconds ago; members allow for 30."""
+    known = {"holds": (hold(ttl_ms=10_000),), "times": Times(115.0), "skew": 30.0}
+    return commits(viewed(*seen, **{**known, **changed}), ZERO)
+
+
+@pytest.mark.parametrize("quiet", [{}, QUIET], ids=["flows", "quiet"])
+def test_a_hold_that_has_ended_is_no_alarm(quiet):
+    """Members lift it some time within the skew, each by its estimate of the clock."""
+    lines = status(over(A, report("a", 0, holds=1, quiet=quiet)))
+    assert sum("members lift it until" in one for one in lines) == 1
+    assert sum("hold ended" in one for one in lines) == 3
+    for holds in (0, 1):
+        assert found(over(A, report("a", 0, holds=holds))) == [
+            (GOOD, "member a on  obeys everything")
+        ]
+
+
+@pytest.mark.parametrize(
+    "besides", [(), (hold("t:1"),)], ids=["alone", "beside a lasting hold"]
+)
+def test_holds_that_may_have_ended_are_explained_once(besides):
+    """Each of them is marked; a list of groups has the words alone."""
+    several = tuple(hold(f"t:{n}", ttl_ms=10_000) for n in (0, 2, 3))
+    times = Times(None, 105.0, 111.0)
+    view = over(A, report("a", 0), holds=(*several, *besides), times=times)
+    lines = status(view)
+    assert sum("so it counts as in force" in one for one in lines) == 1
+    assert sum(one.endswith("  may have ended") for one in lines) == 3
+    if not besides:
+        assert watching._group_row(view)[-1] == "may have ended"
+
+
+def test_the_largest_reported_skew_counts():
+    """Most commands have no option for it."""
+    several = [report("a", 0, skew=30.0), report("b", 1, skew=0.5)]
+    assert skew_of(0.5, several) == 30.0
+    assert skew_of(30.0, [report("a", 0, skew=0.5)]) == 0.5
+    assert skew_of(5.0, []) == 5.0
+    foreign = encode_report(report("a", 0, skew=30.0)).replace(b"30.0", b"-3.0")
+    assert decode_report(foreign).skew is None
+
+
+def test_a_partition_under_several_holds_names_the_longest():
+    several = (hold(ttl_ms=1000), hold("t"))
+    (row,) = evolve(of_a(quiet=QUIET), holds=several).partitions
+    text = "held by alice until somebody lifts it: r, and 1 more"
+    assert row.verdict.sentence == text
+
+
+# ---------------------------------------------------------------- many holds
+
+TOPICS = ("orders", "audit", "orders.dlq")
+SCOPES = (
+    *("@all", *TOPICS, "re:ord.*", "re:x"),
+    *(f"{topic}:{number}" for topic in TOPICS for number in range(3)),
+)
+PARTITIONS = [TopicPartition(topic, number) for topic in TOPICS for number in range(4)]
+
+
+@given(st.lists(st.tuples(st.sampled_from(SCOPES), st.sampled_from("ab"))))
+def test_coverage_finds_the_holds_of_each_partition_in_their_order(placed):
+    holds = [hold(key=ControlKey("g", owner, scope)) for scope, owner in placed]
+    coverage = Coverage(holds)
+    for tp in PARTITIONS:
+        assert coverage.covering(tp) == tuple(one for one in holds if one.covers(tp))
+    expected = [tp for tp in PARTITIONS if any(one.covers(tp) for one in holds)]
+    assert list(covered(holds, PARTITIONS)) == expected
+
+
+def test_a_key_of_a_later_version_covers_everything():
+    later = hold(key=ControlKey("g", "a", "orders:0", ("later",)))
+    assert Coverage([later]).covering(TopicPartition("audit", 3)) == (later,)
+
+
+def test_many_holds_of_single_partitions_are_one_line():
+    several = [hold(f"t:{number}") for number in range(1_000)]
+    view = viewed(A, report("a", 0), holds=(*several, hold("orders")))
+    lines = status(view)
+    assert len([one for one in lines if one.startswith("  t:0-999 ")]) == 1
+    assert len([one for one in lines if one.startswith("  orders ")]) == 1
+    owners = tuple(
+        evolve(one, key=evolve(one.key, owner=f"o-{number}"))
+        for number, one in enumerate(several)
+    )
+    lines = status(evolve(view, holds=owners))
+    assert "  and 900 more: -o json shows all" in lines
+    assert len(lines) < 120
+
+
+class Walked(tuple[HoldRecord, ...]):  # noqa: SLOT001 - it counts
+    """Holds that count the walks over all of them."""
+
+    walks = 0
+
+    def __iter__(self):
+        self.walks += 1
+        return super().__iter__()
+
+
+@pytest.mark.parametrize(
+    "show", [group_text.status_lines, status_document], ids=["text", "json"]
+)
+@pytest.mark.parametrize(
+    "times",
+    [Times(200.0), Times(None, 100.0, 9e9)],
+    ids=["known time", "own clock"],
+)
+def test_the_number_of_walks_over_holds_does_not_depend_on_their_number(show, times):
+    walks = []
+    for count in (5, 40):
+        several = Walked(
+            hold(ttl_ms=3_600_000, key=ControlKey("g", f"owner-{number}", "@all"))
+            for number in range(count)
+        )
+        show(viewed(A, report("a", 0), holds=several, times=times))
+        walks.append(several.walks)
+    few, many = walks
+    assert few == many
+
+
+def test_line_ends_in_names_forge_no_lines(capsys):
+    """A client id and a group's name may have line ends."""
+    forged = "m\nbilling-9  vm  obeys all"
+    view = evolve(held(facts(forged, ZERO)), group="g\nholds: none")
+    lines = status(view)
+    Output().lines(lines)
+    assert len(capsys.readouterr().out.splitlines()) == len(lines)
+    assert any(r"m\nbilling-9" in one for one in lines)

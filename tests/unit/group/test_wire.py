@@ -1,4 +1,4 @@
-"""What control topics carry: read back as written; garbage never raises."""
+"""Control records and reports are read as written; garbage never raises."""
 
 import json
 
@@ -151,8 +151,7 @@ def test_a_hold_that_ends_by_itself_has_no_reset():
     assert wire.decode_hold(value) == ControlHold("x", ttl_ms=5)
 
 
-def test_a_value_of_a_later_version_holds_for_good():
-    """What we do not understand keeps quiet; a limit of it is not for us to read."""
+def test_a_value_of_a_later_version_holds_without_end():
     data = b'{"v":7,"reason":"new","ttl_ms":5,"more":[1]}'
     assert wire.decode_hold(data) == ControlHold(reason="new", version=7)
 
@@ -186,17 +185,18 @@ def test_bad_keys_are_none(data):
 
 
 @pytest.mark.parametrize(
-    "told", [None, 3, "text", {"a": 1}, ["\x1b[31m", 3, "x" * 401]], ids=short
+    "lines", [None, 3, "text", {"a": 1}, ["\x1b[31m", 3, "x" * 401]], ids=short
 )
-def test_what_is_no_line_about_an_outage_is_left_out(told):
-    """A report says it to a terminal; one of an earlier version says nothing."""
+def test_illegal_lines_about_outages_are_left_out(lines):
     document = json.loads(report_wire.encode_report(BARE))
-    read = report_wire.decode_report(json.dumps({**document, "outages": told}).encode())
+    read = report_wire.decode_report(
+        json.dumps({**document, "outages": lines}).encode()
+    )
     assert read is not None
     assert read.outages == ()
 
 
-def test_few_lines_about_outages_are_reported_and_short_ones():
+def test_lines_about_outages_are_few_and_short():
     read = as_read(evolve(BARE, outages=("x" * 2000,) * 100))
     assert read is not None
     assert [len(one) for one in read.outages] == [400] * 4
@@ -215,8 +215,8 @@ def test_a_report_that_is_too_big_leaves_partitions_out(topics):
 @pytest.mark.parametrize(
     "name", ["nightly\tload", "a\nb", "a\u00a0b", "\ud800"], ids=short
 )
-def test_a_name_that_cannot_be_printed_does_not_silence_a_report(name):
-    """Who is not heard is not waited for; earlier versions write such names as is."""
+def test_an_unprintable_name_makes_no_report_unreadable(name):
+    """Earlier versions write such names unchanged."""
     made = evolve(BARE, member=name, client_id=name, busy={"orders": ((0, 0),)})
     document = json.loads(report_wire.encode_report(made))
     assert document["client_id"].isprintable()
@@ -234,8 +234,8 @@ UNPRINTABLE = ["\ud800", "\x1b[31m", "", "x" * 250]
 
 @pytest.mark.parametrize("topic", UNPRINTABLE, ids=short)
 @pytest.mark.parametrize("name", ["applied", "assigned", "quiet"])
-def test_a_report_of_what_cannot_be_a_topic_is_none(topic, name):
-    """Commands and pages print topics: half of a surrogate pair has no UTF-8."""
+def test_a_report_with_an_illegal_topic_is_none(topic, name):
+    """Commands and pages print topics."""
     document = json.loads(report_wire.encode_report(BARE))
     value = 7 if name == "applied" else [[0, 1]]
     data = json.dumps({**document, name: {topic: value}}).encode()
@@ -244,27 +244,25 @@ def test_a_report_of_what_cannot_be_a_topic_is_none(topic, name):
 
 @pytest.mark.parametrize("topic", UNPRINTABLE, ids=short)
 @pytest.mark.parametrize("name", ["to", "topic_ids"])
-def test_a_reset_of_what_cannot_be_a_topic_moves_nothing(topic, name):
+def test_a_reset_of_an_illegal_topic_moves_nothing(topic, name):
     value = [[0, 4]] if name == "to" else "id"
     document = {**RESET, name: {topic: value}}
     data = json.dumps({"v": 1, "id": "x", "reset": document}).encode()
     assert wire.decode_hold(data) == ControlHold("x")
 
 
-def test_more_partitions_than_there_can_be_are_none():
-    """Or whoever counts them one by one would be busy for an hour."""
+def test_a_report_of_too_many_partitions_is_none():
+    """Counting them would take an hour."""
     assert as_read(evolve(BARE, quiet={"t": ((0, 2**31 - 1),)})) is None
 
 
 @pytest.mark.parametrize("host", [1, None, "bell\x07", "x" * 256, ["a"]], ids=short)
-def test_a_claim_that_is_no_name_is_left_out_and_the_hold_counts(host):
-    """Where and as whom a hold was placed is told to people, and decides nothing."""
+def test_an_illegal_claim_is_left_out_and_the_hold_counts(host):
     data = json.dumps({"v": 1, "id": "a", "reason": None, "host": host, "principal": 2})
     assert wire.decode_hold(data.encode()) == ControlHold("a")
 
 
-def test_members_of_before_read_what_they_know():
-    """A field that they do not know is passed over: the rest is where it was."""
+def test_unknown_fields_of_a_later_version_are_ignored():
     hold = ControlHold("a", "why", 5, host="build7", principal="User:alice")
     known = json.loads(wire.encode_hold(ControlHold("a", "why", 5)))
     document = json.loads(wire.encode_hold(hold))

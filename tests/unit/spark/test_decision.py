@@ -10,7 +10,7 @@ from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import Hold
 from safeconsumer.holds.view import Holds
 from safeconsumer.spark import offsets
-from safeconsumer.spark.decision import Known, Plan
+from safeconsumer.spark.decision import KnownHolds, Plan
 from tests.harness.chance import by_day
 
 PARTITIONS = st.tuples(st.sampled_from(["orders", "returns"]), st.integers(0, 3))
@@ -26,7 +26,7 @@ def state(*texts):
 
 
 def known(*texts, troubles=()):
-    return Known(states=(state(*texts),), troubles=troubles)
+    return KnownHolds(states=(state(*texts),), troubles=troubles)
 
 
 def planned(start, latest, *texts, troubles=()):
@@ -42,12 +42,14 @@ def test_nothing_held_moves_and_nothing_else_is_touched(start, grown, texts):
     for tp, more in grown.items():
         latest[tp] = latest.get(tp, 0) + more
     plan = planned(start, latest, *texts)
-    frozen = plan.frozen(latest)
+    frozen = plan.adjusted_end(latest)
     covers = state(*texts).covers
     assert set(frozen) == set(latest)
     for tp, end in frozen.items():
         assert end == (start.get(tp, 0) if covers(tp) else latest[tp])
-    assert all(plan.pretended().get(tp, 0) <= end for tp, end in latest.items())
+    assert all(
+        plan.starts_for_limiter().get(tp, 0) <= end for tp, end in latest.items()
+    )
 
 
 @by_day(50)
@@ -68,13 +70,13 @@ STEPS = st.lists(
 @by_day(40)
 @given(STEPS)
 def test_every_offset_is_read_once_through_restarts_and_kills(steps):
-    """Each batch begins where the last one in the log of offsets ended, as text."""
+    """Each batch begins at the end of the last one in the offset log."""
     checkpoint, latest, read = offsets.render({}), dict[Any, int](), dict[Any, int]()
     for grown, texts, is_killed in (*steps, ({}, [], False)):
         for tp, more in grown.items():
             latest[tp] = latest.get(tp, 0) + more
         start = offsets.parse(checkpoint)
-        end = planned(start, latest, *texts).frozen(latest)
+        end = planned(start, latest, *texts).adjusted_end(latest)
         assert all(start.get(tp, 0) == read.get(tp, 0) for tp in latest)
         assert all(start.get(tp, 0) <= end[tp] for tp in latest)
         if (
@@ -97,7 +99,7 @@ def test_partitions_are_named_in_runs():
 
 
 def test_only_a_held_partition_that_ends_before_its_next_record_has_lost_it():
-    """One that is read to its end waits for its next record, and has lost nothing."""
+    """A partition that is read to its end has lost nothing."""
     start = {("orders", number): 5 for number in range(4)}
     latest = {("orders", 0): 5, ("orders", 1): 6, ("orders", 2): 4}
     losses = planned(start, latest, "orders").losses()

@@ -66,7 +66,7 @@ def test_a_bad_option_is_refused_by_name(given, named):
         options.parse(given)
 
 
-def test_control_topics_have_the_fleets_names_unless_told_else():
+def test_control_topics_have_the_default_names_of_a_fleet():
     """One operator action holds consumers and streams."""
     same = options.parse(FOLLOWING)
     assert same.control == HOLDS_TOPIC == "__safeconsumer_holds_ops"
@@ -107,7 +107,7 @@ def test_secrets_stay_out_of_the_repr():
 
 
 def test_the_control_cluster_may_be_another_one():
-    """What is not said is as on the cluster that is read."""
+    """Its other properties are those of the cluster that is read."""
     parsed = options.parse(
         {
             "kafka.bootstrap.servers": "data:9092",
@@ -136,5 +136,5 @@ def test_the_control_cluster_may_be_another_one():
     ],
     ids=short,
 )
-def test_where_a_stream_reports(more, status):
+def test_the_topic_to_which_a_stream_reports(more, status):
     assert options.parse({**FOLLOWING, **more}).status == status

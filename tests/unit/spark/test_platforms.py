@@ -3,7 +3,7 @@
 import logging
 import sys
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -14,7 +14,7 @@ from safeconsumer.spark.platforms import Version
 from safeconsumer.spark.session import register
 from tests.harness.listing import short
 from tests.harness.processes import ran_python
-from tests.harness.spark import shim
+from tests.harness.spark import options, shim
 
 
 class Installed:
@@ -62,7 +62,7 @@ def test_versions_of_vendors_have_a_line(text, line, apache):
     assert Version.parse(text) == Version(text, line, apache)
 
 
-def test_what_is_no_version_is_refused():
+def test_a_text_that_is_not_a_version_is_refused():
     with pytest.raises(SparkSetupError, match="'client' is not a version of Spark"):
         Version.parse("client")
 
@@ -75,7 +75,7 @@ def test_a_spark_without_package_metadata(installed):
 
 
 def test_spark_home_comes_first(installed, monkeypatch):
-    """As in pyspark itself: that JVM is started, whatever pip has installed beside it."""
+    """Pyspark itself starts that JVM, whatever pip has installed beside it."""
     installed.version("3.5.7")
     installed.jars("spark-core_2.12-3.5.7.jar")
     elsewhere = installed.jars("spark-core_2.13-3.5.7.jar", folder="opt/jars")
@@ -84,21 +84,13 @@ def test_spark_home_comes_first(installed, monkeypatch):
 
 
 @pytest.mark.parametrize(("text", "scala"), [("3.5.7", "2.12"), ("4.0.2", "2.13")])
-def test_where_no_jars_are_found_the_scala_is_that_of_apaches_builds(
-    installed, text, scala
-):
+def test_without_jars_the_scala_is_that_of_apaches_builds(installed, text, scala):
     installed.version(text)
     assert platforms.scala() == scala
 
 
-def test_without_pyspark_the_install_line_is_shown(monkeypatch):
-    monkeypatch.setitem(sys.modules, "pyspark", None)
-    with pytest.raises(SparkSetupError, match=r"\[spark\].*platform's own"):
-        safe.packages()
-
-
 def test_the_connector_in_a_folder_is_of_the_same_scala(installed, tmp_path):
-    """One for Scala 2.13 beside Spark for 2.12 would fail far from here."""
+    """A connector for Scala 2.13 beside a Spark for 2.12 would fail at the first query."""
     installed.version("3.5.7")
     installed.jars("spark-core_2.12-3.5.7.jar")
     (tmp_path / "spark-sql-kafka-0-10_2.13-3.5.7.jar").touch()
@@ -131,7 +123,7 @@ def test_a_connector_of_another_line_or_scala_is_refused(jar):
         ("spark-sql-kafka-0-10_2.13-4.2.1.jar", 1),
     ],
 )
-def test_what_differs_within_the_line_is_a_warning(jar, warnings, caplog):
+def test_a_connector_of_another_build_of_the_line_is_a_warning(jar, warnings, caplog):
     spark = Version.parse("4.2.0-amzn-0")
     with caplog.at_level(logging.WARNING, "safeconsumer.spark"):
         platforms.check_connector(jar, spark, "2.13")
@@ -139,7 +131,7 @@ def test_what_differs_within_the_line_is_a_warning(jar, warnings, caplog):
 
 
 @pytest.mark.parametrize(
-    ("spark", "java", "said"),
+    ("spark", "java", "refusal"),
     [
         ("3.5.7", "1.8", "runs on Java 8, and safekafka needs Java 17"),
         ("3.5.7", "11", "runs on Java 11, and safekafka needs Java 17"),
@@ -147,13 +139,12 @@ def test_what_differs_within_the_line_is_a_warning(jar, warnings, caplog):
     ],
     ids=short,
 )
-def test_what_is_too_old_is_refused_in_words(spark, java, said):
-    """Not by UnsupportedClassVersionError."""
-    with pytest.raises(SparkSetupError, match=said):
+def test_an_old_spark_or_java_is_refused_in_words(spark, java, refusal):
+    with pytest.raises(SparkSetupError, match=refusal):
         platforms.check_runtime(Version.parse(spark), java)
 
 
-def test_a_spark_that_nobody_has_tried_is_a_warning(caplog):
+def test_an_untested_spark_is_a_warning(caplog):
     with caplog.at_level(logging.WARNING, "safeconsumer.spark"):
         platforms.check_runtime(Version.parse("3.5.0"), "17")
         assert not caplog.records
@@ -161,14 +152,14 @@ def test_a_spark_that_nobody_has_tried_is_a_warning(caplog):
     assert "4.3.0 is newer than 4.2" in caplog.text
 
 
-def test_spark_connect_has_no_way_back():
+def test_a_session_of_spark_connect_is_refused():
     """The server cannot call this client."""
     kind = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})
     with pytest.raises(SparkSetupError, match="classic session"):
         register(kind())
 
 
-def test_what_is_no_session_is_refused():
+def test_an_object_that_is_not_a_session_is_refused():
     with pytest.raises(SparkSetupError, match="takes a SparkSession, not str"):
         register("local[*]")
 
@@ -216,15 +207,17 @@ def test_the_jar_is_of_the_sources_beside_it():
 
 
 def test_the_shim_stays_small():
-    """What it decides belongs into Python; what it may take for a decision is here."""
+    """Decisions belong into Python."""
     files = list(shim.SOURCES.rglob("*.java"))
     assert sum(len(file.read_text("utf-8").splitlines()) for file in files) <= 386
 
 
-@pytest.mark.parametrize("make", [provision.jars, provision.builder])
-def test_without_pyspark_the_line_that_installs_it_is_said(monkeypatch, make):
+@pytest.mark.parametrize("make", [safe.packages, provision.jars, provision.builder])
+def test_without_pyspark_the_install_line_is_shown(monkeypatch, make):
     monkeypatch.setitem(sys.modules, "pyspark", None)
-    with pytest.raises(SparkSetupError, match="pip install"):
+    with pytest.raises(
+        SparkSetupError, match=r"pip install.*\[spark\].*platform's own"
+    ):
         make()
 
 
@@ -234,3 +227,25 @@ def test_importing_needs_no_pyspark():
         "import safeconsumer.spark, safeconsumer.spark.session"
     )
     ran_python("-c", code, check=True)
+
+
+def item(**since):
+    mark = pytest.mark.spark(**since).mark
+    return SimpleNamespace(get_closest_marker=lambda _: mark)
+
+
+@pytest.mark.parametrize(
+    ("installed", "count"), [("3.5.7", 1), ("4.1.2", 1), ("4.2.0", 2), ("4.10.0", 2)]
+)
+def test_a_test_of_a_newer_spark_is_left_out_and_not_skipped(
+    monkeypatch, installed, count
+):
+    """Such a test is not listed either: each listed test must run somewhere."""
+    monkeypatch.setattr(options, "find_spec", lambda _: True)
+    monkeypatch.setattr(options.connector, "version", lambda: installed)
+    left_out = []
+    hook = SimpleNamespace(pytest_deselected=lambda *, items: left_out.extend(items))
+    items = [item(since="4.2"), item()]
+    options._leave_out(SimpleNamespace(hook=hook), items)
+    assert len(items) == count
+    assert len(left_out) == 2 - count

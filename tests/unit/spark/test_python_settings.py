@@ -103,7 +103,7 @@ def test_the_control_topics_may_be_on_another_cluster():
     ],
     ids=str,
 )
-def test_an_option_that_would_lose_rows_in_silence_is_refused_by_name(given, named):
+def test_an_unsupported_option_is_refused_by_name(given, named):
     with pytest.raises(SparkSettingError) as caught:
         settings.parse({**LEAST, **given})
     assert named in str(caught.value)
@@ -112,7 +112,7 @@ def test_an_option_that_would_lose_rows_in_silence_is_refused_by_name(given, nam
 @pytest.mark.parametrize(
     "pattern", ["ord(", "[a-z&&[^b]]", "[a[bc]]", r"\p{Alpha}+", r"\Qorders\E"]
 )
-def test_a_pattern_that_python_reads_otherwise_than_java_is_refused(pattern):
+def test_a_pattern_that_python_and_java_read_differently_is_refused(pattern):
     given = {"kafka.bootstrap.servers": "b:9092", "subscribePattern": pattern}
     with pytest.raises(SparkSettingError, match="subscribePattern"):
         settings.parse(given)

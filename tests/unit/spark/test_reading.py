@@ -35,8 +35,8 @@ def sparks(kind):
 
 def test_every_field_of_an_entry_has_a_column():
     columns = dict(re.findall(r"`(\w+)` (\S+?)(?:, |$)", SCHEMA))
-    told = {"timestamp": "double", "int": "bigint"}
-    columns = {name: told.get(kind, kind) for name, kind in columns.items()}
+    spelled = {"timestamp": "double", "int": "bigint"}
+    columns = {name: spelled.get(kind, kind) for name, kind in columns.items()}
     fields = {}
     for entry in EVENTS.values():
         for one in structs.fields(entry):

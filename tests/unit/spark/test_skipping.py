@@ -1,6 +1,8 @@
-"""Skips, losses of what is held, and commits, without Spark and Kafka."""
+"""Skips, losses under a hold, and commits, without Spark and Kafka."""
 
+import gc
 import threading
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,10 +13,19 @@ from safeconsumer.errors import (
     SparkSetupError,
     TargetTypeError,
 )
-from safeconsumer.spark import offsets
+from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.spark import offsets, options
 from safeconsumer.spark.committing import MARK, Committer, require_own
+from safeconsumer.spark.opening import Opening
 from tests.harness.listing import short
-from tests.harness.spark.lab import LATEST, START, DeciderLab, Files, Undecided
+from tests.harness.spark.lab import (
+    LATEST,
+    START,
+    DeciderLab,
+    Files,
+    Topics,
+    Undecided,
+)
 
 ORDERS, RETURNS = ("orders", 0), ("returns", 0)
 
@@ -25,7 +36,7 @@ def lab():
 
 
 def again(lab, start, end, number=7):
-    """Return where a batch of before a restart starts when it runs again."""
+    """Return where a batch starts when it runs again after a restart."""
     facts = {"start": offsets.render(start), "end": offsets.render(end)}
     answer = lab.ask("again", batch=f"q\nid = 1\nrunId = 2\nbatch = {number}", **facts)
     assert ("start" in answer) == ("metric.skipped" in answer)
@@ -43,29 +54,27 @@ def restarted(lab):
 @pytest.mark.parametrize("limit", [None, LATEST], ids=["no limit", "limit"])
 @pytest.mark.parametrize("held", [False, True], ids=["flowing", "held"])
 def test_a_skip_ends_the_partition_there_and_reads_nothing_of_it(lab, limit, held):
-    """Once: the next batch reads on, and offsets, who and why are reported."""
+    """The next batch reads on; progress and an event name the offsets, owner and reason."""
     if held:
         lab.controller.pause("orders", owner="ops")
     lab.controller.skip("orders:0", to=7, reason="poison", owner="alice")
-    said = lab.batch(START, LATEST, end=limit)
-    assert offsets.parse(said["end"]) == {ORDERS: 7, RETURNS: 8}
-    assert offsets.parse(said["start"]) == {ORDERS: 7, RETURNS: 5}
+    answer = lab.batch(START, LATEST, end=limit)
+    assert offsets.parse(answer["end"]) == {ORDERS: 7, RETURNS: 8}
+    assert offsets.parse(answer["start"]) == {ORDERS: 7, RETURNS: 5}
     line = "orders:0: offsets 5 to 6 are skipped, by alice: poison"
-    assert said["metric.skipped"] == line
+    assert answer["metric.skipped"] == line
     (event,) = lab.named("spark_offsets_skipped")
     assert event.skipped == (line,)
-    said = lab.batch(offsets.parse(said["end"]), LATEST, number=8)
-    assert offsets.parse(said["end"])[ORDERS] == (7 if held else 9)
-    assert "start" not in said
-    assert "metric.skipped" not in said
+    answer = lab.batch(offsets.parse(answer["end"]), LATEST, number=8)
+    assert offsets.parse(answer["end"])[ORDERS] == (7 if held else 9)
+    assert "start" not in answer
+    assert "metric.skipped" not in answer
 
 
 def test_a_limiter_gives_a_skipped_partition_no_share(lab):
     lab.controller.skip("orders:0", to=7, reason="poison")
-    latest = offsets.render(LATEST)
-    facts = {"start": offsets.render(START), "end": latest, "latest": latest}
-    said = lab.ask("plan", limit="maximum", batch="batch = 1", **facts)
-    assert offsets.parse(said["from"]) == {ORDERS: 9, RETURNS: 5}
+    answer = lab.plan(batch="batch = 1")
+    assert offsets.parse(answer["from"]) == {ORDERS: 9, RETURNS: 5}
 
 
 @pytest.mark.parametrize(
@@ -84,22 +93,22 @@ def test_a_skip_that_cannot_be_is_refused_and_dropped(to, latest, why):
     lab = DeciderLab(fails_on_loss=False)
     lab.controller.skip("orders:0", to=to, reason="poison")
     found = {RETURNS: 8} if latest is None else {ORDERS: latest, RETURNS: 8}
-    said = lab.batch(START, found)
-    assert "start" not in said
-    assert said["metric.skipRefused"] == f"orders:0 cannot go on at {to}: {why}"
+    answer = lab.batch(START, found)
+    assert "start" not in answer
+    assert answer["metric.skipRefused"] == f"orders:0 cannot go on at {to}: {why}"
     assert len(lab.named("spark_skip_refused")) == 1
     assert "metric.skipRefused" not in lab.batch(START, found)
 
 
 @pytest.mark.contract("S8")
 def test_a_topic_that_was_made_again_is_read_from_any_offset_that_it_has(lab):
-    """It ends before the offset that was to be read next; held it fails no query."""
+    """The topic ends before the next offset; under a hold that fails no query."""
     lab.controller.pause("orders")
     lab.controller.skip("orders:0", to=0, reason="made again")
-    said = lab.batch(START, {ORDERS: 3, RETURNS: 8})
-    assert offsets.parse(said["end"])[ORDERS] == 0
+    answer = lab.batch(START, {ORDERS: 3, RETURNS: 8})
+    assert offsets.parse(answer["end"])[ORDERS] == 0
     assert (
-        "reading begins at 0 of a topic that was made again" in said["metric.skipped"]
+        "reading begins at 0 of a topic that was made again" in answer["metric.skipped"]
     )
     assert lab.controller.lag() == {ORDERS: 3}
 
@@ -113,13 +122,13 @@ def test_a_skip_of_a_batch_that_was_cut_off_is_made_again(lab, was_planned):
     new = restarted(lab)
     if was_planned:
         assert again(new, START, end) == {ORDERS: 7, RETURNS: 5}
-        said = new.batch(end, LATEST, number=8)
-        assert offsets.parse(said["end"]) == LATEST
-        assert "start" not in said
+        answer = new.batch(end, LATEST, number=8)
+        assert offsets.parse(answer["end"]) == LATEST
+        assert "start" not in answer
     else:
-        said = new.batch(START, LATEST)
-        assert offsets.parse(said["end"]) == end
-        assert offsets.parse(said["start"]) == {ORDERS: 7, RETURNS: 5}
+        answer = new.batch(START, LATEST)
+        assert offsets.parse(answer["end"]) == end
+        assert offsets.parse(answer["start"]) == {ORDERS: 7, RETURNS: 5}
 
 
 def test_a_skip_of_an_earlier_batch_with_the_same_number_does_not_count(lab):
@@ -140,8 +149,8 @@ def test_a_record_that_fails_a_planned_batch_is_skipped_when_it_runs_again(
     """A batch in Spark's log keeps its end; what is left is skipped by the next one."""
     lab.controller.skip("orders:0", to=to, reason="poison")
     assert again(lab, START, LATEST) == {ORDERS: first, RETURNS: 5}
-    said = lab.batch(LATEST, {ORDERS: 12, RETURNS: 8}, number=8)
-    assert offsets.parse(said["end"])[ORDERS] == (to if to > 9 else 12)
+    answer = lab.batch(LATEST, {ORDERS: 12, RETURNS: 8}, number=8)
+    assert offsets.parse(answer["end"])[ORDERS] == (to if to > 9 else 12)
     new = restarted(lab)
     assert again(new, START, LATEST) == {ORDERS: first, RETURNS: 5}
 
@@ -153,8 +162,8 @@ def test_a_batch_that_runs_again_and_does_not_read_the_partition_skips_nothing(l
     end = {ORDERS: 5, RETURNS: 8}
     assert again(lab, START, end) == START
     assert lab.named("spark_offsets_skipped") == []
-    said = lab.batch(end, LATEST, number=8)
-    assert "orders:0: offsets 5 to 7 are skipped" in said["metric.skipped"]
+    answer = lab.batch(end, LATEST, number=8)
+    assert "orders:0: offsets 5 to 7 are skipped" in answer["metric.skipped"]
 
 
 @pytest.mark.contract("S8")
@@ -172,8 +181,8 @@ def test_a_topic_that_was_made_again_is_read_from_0_after_the_batch_that_runs_ag
     lab.controller.skip("orders:0", to=0, reason="made again")
     end = {ORDERS: 5, RETURNS: 8}
     again(lab, START, end)
-    said = lab.batch(end, {ORDERS: 3, RETURNS: 8}, number=8)
-    assert offsets.parse(said["end"])[ORDERS] == 0
+    answer = lab.batch(end, {ORDERS: 3, RETURNS: 8}, number=8)
+    assert offsets.parse(answer["end"])[ORDERS] == 0
 
 
 def test_a_skip_of_a_checkpoint_that_the_partition_does_not_reach_is_refused(lab):
@@ -182,10 +191,10 @@ def test_a_skip_of_a_checkpoint_that_the_partition_does_not_reach_is_refused(lab
     lab.controller.skip("orders:0", to=8, reason="poison")
     lab.batch(START, LATEST)
     new = restarted(lab)
-    said = new.batch(START, {ORDERS: 6, RETURNS: 8})
-    assert offsets.parse(said["end"])[ORDERS] == 6
+    answer = new.batch(START, {ORDERS: 6, RETURNS: 8})
+    assert offsets.parse(answer["end"])[ORDERS] == 6
     why = "orders:0 cannot go on at 8: it ends at 6, and can be skipped up to there"
-    assert said["metric.skipRefused"] == why
+    assert answer["metric.skipRefused"] == why
 
 
 def test_a_skip_that_the_checkpoint_does_not_take_holds_everything_and_is_kept(lab):
@@ -204,8 +213,8 @@ def test_a_skip_that_the_checkpoint_does_not_take_holds_everything_and_is_kept(l
         again(lab, START, LATEST)
     lab.files.store = store
     assert again(lab, START, LATEST)[ORDERS] == 9
-    said = lab.batch(LATEST, {ORDERS: 12, RETURNS: 8}, number=8)
-    assert offsets.parse(said["end"])[ORDERS] == 11
+    answer = lab.batch(LATEST, {ORDERS: 12, RETURNS: 8}, number=8)
+    assert offsets.parse(answer["end"])[ORDERS] == 11
 
 
 def test_a_file_that_was_cut_off_has_no_skips(lab):
@@ -284,18 +293,67 @@ def test_a_query_that_is_to_be_started_skips_by_its_name_or_id(lab, query):
     assert "metric.skipped" not in of_query(lab, "billing")
 
 
-# ---------------------------------------------------------------- what is held and gone
+@pytest.mark.contract("S8")
+@pytest.mark.parametrize(
+    ("target", "query", "refusal"),
+    [
+        ("oders:0", None, "no query of this session reads oders:0: .*"),
+        ("orders:9", None, "no query of this session reads orders:9: .*"),
+        ("oders:0", "archive", "query archive does not read oders:0: .*"),
+        ("oders:0", "id of archive", "query id of archive does not read oders:0: .*"),
+    ],
+)
+def test_a_skip_of_a_partition_that_no_query_reads_is_refused(
+    lab, target, query, refusal
+):
+    of_query(lab, "archive")
+    reads = refusal + "archive reads orders:0 returns:0; .*query="
+    with pytest.raises(SparkSetupError, match=reads):
+        lab.controller.skip(target, to=7, reason="poison", query=query)
+    assert "metric.skipWaiting" not in of_query(lab, "archive", number=8)
 
 
 @pytest.mark.contract("S8")
-def test_held_records_that_are_deleted_are_reported_before_the_hold_ends(lab):
-    """Once, and in each progress; the query lives on."""
+@pytest.mark.parametrize(
+    ("query", "waits_for"),
+    [("billing", "query billing"), (None, "the first query that reads it")],
+    ids=short,
+)
+def test_a_skip_waits_visibly_until_a_query_takes_it(lab, caplog, query, waits_for):
+    """An unknown query, or an unknown topic before any query has planned a batch."""
+    if query:
+        of_query(lab, "archive")
+    topic = "orders" if query else "oders"
+    lab.controller.skip(f"{topic}:0", to=7, reason="poison", query=query)
+    line = f"{topic}:0 to 7, for {waits_for}"
+    assert f"a skip waits: {line}" in caplog.text
+    assert of_query(lab, "archive", number=8)["metric.skipWaiting"] == line
+    taken = of_query(lab, "billing", latest={**LATEST, (topic, 0): 9})
+    assert f"{topic}:0: offsets " in taken["metric.skipped"]
+    assert "metric.skipWaiting" not in of_query(lab, "archive", number=9)
+
+
+# ---------------------------------------------------------------- losses under a hold
+
+
+@pytest.mark.contract("S8")
+@pytest.mark.parametrize(
+    ("first", "line"),
+    [
+        (6, "orders:0: the 1 record from offset 5 on is deleted already"),
+        (8, "orders:0: the 3 records from offset 5 on are deleted already"),
+    ],
+    ids=["one", "several"],
+)
+def test_held_records_that_are_deleted_are_reported_before_the_hold_ends(
+    lab, first, line
+):
+    """One event, and each progress, say so; the query lives on."""
     lab.controller.pause("orders")
     lab.batch(START, LATEST)
-    lab.cluster.first[ORDERS] = 8
+    lab.cluster.first[ORDERS] = first
     assert "metric.heldLost" not in lab.batch(START, LATEST)
     lab.clock.now += 10
-    line = "orders:0: the 3 records from offset 5 on are deleted already"
     for _ in range(2):
         assert lab.batch(START, LATEST)["metric.heldLost"] == line
     (event,) = lab.named("spark_held_data_lost")
@@ -305,20 +363,20 @@ def test_held_records_that_are_deleted_are_reported_before_the_hold_ends(lab):
 
 
 def test_a_topic_that_was_made_again_under_a_hold_is_reported_when_that_ends(lab):
-    """As many records as before: offsets do not tell, its id does."""
+    """The new topic is as long as the old one; its id differs."""
     lab.controller.pause("orders")
     lab.batch(START, LATEST)
     lab.cluster.ids["orders"] = "b"
     lab.controller.resume("orders")
-    said = lab.batch(START, LATEST)
-    assert said["metric.heldLost"] == (
+    answer = lab.batch(START, LATEST)
+    assert answer["metric.heldLost"] == (
         "orders:0: its topic was deleted and made again while it was held"
     )
 
 
 @pytest.mark.contract("S8")
 def test_a_topic_that_was_made_again_is_reported_until_its_hold_has_ended(lab):
-    """However often it was looked at since: in each progress, and in one event."""
+    """Each progress says so, and one event."""
     lab.controller.pause("orders")
     lab.batch(START, LATEST)
     lab.cluster.ids["orders"] = "b"
@@ -337,7 +395,7 @@ def test_a_topic_that_was_made_again_is_reported_until_its_hold_has_ended(lab):
 
 
 def test_a_skip_settles_that_a_topic_was_made_again(lab):
-    """What is held is the new topic's from then on; it may be made again once more."""
+    """The hold is of the new topic from then on, which may be made again once more."""
     lab.controller.pause("orders")
     lab.batch(START, LATEST)
     found = {ORDERS: 3, RETURNS: 8}
@@ -373,28 +431,83 @@ def test_a_topic_that_is_made_again_between_two_holds_is_not_reported(lab):
     assert "metric.heldLost" not in lab.batch(START, LATEST)
 
 
-def test_where_nothing_is_held_nobody_is_asked(lab):
+def test_without_holds_the_cluster_is_not_asked(lab):
     lab.batch(START, LATEST)
     assert lab.cluster.asked == 0
 
 
 # ---------------------------------------------------------------- commits
 
+CLUSTERS = {
+    "kafka.bootstrap.servers": "data:9092",
+    "holds.control.kafka.bootstrap.servers": "control:9092",
+    "holds.control": "true",
+    "holds.group": "fleet",
+    "holds.statusTopic": "",
+    "holds": "orders",
+    "commitGroup": "g",
+}
+
+
+class Unreachable:
+    """A holds topic that notes the cluster at which it was asked for."""
+
+    position = None
+
+    def __init__(self, connect):
+        self._connect = connect
+
+    def connect(self):
+        self._connect()
+        raise OSError
+
+    def reason(self, _error):
+        return "no broker answered"
+
+    def close(self):
+        pass
+
 
 class Group:
-    """A cluster to which offsets are committed."""
+    """A consumer group, and the clusters to which its stream's clients connect."""
 
+    name = "g"
     errors = (OSError,)
 
     def __init__(self):
         self.committed = {}
         self.members = 0
         self.fails = False
-        self.is_closed = False
         self.asked = threading.Semaphore(0)
         self.went = threading.Semaphore(0)  # a commit was made, or has failed
+        self.closed = threading.Event()
+        self.clusters = {}
 
-    def group(self, _group, _until):
+    def opened(self):
+        """Return a stream that commits to the group."""
+        opening = Opening(PauseLedger(), self._clients, SimpleNamespace, self._made)
+        return opening.stream("s", options.parse(CLUSTERS))
+
+    def _made(self, properties, _name):
+        self.clusters["commits"] = properties["bootstrap.servers"]
+        return self
+
+    def _clients(self, properties):
+        def connected(kind):
+            self.clusters[kind] = properties["bootstrap.servers"]
+
+        def cluster():
+            connected("topics")
+            return Topics()
+
+        def holds_topic(_name):
+            return Unreachable(lambda: connected("holds"))
+
+        return SimpleNamespace(
+            errors=(OSError,), cluster=cluster, holds_topic=holds_topic
+        )
+
+    def state(self, _until):
         self.asked.release()
         if self.fails:
             self.went.release()
@@ -402,7 +515,7 @@ class Group:
             raise OSError(message)
         return self.members, {tp: note for tp, (_, note) in self.committed.items()}
 
-    def commit(self, _group, ends, note, _until):
+    def commit(self, ends, note, _until):
         self.committed.update({tp: (end, note) for tp, end in ends.items()})
         self.went.release()
 
@@ -414,7 +527,7 @@ class Group:
         return str(error)
 
     def close(self):
-        self.is_closed = True
+        self.closed.set()
 
 
 class Committing:
@@ -422,11 +535,11 @@ class Committing:
 
     def __init__(self, group):
         self.group = group
-        self.failed = []
-        self.committer = Committer(group, "g", self.failed.append)
+        self.failures = []
+        self.committer = Committer(group, self.failures.append)
 
     def batch(self, end):
-        """Commit where a batch ends, and return the offsets of the group then."""
+        """Commit where a batch ends, and return the offset of the group then."""
         for _ in range(2):  # when the second one is begun, the first one is done
             self.committer.commit({ORDERS: end}, "nightly")
             assert self.group.asked.acquire(timeout=30)
@@ -434,56 +547,92 @@ class Committing:
 
 
 @pytest.fixture
-def made():
+def group():
+    return Group()
+
+
+@pytest.fixture
+def committing(group):
     """Return a function that makes committers; all are closed at the end."""
     every = []
 
-    def make(group):
+    def made():
         every.append(Committing(group))
         return every[-1]
 
-    yield make
+    yield made
     for one in every:
         one.committer.close()
 
 
+@pytest.mark.contract("S7", "S8")
+def test_progress_and_losses_belong_to_the_cluster_that_is_read(group):
+    """The control topics may be on another one."""
+    stream = group.opened()
+    at = offsets.render({ORDERS: 7})
+    stream.plan({"start": at, "end": at, "latest": at, "ends": "no"})
+    stream.ended({})
+    stream.close()
+    where = dict.fromkeys(("commits", "topics"), "data:9092")
+    assert group.clusters == {**where, "holds": "control:9092"}
+    assert group.ends() == {ORDERS: 7}
+
+
 @pytest.mark.contract("S7")
-def test_a_commit_that_fails_is_reported_once_and_tried_again_with_the_next_batch(made):
-    group = Group()
-    stream = made(group)
+def test_a_stream_that_is_dropped_without_close_ends_its_thread(group):
+    """The last batch is committed before that."""
+    stream = group.opened()
+    stream.on_end({ORDERS: 7})
+    del stream
+    gc.collect()
+    assert group.closed.wait(30)
+    assert group.ends() == {ORDERS: 7}
+
+
+@pytest.mark.contract("S7")
+def test_a_commit_that_fails_is_reported_once_and_tried_again_with_the_next_batch(
+    group, committing
+):
+    stream = committing()
     for end, fails in enumerate((True, True, False, False)):
         group.fails = fails
         assert stream.batch(end) == (None if fails else end)
     stream.committer.close()
-    assert stream.failed == ["away", ""]
-    assert group.is_closed
+    assert stream.failures == ["away", ""]
+    assert group.closed.is_set()
 
 
 @pytest.mark.contract("S7")
-def test_the_last_batch_is_committed_before_a_stream_closes():
-    group = Group()
-    committer = Committer(group, "g", print)
+@pytest.mark.parametrize("fails", [False, True], ids=["new", "failed"])
+def test_the_last_batch_is_committed_before_a_stream_closes(group, committing, fails):
+    group.fails = fails
+    committer = committing().committer
     committer.commit({ORDERS: 7}, "")
+    if fails:
+        assert group.went.acquire(timeout=30)
+        group.fails = False
     committer.close()
     assert group.ends() == {ORDERS: 7}
 
 
 @pytest.mark.contract("S7")
-def test_offsets_of_a_fleet_stay_if_the_group_was_not_asked_at_the_start(made):
+def test_offsets_of_a_fleet_stay_if_the_group_was_not_asked_at_the_start(
+    group, committing
+):
     """The cluster did not answer then, and the fleet is away."""
-    group = Group()
     group.committed[ORDERS] = 100, ""
-    stream = made(group)
+    stream = committing()
     assert stream.batch(900) == 100
-    (why,) = stream.failed
-    assert "group g has offsets that others committed" in why
+    (reason,) = stream.failures
+    assert "group g has offsets that others committed" in reason
 
 
 @pytest.mark.contract("S7")
 @pytest.mark.parametrize("meets", [True, False], ids=["met", "between two batches"])
-def test_offsets_of_a_fleet_that_came_later_stay_when_it_is_away(made, meets):
-    group = Group()
-    stream = made(group)
+def test_offsets_of_a_fleet_that_came_later_stay_when_it_is_away(
+    group, committing, meets
+):
+    stream = committing()
     assert stream.batch(10) == 10
     group.committed[ORDERS] = 100, ""
     if meets:
@@ -491,56 +640,42 @@ def test_offsets_of_a_fleet_that_came_later_stay_when_it_is_away(made, meets):
         assert stream.batch(200) == 100
         group.members = 0
     assert stream.batch(900) == 100
-    assert len(stream.failed) == 1
+    assert len(stream.failures) == 1
 
 
 @pytest.mark.contract("S7")
-def test_of_two_streams_with_one_group_the_newer_one_commits(made):
-    """As after a restart; the older one says why it commits no more."""
-    group = Group()
-    old = made(group)
+def test_of_two_streams_with_one_group_the_newer_one_commits(committing):
+    """The newer stream may be a restart; the older one reports why it commits no more."""
+    old = committing()
     assert old.batch(10) == 10
-    new = made(group)
+    new = committing()
     assert new.batch(20) == 20
     assert old.batch(11) == 20
     assert new.batch(21) == 21
     assert old.batch(12) == 21
-    (why,) = old.failed
-    assert "group g: another stream commits to it" in why
-    assert new.failed == []
-
-
-@pytest.mark.contract("S7")
-def test_a_last_batch_whose_commit_failed_is_committed_before_a_stream_closes():
-    group = Group()
-    group.fails = True
-    committer = Committer(group, "g", print)
-    committer.commit({ORDERS: 7}, "")
-    assert group.went.acquire(timeout=30)
-    group.fails = False
-    committer.close()
-    assert group.ends() == {ORDERS: 7}
+    (reason,) = old.failures
+    assert "group g: another stream commits to it" in reason
+    assert new.failures == []
 
 
 @pytest.mark.contract("S7")
 @pytest.mark.parametrize("error", [SystemExit, ValueError])
-def test_a_hook_that_raises_ends_no_commits(error, caplog):
-    """Its exit is logged, and what failed counts as reported."""
-    group, failed = Group(), []
+def test_a_hook_that_raises_ends_no_commits(group, error, caplog):
+    """The exit is logged, and the failure counts as reported."""
+    failures = []
 
-    def raising(why):
-        failed.append(why)
+    def raising(reason):
+        failures.append(reason)
         raise error
 
-    committer = Committer(group, "g", raising)
+    committer = Committer(group, raising)
     for fails in (True, True, False):
         group.fails = fails
         committer.commit({ORDERS: 7}, "")
         assert group.went.acquire(timeout=30)
     committer.close()
-    assert failed == ["away", ""]
+    assert failures == ["away", ""]
     assert group.ends() == {ORDERS: 7}
-    assert group.is_closed
     assert caplog.text.count("a hook wanted to end the thread that commits") == 2
 
 
@@ -558,11 +693,15 @@ def test_offsets_are_those_of_a_batch_that_has_run(lab):
 
 @pytest.mark.contract("S7")
 @pytest.mark.parametrize(
-    ("members", "notes", "said"),
-    [(2, {}, "has 2 members"), (0, {ORDERS: ""}, "has offsets that others committed")],
-    ids=["members", "a fleet that is away"],
+    ("members", "notes", "refusal"),
+    [
+        (1, {}, "has 1 member;"),
+        (2, {}, "has 2 members;"),
+        (0, {ORDERS: ""}, "has offsets that others committed"),
+    ],
+    ids=["member", "members", "a fleet that is away"],
 )
-def test_a_group_of_others_is_refused(members, notes, said):
-    with pytest.raises(SparkSettingError, match=f"commitGroup: group g {said}"):
+def test_a_group_of_others_is_refused(members, notes, refusal):
+    with pytest.raises(SparkSettingError, match=f"commitGroup: group g {refusal}"):
         require_own("g", members, notes)
     require_own("g", 0, {ORDERS: f"{MARK} nightly"})

@@ -1,4 +1,4 @@
-"""What a stream answers to the shim's questions, without Spark."""
+"""A stream's answers to the shim's questions, without Spark."""
 
 import math
 from contextlib import ExitStack
@@ -18,7 +18,7 @@ from safeconsumer.spark.bridge import PROTOCOL
 from safeconsumer.spark.controller import Controller, ledger
 from safeconsumer.spark.opening import Shared
 from safeconsumer.spark.queries import Query
-from safeconsumer.spark.skipping import Wanted
+from safeconsumer.spark.skipping import SkipRequests
 from safeconsumer.spark.stream import Stream
 from tests.harness.listing import short
 from tests.harness.spark.lab import (
@@ -60,12 +60,11 @@ def test_a_pause_rules_the_next_batch_and_a_resume_the_one_after(lab):
     ids=["handed back", "held"],
 )
 def test_offsets_of_the_official_source_are_taken_over_and_handed_back(lab, held, end):
-    """As it writes them into its log of offsets, in whatever order."""
+    """The offset log has them as text, in any order."""
     if held:
         lab.controller.pause(held)
-    latest = offsets.render(LATEST)
-    facts = {"start": '{"returns":{"0":5},"orders":{"0":5}}', "latest": latest}
-    assert lab.ask("plan", end=latest, **facts)["end"] == end
+    answer = lab.plan("none", start='{"returns":{"0":5},"orders":{"0":5}}')
+    assert answer["end"] == end
 
 
 @pytest.mark.parametrize(
@@ -83,14 +82,12 @@ def test_a_plan_is_one_question_unless_the_limiter_has_to_be_asked_again(
 ):
     if held:
         lab.controller.pause(held)
-    latest = offsets.render(LATEST)
-    facts = {"start": offsets.render(START), "end": latest, "latest": latest}
-    answer = lab.ask("plan", limit=limit, **facts)
+    answer = lab.plan(limit)
     assert ("end" in answer, "from" in answer) == (is_done, not is_done)
 
 
 def test_a_pause_while_a_batch_is_planned_is_obeyed(lab):
-    """The last look comes after the last wait."""
+    """The holds are read once more after the last wait."""
     facts = lab.batch(START, LATEST, lambda: lab.controller.pause("orders:0"))
     assert offsets.parse(facts["end"])["orders", 0] == 5
 
@@ -109,7 +106,7 @@ def test_a_partition_that_only_the_limiter_saw_is_held(lab, why):
     assert offsets.parse(facts["end"])["orders", 0] == 5
 
 
-def test_trouble_is_told_when_everything_was_held_already(lab):
+def test_unreadable_holds_are_reported_if_everything_is_held_already(lab):
     lab.controller.pause("@all")
     lab.batch(START, LATEST)
     lab.elsewhere.trouble = "no broker"
@@ -123,22 +120,19 @@ def test_trouble_is_told_when_everything_was_held_already(lab):
 
 
 def test_a_resume_while_a_batch_is_planned_waits_for_the_next(lab):
-    """The limiter was told that there is nothing to read: half of a plan is no plan."""
+    """The limiter was asked with starts of held partitions, and is not asked again."""
     lab.controller.pause("orders")
     facts = lab.batch(START, LATEST, lambda: lab.controller.resume("orders"))
     assert offsets.parse(facts["end"])["orders", 0] == 5
 
 
 def test_a_pause_while_holds_elsewhere_are_awaited_is_obeyed(lab):
-    """What is near is looked at after what is far."""
-    lab.elsewhere.on_fresh = lambda: lab.controller.pause("orders")
-    latest = offsets.render(LATEST)
-    facts = {"start": offsets.render(START), "end": latest, "latest": latest}
-    found = lab.ask("plan", limit="maximum", **facts)["from"]
-    assert offsets.parse(found) == {("orders", 0): 9, ("returns", 0): 5}
+    """Holds of this process are read after those of the control topics."""
+    lab.elsewhere.before_read = lambda: lab.controller.pause("orders")
+    assert offsets.parse(lab.plan()["from"]) == {("orders", 0): 9, ("returns", 0): 5}
 
 
-def test_what_cannot_be_told_holds_everything_and_says_so(lab):
+def test_unreadable_holds_hold_everything_and_are_reported(lab):
     lab.elsewhere.trouble = "no broker"
     facts = lab.batch(START, LATEST)
     assert offsets.parse(facts["end"]) == START
@@ -151,8 +145,8 @@ def test_what_cannot_be_told_holds_everything_and_says_so(lab):
     assert "metric.heldBecause" not in facts
 
 
-def test_what_cannot_be_told_is_no_answer_that_nothing_holds(lab):
-    """Also where the trouble is known of the last plan alone."""
+def test_unreadable_holds_are_holds_that_nobody_can_lift(lab):
+    """Also if only the last plan could not read them."""
     assert lab.controller.explain("orders") == ()
     lab.elsewhere.is_late = True
     lab.batch(START, LATEST)
@@ -161,43 +155,42 @@ def test_what_cannot_be_told_is_no_answer_that_nothing_holds(lab):
     lab.controller.pause("orders")
     (still,) = lab.controller.resume("orders")
     assert still.reason == "not in time"
-    with pytest.raises(NotQuietError, match="cannot be told what is held"):
+    with pytest.raises(NotQuietError, match="the holds cannot be read"):
         lab.controller.wait_quiet("orders", timeout=0.0)
     lab.elsewhere.is_late = False
     lab.batch(START, LATEST)
     assert lab.controller.holds() == ()
 
 
-def test_what_cannot_be_told_any_more_is_not_quiet(lab):
-    """S4: in the middle of a batch too, where no target is named: holds() has everything."""
+def test_a_stream_whose_holds_become_unreadable_is_not_quiet(lab):
+    """S4: also in the middle of a batch, and without a target."""
     lab.batch(START, LATEST)
-    assert lab.loud() == ""
+    assert lab.not_quiet() == ""
     lab.elsewhere.trouble = "no broker"
     assert [str(hold.scope) for hold in lab.controller.holds()] == ["@all"]
-    assert "a batch that was planned before may still read it" in lab.loud()
+    assert "a batch that was planned before may still read it" in lab.not_quiet()
     lab.ask("ended")
-    assert "cannot be told what is held" in lab.loud()
+    assert "the holds cannot be read" in lab.not_quiet()
     lab.controller.pause("@all")
-    assert lab.loud() == ""
+    assert lab.not_quiet() == ""
     lab.controller.resume("@all")
-    with pytest.raises(NotQuietError, match="cannot be told what is held"):
+    with pytest.raises(NotQuietError, match="the holds cannot be read"):
         lab.controller.wait_quiet("orders", timeout=0.0)
     lab.elsewhere.trouble = None
-    assert lab.loud() == ""
+    assert lab.not_quiet() == ""
 
 
 def test_a_lag_is_of_the_last_plan_also_while_the_next_is_made(lab):
-    """It takes long where the broker does not answer; nothing is 0 behind meanwhile."""
+    """A plan takes long if the broker does not answer; the lag is not 0 meanwhile."""
     lab.controller.pause("orders")
     end = lab.batch(START, LATEST)["end"]
     assert lab.controller.lag() == {("orders", 0): 4}
-    facts = {"end": offsets.render(LATEST), "latest": offsets.render(LATEST)}
-    lab.ask("plan", start=end, limit="other", **facts)
+    lab.plan("other", start=end)
     assert lab.controller.lag() == {("orders", 0): 4}
 
 
 def test_another_pattern_may_still_cover_what_is_resumed(lab):
-    """Empty means that they flow: by the names there are, and not where there are none."""
+    """Known topics show whether two patterns overlap; without any they may."""
     lab.controller.pause("re:ord.*")
     lab.controller.pause("re:.*s", owner="ops")
     lab.controller.pause("re:billing.*", owner="ops")
@@ -238,29 +231,27 @@ def test_one_line_per_changed_plan(lab):
 
 
 def test_a_held_topic_that_is_gone_fails_the_query(lab):
-    """Data loss is data loss while it is held, too."""
+    """Also while it is held, lost data fails the query."""
     lab.controller.pause("orders")
     with pytest.raises(Refused, match=r"orders:0: it is gone.*failOnDataLoss=false"):
         lab.batch(START, {("returns", 0): 8})
     assert len(lab.named("spark_held_data_lost")) == 1
 
 
-def test_without_fail_on_data_loss_the_loss_is_reported_once():
+@pytest.mark.parametrize(
+    ("latest", "reason"),
+    [({}, "it is gone"), ({("orders", 0): 2}, "it ends at offset 2, before 5")],
+    ids=["gone", "cut"],
+)
+def test_without_fail_on_data_loss_the_loss_is_reported_once(latest, reason):
+    """A partition that was cut ends at its end of now."""
     lab = DeciderLab(fails_on_loss=False)
     lab.controller.pause("orders")
+    latest = {**latest, ("returns", 0): 8}
     for _ in range(2):
-        facts = lab.batch(START, {("returns", 0): 8})
-        assert offsets.parse(facts["end"]) == {("returns", 0): 8}
-    assert len(lab.named("spark_held_data_lost")) == 1
-
-
-def test_what_was_cut_ends_where_it_ends_now():
-    lab = DeciderLab(fails_on_loss=False)
-    lab.controller.pause("orders")
-    facts = lab.batch(START, {("orders", 0): 2, ("returns", 0): 8})
-    assert offsets.parse(facts["end"]) == {("orders", 0): 2, ("returns", 0): 8}
+        assert offsets.parse(lab.batch(START, latest)["end"]) == latest
     (event,) = lab.named("spark_held_data_lost")
-    assert "ends at offset 2, before 5" in str(event)
+    assert reason in str(event)
 
 
 def test_a_bad_option_is_refused_and_a_defect_decides_nothing(lab):
@@ -313,46 +304,48 @@ def test_options_come_as_they_were_given():
         return Stream(name, made, ledgers=(ledger(()),))
 
     options = "kafka.a=%26+%3D%2B%25%C3%A9&kafka.b=&holds=orders%3A3&holds.decider=x"
-    bridge = Controller(opened, ledger(()), Spark(), wanted=Wanted()).bridge
+    bridge = Controller(
+        opened, ledger(()), Spark(), skip_requests=SkipRequests()
+    ).bridge
     asked(bridge, "open", stream="a stream", options=options)
     assert seen[0].data_client == {"a": "& =+%é", "b": ""}
     assert list(map(str, seen[0].scopes)) == ["orders:3"]
 
 
-def test_a_query_is_loud_from_its_start_to_its_first_plan(lab):
+def test_a_query_is_not_quiet_from_its_start_to_its_first_plan(lab):
     lab.ask("close")
     spark = lab.spark
-    assert lab.loud() == ""
+    assert lab.not_quiet() == ""
     spark.running = [Query(id="nightly's", name="nightly", is_starting=True)]
-    assert "nightly: it is starting" in lab.loud()
+    assert "nightly: it is starting" in lab.not_quiet()
     spark.running = [Query(id="nightly's", name="nightly")]
-    assert lab.loud() == ""  # it reads something else
+    assert lab.not_quiet() == ""  # it reads something else
     about = {"query": "nightly's", "batch": "nightly\nid = 1"}
     assert lab.ask("made", **about)["ends"] == "yes"
-    assert "nightly: it is starting" in lab.loud()
+    assert "nightly: it is starting" in lab.not_quiet()
     lab.ask("open", options="")
-    assert "it has not planned a batch yet" in lab.loud()
+    assert "it has not planned a batch yet" in lab.not_quiet()
     lab.controller.pause("@all")
     lab.batch({("orders", 0): 0}, {("orders", 0): 5})
-    assert lab.loud() == ""
+    assert lab.not_quiet() == ""
 
 
-def test_a_stream_that_spark_gave_up_before_it_was_opened_is_not_loud(lab):
+def test_a_stream_that_spark_gave_up_before_it_was_opened_is_not_awaited(lab):
     """Its query has ended; Spark does not always say so to its sources."""
     lab.ask("close")
     spark = lab.spark
     assert lab.ask("made", query="one", batch="")["ends"] == "no"
-    assert lab.loud() == ""
+    assert lab.not_quiet() == ""
     spark.running = None
-    assert "one: it is starting" in lab.loud()
-    assert "Spark does not tell" in lab.loud()
+    assert "one: it is starting" in lab.not_quiet()
+    assert "Spark does not tell" in lab.not_quiet()
     lab.ask("close")
-    assert "one: " not in lab.loud()
+    assert "one: " not in lab.not_quiet()
 
 
 @pytest.mark.parametrize("timeout", ["5s", None, math.nan, -1, True], ids=short)
 def test_a_wait_has_seconds(timeout):
-    """One for NaN seconds would never end."""
+    """A wait of NaN seconds would never end."""
     with pytest.raises(HoldSettingError, match="timeout must be seconds, 0 or more"):
         DeciderLab().controller.wait_quiet("orders", timeout=timeout)
 
@@ -386,18 +379,16 @@ def test_ranges_are_targets_as_on_the_command_line(lab):
 
 @pytest.mark.parametrize("question", ["plan", "freeze"])
 def test_a_run_that_ends_by_itself_fails_if_the_holds_cannot_be_read(lab, question):
-    """It would otherwise end successfully, without having read anything."""
-    latest = offsets.render(LATEST)
-    facts = {"start": offsets.render(START), "end": latest, "latest": latest}
+    """The run would end successfully without having read anything."""
     if question == "freeze":
-        lab.ask("plan", ends="yes", limit="other", **facts)
+        lab.plan("other", ends="yes")
     lab.elsewhere.trouble = "no broker"
     with pytest.raises(Refused, match="would end as if there were nothing: no broker"):
-        lab.ask(question, ends="yes", **facts)
+        lab.plan("none", question, ends="yes")
 
 
 class Lent:
-    """What is lent: it only tells whether it is closed."""
+    """An object to lend, which knows whether it is closed."""
 
     is_closed = False
 

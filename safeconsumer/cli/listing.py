@@ -1,18 +1,6 @@
-"""Reads times, and lists what commands do."""
+"""Lists commands in the help of a group."""
 
 import click
-
-from safeconsumer.group.durations import moment_of
-
-
-def since_of(
-    _context: click.Context, _parameter: click.Parameter, text: str | None
-) -> float | None:
-    """Return the moment of an option, in seconds since the epoch; None if it is missing."""
-    try:
-        return None if text is None else moment_of(text)
-    except ValueError as error:
-        raise click.BadParameter(str(error)) from error
 
 
 class Listing(click.Group):

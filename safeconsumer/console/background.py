@@ -11,7 +11,7 @@ from safeconsumer.console.problems import Problem
 from safeconsumer.console.state import state_of
 from safeconsumer.group.timed_call import TimedCall
 
-_LOOK_EVERY = 0.02
+_CHECK_INTERVAL = 0.02
 
 IsWanted = Callable[[], bool]
 """Returns whether a client still waits for the answer."""
@@ -29,7 +29,7 @@ async def answer(request: Request, ask: Callable[[IsWanted], Response]) -> Respo
         Problem: too many requests are running, or the console is closing.
     """
     state = state_of(request)
-    slots = state.askers
+    slots = state.slots
     if not slots.acquire(blocking=False):
         raise Problem(
             503,
@@ -51,7 +51,7 @@ async def answer(request: Request, ask: Callable[[IsWanted], Response]) -> Respo
                 unknown = "whether it was written is unknown: it may still be written"
                 detail = "" if request.method == "GET" else unknown
                 raise Problem(503, "the request was abandoned", detail)
-            await asyncio.sleep(_LOOK_EVERY)
+            await asyncio.sleep(_CHECK_INTERVAL)
     finally:
         gone.set()
     return call.result(0)
@@ -64,18 +64,18 @@ async def body_of(request: Request, most: int) -> bytes:
     Raises:
         Problem: it is longer than so many bytes, or the console is closing.
     """
-    receiving = asyncio.ensure_future(_received(request, most))
+    receiving = asyncio.ensure_future(_receive(request, most))
     try:
         while not receiving.done():
             if state_of(request).is_closing:
                 raise Problem(503, "the request was abandoned")
-            await asyncio.wait({receiving}, timeout=_LOOK_EVERY)
+            await asyncio.wait({receiving}, timeout=_CHECK_INTERVAL)
     finally:
         receiving.cancel()
     return receiving.result()
 
 
-async def _received(request: Request, most: int) -> bytes:
+async def _receive(request: Request, most: int) -> bytes:
     body = b""
     async for chunk in request.stream():
         body += chunk

@@ -1,7 +1,7 @@
 """
 Places, extends and lifts holds, and moves offsets: shows a plan, and carries it out.
 
-A wish is read from the fields of a form or a call. Its plan is shown with a digest, and is
+An action is read from the fields of a form or a call. Its plan is shown with a digest, and is
 carried out if what was agreed to has that digest still.
 """
 
@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 from attrs import evolve, frozen
 from kafka.errors import KafkaError
 
-from safeconsumer.console.asking import IsWanted
+from safeconsumer.console.background import IsWanted
 from safeconsumer.console.problems import Problem
 from safeconsumer.console.state import State
 from safeconsumer.errors.base import (
@@ -30,38 +30,37 @@ from safeconsumer.group.follower import Snapshot
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.plan import (
     GONE,
+    Action,
     Consent,
     Extend,
     Lift,
-    Named,
+    NamedHold,
     Need,
     Plan,
-    Wish,
     duration_of,
-    gone,
-    of_later_version,
+    later_version_scopes,
+    not_held,
+    place_action,
     plan_of,
-    wish_of,
 )
 from safeconsumer.group.reset_to import (
     ResetTo,
-    move_what_nobody_owns,
-    read_to,
-    wish_to_reset,
+    commit_for_empty_group,
+    parse_target,
+    reset_action,
 )
 from safeconsumer.group.scopes import checked_group, scopes_of
-from safeconsumer.group.troubles import Kind, kind_of, said
+from safeconsumer.group.troubles import Kind, error_text, kind_of
 from safeconsumer.group.view import View
 from safeconsumer.holds.hold import checked_name
 
 # Seconds to wait after an acknowledgement until the next page shows the change.
-_SEEN_WITHIN = 2.0
-# Seconds for which a page waits for what the console does not know; the clients give up
-# by themselves by then.
-_PATIENCE = 30.0
-# Previews whose offsets are kept until they are agreed to, the last ones.
-_MOST_WISHES = 64
-_TROUBLES = (ControlTopicError, KafkaError, OSError)
+_SHOWN_WITHIN = 2.0
+# Seconds for which a page waits for the cluster's answer; the clients give up by then.
+_ANSWER_SECONDS = 30.0
+# The number of last previews whose offsets are kept until they are agreed to.
+_MAX_PREVIEWS = 64
+_CLUSTER_ERRORS = (ControlTopicError, KafkaError, OSError)
 
 T = TypeVar("T")
 Given = Mapping[str, str]
@@ -69,18 +68,18 @@ Given = Mapping[str, str]
 
 
 @contextmanager
-def _answered() -> Iterator[None]:
-    """Answer what cannot be wished for with the reason."""
+def _input_errors_answered() -> Iterator[None]:
+    """Answer a value that cannot be used with the reason."""
     try:
         yield
     except (HoldSettingError, MissingExtraError, ScopeSyntaxError) as error:
         raise Problem(400, str(error)) from error
 
 
-# ---------------------------------------------------------------- wishes
+# ---------------------------------------------------------------- previewed
 
 
-def wish_to_hold(state: State, owner: str, given: Given) -> Wish:
+def hold_action(state: State, owner: str, given: Given) -> Action:
     """
     Return which holds to place or, with ``extends``, to make last longer.
 
@@ -95,7 +94,7 @@ def wish_to_hold(state: State, owner: str, given: Given) -> Wish:
     texts = _scope_texts(given, "hold")
     if given["extends"] and not given["for"]:
         raise Problem(400, "say for how long, counted from now")
-    with _answered():
+    with _input_errors_answered():
         if given["extends"]:
             return Extend(
                 group=given["group"],
@@ -104,14 +103,14 @@ def wish_to_hold(state: State, owner: str, given: Given) -> Wish:
                 seconds=duration_of(given["for"]),
                 offset=_number(given["extends"]),
             )
-        wish = wish_of(
+        action = place_action(
             group=given["group"],
             owner=owner,
             texts=texts,
             reason=given["reason"],
             for_=given["for"] or None,
         )
-        return wish.written_by(state.setup.host, state.setup.principal)
+        return action.written_by(state.setup.host, state.setup.principal)
 
 
 def _scope_texts(given: Given, what: str) -> list[str]:
@@ -120,7 +119,7 @@ def _scope_texts(given: Given, what: str) -> list[str]:
     raise Problem(400, f"give a scope to {what}: orders:3, orders, re:ord.* or @all")
 
 
-def wish_to_lift(_: State, owner: str, given: Given) -> Wish:
+def lift_action(_: State, owner: str, given: Given) -> Action:
     """
     Return which holds a form or a call names.
 
@@ -138,13 +137,13 @@ def wish_to_lift(_: State, owner: str, given: Given) -> Wish:
     several = [dict(parse_qsl(one)) for one in given["hold"].split()] or [call]
     if not all(one.get("scope") for one in several):
         raise Problem(400, "give the scope of the hold to lift")
-    with _answered():
+    with _input_errors_answered():
         checked_group(group)
         holds = tuple(map(_named, several))
     return Lift(group=group, by=owner, holds=holds)
 
 
-def _named(one: Mapping[str, str]) -> Named:
+def _named(one: Mapping[str, str]) -> NamedHold:
     scope, owner, offset = one["scope"], one.get("owner", ""), one.get("offset")
     checked_name(owner)
     try:  # not parsed: a hold whose scope only a later version reads can be lifted, too
@@ -152,7 +151,7 @@ def _named(one: Mapping[str, str]) -> Named:
     except UnicodeEncodeError as error:
         message = f"a scope must be Unicode text, not {scope[:60]!a}"
         raise HoldSettingError(message) from error
-    return Named(
+    return NamedHold(
         scope=scope,
         owner=owner,
         id=one.get("id") or None,
@@ -166,7 +165,7 @@ def _number(text: str) -> int:
     return int(text)
 
 
-def wish_to_move(state: State, owner: str, given: Given) -> Wish:
+def move_action(state: State, owner: str, given: Given) -> Action:
     """
     Return to which offsets a group is to be moved.
 
@@ -176,60 +175,58 @@ def wish_to_move(state: State, owner: str, given: Given) -> Wish:
         Problem: an input is not acceptable, or the cluster does not answer.
     """
     group, texts = given["group"], _scope_texts(given, "move")
-    with _answered():
-        to, scopes = read_to(given["to"]), scopes_of(texts, group)
-    shown = state.wishes.get(given["agreed"])
+    with _input_errors_answered():
+        to, scopes = parse_target(given["to"]), scopes_of(texts, group)
+    shown = state.previewed.get(given["agreed"])
     if shown and (group, owner, scopes, to.text) == (
         (shown.group, shown.owner, shown.scopes, shown.asked)
     ):
         return shown
     view = _view(state, state.snapshot(), group)
     try:
-        with state.questions.lend(_PATIENCE) as operator:
+        with state.questions.lend(_ANSWER_SECONDS) as operator:
             # The snapshot is up to a second old, and the group may have gone on.
             view = evolve(view, facts=operator.group(group))
-            return wish_to_reset(
-                operator.admin, view, owner=owner, scopes=scopes, to=to
-            )
-    except _TROUBLES as error:
+            return reset_action(operator.admin, view, owner=owner, scopes=scopes, to=to)
+    except _CLUSTER_ERRORS as error:
         title = "Which offsets that is is unknown."
-        raise Problem(_http(error), title, said(error)) from error
+        raise Problem(_http(error), title, error_text(error)) from error
 
 
 # ---------------------------------------------------------------- plans
 
 
-def plan(state: State, snapshot: Snapshot, wish: Wish) -> Plan:
+def plan(state: State, snapshot: Snapshot, action: Action) -> Plan:
     """
-    Return what a wish would do, as far as a snapshot and quick questions tell.
+    Return what an action would do, as far as a snapshot and quick questions tell.
 
     Raises:
         Problem: a hold cannot be extended, or none of those to lift is there.
     """
-    known = _Known(state, snapshot)
-    with _answered():
-        found = plan_of(_view(state, snapshot, wish.group), wish, known)
-    state.follower.watch(wish.group)
-    if isinstance(wish, Lift):
+    known = _Lookup(state, snapshot)
+    with _input_errors_answered():
+        found = plan_of(_view(state, snapshot, action.group), action, known)
+    state.follower.watch(action.group)
+    if isinstance(action, Lift):
         if not found.own and not found.kept:
             raise _not_there(found)
         return found
     if impossible := _impossible(found):
         raise impossible
-    return known.to_show(found)
+    return known.completed(found)
 
 
 def _impossible(found: Plan) -> Problem | None:
-    """Return why another wish is needed; None if agreeing to the plan is enough."""
+    """Return why another action is needed; None if agreeing to the plan is enough."""
     wrong = (one for one in found.needs if one.consent is Consent.NONE)
     need = next(wrong, None)
     return None if need is None else Problem(409, need.why, need.ask)
 
 
 def _not_there(found: Plan) -> Problem:
-    if later := of_later_version(found):
+    if later := later_version_scopes(found):
         return Problem(409, f"a later version holds {later}", "upgrade first")
-    return Problem(404, f"not held: {', '.join(gone(found))}", GONE)
+    return Problem(404, f"not held: {', '.join(not_held(found))}", GONE)
 
 
 def _view(state: State, snapshot: Snapshot, group: str) -> View:
@@ -238,7 +235,7 @@ def _view(state: State, snapshot: Snapshot, group: str) -> View:
     known = snapshot.views.get(group) or nothing
     missing: tuple[str, ...] = ()
     if snapshot.trouble:
-        missing = (f"what has changed meanwhile. {snapshot.trouble.said}",)
+        missing = (f"what has changed meanwhile. {snapshot.trouble.sentence}",)
     elif not snapshot.is_complete:
         missing = ("what the console has not read yet",)
     # If the broker does not answer, its last known time is out of date.
@@ -249,8 +246,8 @@ def _view(state: State, snapshot: Snapshot, group: str) -> View:
 
 
 @frozen
-class _Known:
-    """Answers a plan's questions from what the console knows, or by asking."""
+class _Lookup:
+    """Answers a plan's questions from the snapshot, or by asking the cluster."""
 
     state: State
     snapshot: Snapshot
@@ -262,14 +259,14 @@ class _Known:
     def topics(self) -> Sequence[str]:
         return self._asked(("topics",), lambda operator: operator.topics()) or ()
 
-    def to_show(self, found: Plan) -> Plan:
-        """Return a plan as it is shown; what was looked up for it is kept."""
-        if isinstance(found.wish, ResetTo):
-            wishes = self.state.wishes
-            wishes.pop(found.digest, None)  # what is shown again is the newest
-            wishes[found.digest] = found.wish
-            for oldest in list(wishes)[:-_MOST_WISHES]:
-                wishes.pop(oldest, None)
+    def completed(self, found: Plan) -> Plan:
+        """Return a plan with retention; keep the offsets that were looked up for it."""
+        if isinstance(found.action, ResetTo):
+            previewed = self.state.previewed
+            previewed.pop(found.digest, None)  # what is shown again is the newest
+            previewed[found.digest] = found.action
+            for oldest in list(previewed)[:-_MAX_PREVIEWS]:
+                previewed.pop(oldest, None)
             return found
         names = sorted({tp.topic for tp in found.covers})
         key = ("retention", *names)
@@ -279,7 +276,7 @@ class _Known:
     def _asked(self, key: tuple[str, ...], ask: Callable[[Operator], T]) -> T | None:
         if self.snapshot.trouble:
             return None
-        return self.state.questions.asked(key, ask, _PATIENCE)
+        return self.state.questions.asked(key, ask, _ANSWER_SECONDS)
 
 
 # ---------------------------------------------------------------- carrying out
@@ -300,16 +297,16 @@ class Refused(Problem):
 
 def document(found: Plan) -> dict[str, Any]:
     """Return a plan as plain JSON values, with what an agreement to it needs."""
-    if isinstance(found.wish, Lift):
+    if isinstance(found.action, Lift):
         return {**found.document(), "holds": list(map(hold_document, found.own))}
     return {**found.document(), "agreement": found.digest}
 
 
 def change(
-    state: State, wish: Wish, given: Mapping[str, str], is_wanted: IsWanted
+    state: State, action: Action, given: Mapping[str, str], is_wanted: IsWanted
 ) -> Done:
     """
-    Carry out a wish; return when all of it is acknowledged, or if it was done already.
+    Carry out an action; return when all of it is acknowledged, or if it was done already.
 
     Placing and extending need the digest of the plan that was shown as ``agreed``, unless
     nothing must be agreed to; moving offsets always does. Lifting another owner's hold
@@ -317,7 +314,7 @@ def change(
 
     Args:
         state: the console's state.
-        wish: what a form or a call asks for.
+        action: what a form or a call asks for.
         given: its fields.
         is_wanted: returns whether the client still waits for the answer.
 
@@ -327,34 +324,40 @@ def change(
             of them.
     """
     snapshot = state.snapshot()
-    known, view = _Known(state, snapshot), _view(state, snapshot, wish.group)
+    known, view = _Lookup(state, snapshot), _view(state, snapshot, action.group)
     try:
-        with _answered(), state.commands.lend() as operator:
+        with _input_errors_answered(), state.commands.lend() as operator:
             operator.check()
             done = carry_out(
-                operator, view, wish, known, lambda now: _agrees(now, given, is_wanted)
+                operator,
+                view,
+                action,
+                known,
+                lambda now: _agrees(now, given, is_wanted),
             )
-            if isinstance(wish, ResetTo):
-                with suppress(*_TROUBLES):  # then the next member moves it
-                    view = operator.look(wish.group, is_strict=True, has_lags=False)
-                    move_what_nobody_owns(operator.admin, view, wish.scopes)
+            if isinstance(action, ResetTo):
+                with suppress(*_CLUSTER_ERRORS):  # then the next member moves it
+                    view = operator.look(action.group, is_strict=True, has_lags=False)
+                    commit_for_empty_group(operator.admin, view, action.scopes)
     except PlanChangedError as error:
         raise _refusal(given, known, error.plan) from error
     except ControlWriteError as error:
         raise Problem(_http(error.__cause__), str(error), "") from error
-    except _TROUBLES as error:
-        raise Problem(_http(error), "Nothing was written.", said(error)) from error
+    except _CLUSTER_ERRORS as error:
+        raise Problem(
+            _http(error), "Nothing was written.", error_text(error)
+        ) from error
     last = max((one.offset for one in done.acknowledged), default=-1)
-    state.follower.wait_for(last, _SEEN_WITHIN)
+    state.follower.wait_for(last, _SHOWN_WITHIN)
     return done
 
 
 def _agrees(now: Plan, given: Mapping[str, str], is_wanted: IsWanted) -> bool:
     agreed = given.get("agreed")
-    if isinstance(now.wish, Lift):
+    if isinstance(now.action, Lift):
         is_agreed = all(_is_typed(given, one) for one in now.needs)
     elif agreed is None:  # offsets are agreed to one by one: they were looked up
-        is_agreed = not now.needs and not isinstance(now.wish, ResetTo)
+        is_agreed = not now.needs and not isinstance(now.action, ResetTo)
     else:
         is_agreed = agreed == now.digest
     # 1. A lift waits for the broker, and the client gives up. 2. Somebody else lifts the
@@ -371,8 +374,8 @@ def _is_typed(given: Mapping[str, str], need: Need) -> bool:
     return need.consent is Consent.TYPED and is_same
 
 
-def _refusal(given: Mapping[str, str], known: _Known, now: Plan) -> Problem:
-    if isinstance(now.wish, Lift):
+def _refusal(given: Mapping[str, str], known: _Lookup, now: Plan) -> Problem:
+    if isinstance(now.action, Lift):
         if not now.own and not now.kept:
             return _not_there(now)
         need = next(one for one in now.needs if not _is_typed(given, one))
@@ -384,7 +387,7 @@ def _refusal(given: Mapping[str, str], known: _Known, now: Plan) -> Problem:
     ask = "Look at what it would do now."
     if now.to_agree is not None:
         ask = f"Agree first: {now.to_agree}."
-    found = known.to_show(now)
+    found = known.completed(now)
     return Refused(found, "Nothing was written.", f"{changed}{what}{ask}")
 
 

@@ -1,4 +1,4 @@
-"""Refuses unknown groups, and scopes that cover nothing, in commands about groups."""
+"""Checks that groups, scopes and control topics of a command exist."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from safeconsumer.group.view import View
 from safeconsumer.holds.scope import Scope
 
 
-def refuse_nothing(operator: Operator, view: View, found: Sequence[Scope]) -> None:
+def check_scopes(operator: Operator, view: View, found: Sequence[Scope]) -> None:
     """
     Check that each scope covers something that the group consumes.
 
@@ -21,7 +21,7 @@ def refuse_nothing(operator: Operator, view: View, found: Sequence[Scope]) -> No
         raise CommandError(said)
 
 
-def refuse_unknown(operator: Operator, view: View) -> None:
+def check_known(operator: Operator, view: View) -> None:
     """
     Check that the group exists, or has a hold.
 
@@ -35,7 +35,7 @@ def refuse_unknown(operator: Operator, view: View) -> None:
         raise CommandError(message, Status.USAGE if is_read else Status.REFUSED)
 
 
-def refuse_before_init(operator: Operator) -> None:
+def check_set_up(operator: Operator) -> None:
     """
     Check that there is a control topic, or at least one that this principal cannot see.
 

@@ -1,21 +1,23 @@
 """
-A driver that can be killed: ``python -m tests.system.spark.driver``.
+A driver that can be killed: ``python -m tests.harness.spark.driver``.
 
 It streams two topics into Parquet, a Delta table, or files that a function writes for
-each batch (``foreachBatch``). The decision is the real one, by the option ``holds``.
-In the middle of the batch, when a task has read some rows, it says so by a file, and
-goes on once another file is there.
+each batch (``foreachBatch``). The option ``holds`` decides. In the middle of a batch, when a
+task has read some rows, the driver makes a file, and goes on once another file is there.
 """
 
+import os
+import signal
 import sys
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
-from tests.harness.spark import connector
+from tests.harness.processes import logged, module
+from tests.harness.spark import connector, sink
 from tests.harness.spark.fixtures import session_with
-
-# Some rows of the task have passed by then.
-_MIDDLE = 5
+from tests.harness.spark.lake import LIMIT, Pausing
+from tests.harness.waiting import looks
 
 
 def main(bootstrap, topics, folder, master="local[2]", kind="parquet"):
@@ -76,20 +78,55 @@ class Writing:
         batch.write.mode("overwrite").parquet(f"{self._folder}/batch-{number}")
 
 
-class Pausing:
-    """Passes offsets on; a task stops among its first ones until it is let go."""
+class Driven:
+    """A driver as a process, over the lake's topics."""
 
-    def __init__(self, folder):
-        self._folder = str(folder)
+    def __init__(self, lake, master="local[2]", kind="parquet"):
+        self.lake = lake
+        self.master = master
+        self.kind = kind
+        self.folder = lake.data.parent
+        self.middle, self.go = self.folder / "in-the-middle", self.folder / "go"
 
-    def __call__(self, offset):
-        """Return the offset, after having told that a task is at work."""
-        folder = Path(self._folder)
-        if offset % 10 == _MIDDLE and not (folder / "go").exists():
-            (folder / "in-the-middle").touch()
-            while not (folder / "go").exists():
-                time.sleep(0.02)
-        return offset
+    def rows(self):
+        readers = {
+            "parquet": sink.rows,
+            "delta": sink.delta_rows,
+            "foreachBatch": sink.folder_rows,
+        }
+        return readers[self.kind](self.lake.data)
+
+    def hold(self, *scopes):
+        (self.folder / "holds").write_text(" ".join(scopes))
+
+    @contextmanager
+    def running(self):
+        topics = f"{self.lake.orders},{self.lake.returns}"
+        where = [self.lake.broker.bootstrap, topics, str(self.folder), self.master]
+        command = module("tests.harness.spark.driver", *where, self.kind)
+        env = {"PYSPARK_PYTHON": sys.executable}
+        with logged(command, self.folder / "driver.log", env) as driver:
+            yield driver
+
+    def await_middle(self, driver):
+        for _ in looks(self.middle.exists, "the middle", LIMIT, seen=self.log):
+            assert driver.poll() is None, self.log()
+            time.sleep(0.05)
+
+    def kill_in_the_middle(self):
+        self.middle.unlink(missing_ok=True)
+        self.go.unlink(missing_ok=True)
+        with self.running() as driver:
+            self.await_middle(driver)
+            os.killpg(driver.pid, signal.SIGKILL)  # driver, JVM and workers at once
+
+    def finish(self):
+        self.go.touch()
+        with self.running() as driver:
+            assert driver.wait(LIMIT) == 0, self.log()
+
+    def log(self):
+        return (self.folder / "driver.log").read_text()[-4000:]
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Lends one connection to one thread at a time, and keeps answers for a minute."""
+"""Lends one connection to one thread at a time, and caches answers for a minute."""
 
 import threading
 import time
@@ -15,10 +15,10 @@ from safeconsumer.group.timed_call import TimedCall
 
 # Seconds to wait for the connection; a client that clicked waits that long, and the
 # thread of a question for as long as a request may last.
-_BUSY, _PATIENCE = 2.0, 30.0
-_CLOSING = 1.0
-# Seconds for which the cluster's answer about something that seldom changes is used.
-_STANDS = 60.0
+_LOCK_SECONDS, _ANSWER_SECONDS = 2.0, 30.0
+_CLOSE_SECONDS = 1.0
+# Seconds for which an answer of the cluster is used again.
+_VALID_SECONDS = 60.0
 
 T = TypeVar("T")
 
@@ -38,7 +38,7 @@ class SharedConnection:
         self._operator: Operator | None = None
         self._is_closed = False
         self._lock = threading.Lock()
-        self._asking = threading.Lock()  # of the next
+        self._calls_lock = threading.Lock()  # of the next
         # When each question was begun, and the call that asks it.
         self._calls: dict[Hashable, tuple[float, TimedCall[Any]]] = {}
 
@@ -54,7 +54,9 @@ class SharedConnection:
         Raises:
             Problem: it does not become free, or the console is closing.
         """
-        if not self._lock.acquire(timeout=_BUSY if patience is None else patience):
+        if not self._lock.acquire(
+            timeout=_LOCK_SECONDS if patience is None else patience
+        ):
             somebody = "another request waits for the cluster: try again"
             raise Problem(503, "Nothing was done.", somebody)
         try:
@@ -82,15 +84,15 @@ class SharedConnection:
         """
 
         def answer() -> T:
-            with self.lend(_PATIENCE) as operator:
+            with self.lend(_ANSWER_SECONDS) as operator:
                 return ask(operator)
 
         now = time.monotonic()
-        with self._asking:
+        with self._calls_lock:
             self._calls = {
                 name: (begun_at, call)
                 for name, (begun_at, call) in self._calls.items()
-                if not call.is_over or begun_at >= now - _STANDS
+                if not call.is_over or begun_at >= now - _VALID_SECONDS
             }
             if key not in self._calls:
                 self._calls[key] = now, TimedCall(answer)
@@ -103,7 +105,7 @@ class SharedConnection:
     def close(self) -> None:
         """Close the connection, unless a request waits for an answer on it."""
         self._is_closed = True
-        if not self._lock.acquire(timeout=_CLOSING):
+        if not self._lock.acquire(timeout=_CLOSE_SECONDS):
             return
         try:
             operator, self._operator = self._operator, None

@@ -1,0 +1,365 @@
+"""Members on confluent-kafka and aiokafka: what both deliver under holds, and after them."""
+
+import threading
+from contextlib import ExitStack
+
+import pytest
+from kafka import KafkaProducer
+from kafka.admin import KafkaAdminClient
+
+from safeconsumer import ALL
+from safeconsumer.cli.errors import Status
+from safeconsumer.clients import control_topics
+from safeconsumer.errors import (
+    ControlSettingError,
+    ControlTopicError,
+    HoldSettingError,
+    HookTypeError,
+    ScopeSyntaxError,
+    TargetTypeError,
+)
+from safeconsumer.events import (
+    ControlTopicReset,
+    ControlUnavailable,
+    GatesChanged,
+    RebalanceCompleted,
+)
+from safeconsumer.group import topics
+from tests.harness.group.aiokafka import ASSIGNORS
+from tests.harness.group.confluent import NEWER
+from tests.harness.group.team import run
+from tests.harness.metrics.scraping import values
+from tests.harness.polling import poll_until, read
+from tests.harness.waiting import wait_for
+
+pytestmark = pytest.mark.any_broker
+
+_CLASSIC = [
+    *("confluent-range", "confluent-cooperative-sticky"),
+    *(f"aiokafka-{one}" for one in ASSIGNORS),
+]
+CLASSIC = pytest.mark.parametrize("client", _CLASSIC, indirect=True)
+ALL_PROTOCOLS = pytest.mark.parametrize(
+    "client",
+    [*_CLASSIC, pytest.param(f"confluent-{NEWER}", marks=pytest.mark.real_broker)],
+    indirect=True,
+)
+ALICE = ("--owner", "alice")
+
+
+def came(member, count):
+    """Poll until so many records have come; return where they were, in order."""
+    return sorted((one.partition, one.offset) for one in read(member, count, 60.0))
+
+
+def everything(team, offsets=range(5)):
+    return [(tp.partition, offset) for tp in team.partitions for offset in offsets]
+
+
+def owns(team, member):
+    return lambda: member.assignment() == set(team.partitions)
+
+
+# ---------------------------------------------------------------- a held group
+
+
+@pytest.mark.contract("G1", "G2", "G8", "G9")
+@ALL_PROTOCOLS
+def test_a_held_group_delivers_nothing_to_new_members_and_all_after_the_lift(
+    team, client
+):
+    """``--wait`` ends: each member reports by the id and generation that Kafka has."""
+    with ExitStack() as running:
+        members = [
+            running.enter_context(client.running(name, control=team.quick))
+            for name in "ab"
+        ]
+
+        def delivered():
+            return {one for each in members for one in each.came}
+
+        wait_for(lambda: delivered() >= {*everything(team)}, "the first records")
+        wait_for(lambda: all(one.assignment for one in members), "a share for both")
+        group = ("--group", team.group)
+        why = ("--reason", "x", "--wait", "60s")
+        placed = run(team, "pause", team.topic, *group, *ALICE, *why)
+        assert placed.exit_code == 0, placed.output
+        before = [len(one.came) for one in members]
+        team.produce(3)
+        third = running.enter_context(client.running("c", control=team.quick))
+        wait_for(lambda: third.assignment, "a share for the third")
+        quiet = run(team, "wait", "quiet", team.topic, *group, "--timeout", "60s")
+        assert quiet.exit_code == 0, quiet.output
+        assert [len(one.came) for one in [*members, third]] == [*before, 0]
+        members.append(third)
+        lifted = run(team, "resume", team.topic, *group, *ALICE)
+        assert lifted.exit_code == 0, lifted.output
+        whole = {*everything(team, range(8))}
+        wait_for(lambda: delivered() >= whole, "the records that were held")
+
+
+@pytest.mark.contract("G2")
+@CLASSIC
+def test_a_group_that_was_held_before_its_first_member_delivers_nothing(team, client):
+    """The gate of a gained partition opens when the holds are read, not before."""
+    team.operator_holds(f"{team.topic}:0")
+    member = client.subscribed(control=team.quick)
+    assert came(member, 15) == everything(team)[5:]
+    assert member.quiet() == {team.partitions[0]}
+    (line,) = member.consumer.explain(f"{team.topic}:0")
+    assert "held by operator:alice" in line
+    team.operator_lifts(f"{team.topic}:0")
+    assert came(member, 5) == everything(team)[:5]
+
+
+@pytest.mark.contract("G9", "G10")
+def test_a_reset_is_refused_while_a_member_owns_what_it_would_not_move(team, client):
+    """The member obeys the hold, and its offsets stay where they are."""
+    whose = ("--group", team.group, *ALICE)
+    with client.running("a", control=team.quick) as member:
+        wait_for(lambda: len(member.came) == 20, "the records")
+        held = run(team, "pause", team.topic, *whose, "--reason", "x", "--wait", "30s")
+        refused = run(team, "reset-offsets", team.topic, *whose, "--to", "earliest")
+        assert held.exit_code == Status.DONE, held.output
+        assert refused.exit_code == Status.FAILED, refused.output
+        assert "moves nothing" in refused.output
+        run(team, "resume", team.topic, *whose)
+        team.produce(1)
+        wait_for(lambda: len(member.came) >= 24, "the next records")
+        assert sorted(member.came) == everything(team, range(6))
+
+
+@pytest.mark.contract("G6", "G9")
+def test_an_operator_s_hold_ends_by_the_brokers_time(team, client):
+    team.operator_holds(f"{team.topic}:0", for_=1.0)
+    member = client.subscribed(control=team.quick)
+    assert came(member, 20) == everything(team)
+    assert member.consumer.holds() == ()
+
+
+@pytest.mark.contract("G5")
+@pytest.mark.embedded_broker
+def test_a_deleted_holds_topic_leaves_its_holds_in_force(team, client):
+    events, got = [], {}
+    team.operator_holds(f"{team.topic}:0")
+    member = client.subscribed(control=team.quick, hooks=[events.append])
+    came(member, 15)
+    team.broker.delete_topic(team.settings.holds_topic)
+    team.produce(1)
+    poll_until(
+        member,
+        lambda: any(isinstance(one, ControlUnavailable) for one in events),
+        got=got,
+    )
+    poll_until(member, lambda: len(got) == 3, got=got)
+    assert {tp.partition for tp in got} == {1, 2, 3}
+    assert len(member.consumer.holds()) == 1
+
+
+@pytest.mark.contract("G4")
+def test_a_holds_topic_that_ends_with_a_transaction_marker_is_read(team, client):
+    """No consumer returns the marker."""
+    team.operator_holds(f"{team.topic}:0")
+    producer = KafkaProducer(
+        **team.broker.client_config, transactional_id=f"t-{team.group}"
+    )
+    producer.init_transactions()
+    producer.begin_transaction()
+    producer.send(team.settings.holds_topic, b"no hold", b"no key", partition=0)
+    producer.commit_transaction()
+    producer.close()
+    member = client.subscribed(control=team.quick)
+    assert came(member, 15) == everything(team)[5:]
+
+
+def make_again(team):
+    """Delete the holds topic, and make it again, with another hold."""
+    name = team.settings.holds_topic
+    # aiokafka, which asks for the topic, would have it created first, as any topic.
+    team.broker.command(lambda cluster: setattr(cluster, "creates_topics", False))
+    team.broker.delete_topic(name)
+    team.create(name, topics.HOLDS_SETTINGS)
+    team.operator_holds(f"{team.topic}:1")
+
+
+@pytest.mark.contract("G5")
+@pytest.mark.embedded_broker
+def test_a_holds_topic_that_was_made_again_lifts_nothing(team, client, monkeypatch):
+    """Holds that it lacks stay, and its offsets are not those of the topic before."""
+    monkeypatch.setattr(control_topics, "COMPARE_EVERY", 0.1)  # not 30 s
+    events = []
+    team.operator_holds(f"{team.topic}:0")
+    member = client.subscribed(control=team.quick, hooks=[events.append])
+    came(member, 15)
+    make_again(team)
+    poll_until(member, lambda: len(member.consumer.holds()) == 2)
+    (reset,) = [one for one in events if isinstance(one, ControlTopicReset)]
+    assert (reset.topic, reset.applied) == (team.settings.holds_topic, 1)
+    team.produce(1)
+    assert came(member, 2) == [(2, 5), (3, 5)]
+
+
+@pytest.mark.contract("G2")
+@pytest.mark.embedded_broker
+def test_no_end_is_answered_of_a_holds_topic_that_was_made_again(team, client):
+    """It may be as long as the topic before: a gate would open by that one's offsets."""
+    answers = []
+    team.operator_holds(f"{team.topic}:0")
+    topic = client.control_clients().holds_topic(team.settings.holds_topic)
+    topic.begin()
+    wait_for(lambda: topic.turn(100) or topic.is_complete, "the hold")
+    topic.ask_end(answers.append)
+    end = {(team.settings.holds_topic, 0): 1}
+    wait_for(lambda: answers == [end], "an end")
+    make_again(team)
+    topic.ask_end(answers.append)
+    wait_for(lambda: len(answers) == 2, "an answer")
+    topic.close()
+    assert answers[1] is None
+
+
+@pytest.mark.contract("P14", "G9")
+def test_hooks_and_collectors_show_a_member(team, client):
+    """Figures that the client does not have are left out; counters stay after the end."""
+    events = []
+    member = client.subscribed(control=team.quick, hooks=[events.append])
+    came(member, 20)
+    opened = [one for one in events if isinstance(one, GatesChanged)]
+    assert sum(len(one.flowing) for one in opened) == 4
+    gained = [len(one.gained) for one in events if isinstance(one, RebalanceCompleted)]
+    assert gained == [4]
+    assert {one.client_id for one in events} == {"a"}
+    assert member.consumer.hook_failures == {}
+    member.consumer.hold(f"{team.topic}:0")
+    found = values(member.consumer)
+    unknown = {"parked_bytes", "purged_bytes_total", "deleted_unread_offsets_total"}
+    assert found.keys() & {*unknown, "parked_dropped_bytes_total"} == set()
+    assert (found["consumer_assigned_partitions"], found["control_ready"]) == (4, 1)
+    assert found["consumer_quiet_partitions"] == found['holds{kind="local"}'] == 1
+    assert found['partition_moves_total{how="gained"}'] == 4
+    member.close()
+    after = values(member.consumer)
+    assert "control_ready" not in after
+    assert after['hold_changes_total{change="placed",kind="local"}'] == 1
+
+
+# ---------------------------------------------------------------- its own holds
+
+
+@pytest.mark.contract("P6", "G9")
+@CLASSIC
+def test_a_pause_lasts_through_rebalances_that_give_its_partition_back(team, client):
+    """In an eager one it is revoked, and assigned anew to the same member."""
+    member = client.subscribed()
+    came(member, 20)
+    member.commit()
+    with client.running("z") as other:
+        poll_until(
+            member,
+            lambda: len(other.assignment) == len(member.assignment()) == 2,
+        )
+        kept, given = sorted(member.assignment())
+        member.pause(kept, given)
+    poll_until(member, owns(team, member))
+    assert member.quiet() == {kept, given}
+    team.produce(1)
+    flowing = sorted({*team.partitions} - {kept, given})
+    assert came(member, 2) == [(tp.partition, 5) for tp in flowing]
+    member.resume(kept)
+    assert came(member, 1) == [(kept.partition, 5)]
+
+
+@CLASSIC
+def test_a_pause_ends_if_a_rebalance_takes_its_partition_away(team, client):
+    """So a program that resumes only what it owns does not stall; a hold stays."""
+    member = client.subscribed()
+    came(member, 20)
+    member.commit()
+    member.pause(*member.assignment())
+    with client.running("z") as other:
+        poll_until(member, lambda: len(other.assignment) == 2)
+        first, second = sorted(tp.partition for tp in other.assignment)
+        member.consumer.hold(f"{team.topic}:{first}", owner="strict")
+    poll_until(member, owns(team, member))
+    team.produce(1)
+    assert came(member, 1) == [(second, 5)]
+    assert len(member.quiet()) == 3
+
+
+@pytest.mark.contract("P2", "P5", "G9")
+def test_holds_have_owners_reasons_and_ends(team, client):
+    member = client.member()
+    consumer = member.consumer
+    consumer.hold("re:.*", owner="db", reason="migration")
+    consumer.hold(ALL, for_=3600)
+    consumer.hold(team.topic, owner="brief", for_=0.5)
+    member.subscribe([team.topic])
+    poll_until(member, owns(team, member))
+    assert member.quiet() == {*team.partitions}
+    lines = consumer.explain(f"{team.topic}:0")
+    assert any(
+        "re:.* held by db" in one and "because migration" in one for one in lines
+    )
+    assert any("@all held by app" in one for one in lines)
+    assert member.poll(200) == {}
+    poll_until(member, lambda: len(consumer.holds()) == 2)
+    assert [hold.owner for hold in consumer.lift(ALL)] == ["db"]
+    consumer.lift("re:.*", owner="db")
+    assert came(member, 20) == everything(team)
+
+
+# ---------------------------------------------------------------- refusals, settings
+
+
+@pytest.mark.parametrize(
+    ("more", "error"),
+    [
+        ({"control": object()}, ControlSettingError),
+        ({"hooks": print}, HookTypeError),
+        ({"no_such_setting": 1}, Exception),
+    ],
+)
+def test_bad_settings_are_refused(client, more, error):
+    with pytest.raises(error):
+        client.make(**more)
+
+
+@pytest.mark.parametrize(
+    ("target", "error"),
+    [("or:ders:x", ScopeSyntaxError), (7, TargetTypeError), ("*", ScopeSyntaxError)],
+)
+@pytest.mark.contract("P4", "G9")
+def test_a_bad_target_changes_nothing(team, client, target, error):
+    consumer = client.member().consumer
+    with pytest.raises(error):
+        consumer.hold(team.topic, target)
+    assert consumer.holds() == ()
+    with pytest.raises(HoldSettingError):
+        consumer.explain(team.topic)
+    with pytest.raises(HoldSettingError):
+        consumer.hold(team.topic, owner="operator:alice")
+
+
+def test_a_topic_that_would_lose_holds_is_refused(team, client):
+    """No thread is left of the member."""
+    control = team.with_settings(holds_topic=team.settings.status_topic + "x")
+    team.create(control.holds_topic, {"cleanup.policy": "delete"})
+    with pytest.raises(ControlTopicError, match=r"cleanup\.policy=delete"):
+        client.subscribed(control=control)
+    names = {one.name for one in threading.enumerate()}
+    assert names.isdisjoint({"safeconsumer-control", "safeconsumer-status"})
+
+
+def test_control_topics_that_are_missing_are_not_created(team, client):
+    """The broker creates topics that are asked for by their name."""
+    missing = {"holds_topic": f"h-{team.group}", "status_topic": f"s-{team.group}"}
+    events = []
+    control = team.with_settings(**missing)
+    member = client.subscribed(control=control, hooks=[events.append])
+    (gone,) = [one for one in events if isinstance(one, ControlUnavailable)]
+    assert "safeconsumer control init" in gone.reason
+    assert member.poll(200) == {}
+    reporter = member.consumer._member._control._reporter
+    wait_for(lambda: reporter._is_missing, "a report that could not be sent")
+    with KafkaAdminClient(**team.broker.client_config) as admin:
+        assert set(missing.values()).isdisjoint(admin.list_topics())

@@ -1,0 +1,114 @@
+"""Members on other clients, driven by kafka-python's methods; they need the extra ``ci``."""
+
+import threading
+
+from kafka import TopicPartition
+
+from safeconsumer import Control
+from safeconsumer.testing.cases import adapter
+from safeconsumer.testing.cases.outcomes import ONE_CONSUMER, AbsentError
+from tests.harness.waiting import LIMIT
+
+
+class Blocking:
+    """
+    A member with kafka-python's methods; a subclass for each client has the others.
+
+    Attributes:
+        consumer: the client's own, with ``hold`` and ``lift``.
+    """
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    @property
+    def owned(self):
+        """The partitions that the member has applied; on any thread."""
+        owned = self.consumer._member.ledger.owned()
+        return frozenset(TopicPartition(*tp) for tp in owned)
+
+
+class Running:
+    """
+    A member that is polled on a thread of its own.
+
+    Attributes:
+        came: the partition and offset of each record that it got.
+        consumer: the client's own.
+    """
+
+    def __init__(self, member, topic):
+        self._member, self._topic = member, topic
+        self.consumer, self.came = member.consumer, []
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._poll, daemon=True)
+
+    def __enter__(self):
+        self._member.subscribe([self._topic])
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._over.set()
+        self._thread.join(LIMIT)
+        assert not self._thread.is_alive(), "its poll hangs"
+        self._member.close()
+
+    @property
+    def assignment(self):
+        return self._member.owned
+
+    def _poll(self):
+        while not self._over.is_set():
+            for records in self._member.poll(50).values():
+                self.came.extend((one.partition, one.offset) for one in records)
+
+
+class Holding:
+    """A member whose pauses by the public cases are holds."""
+
+    def __init__(self, member):
+        self._member, self._consumer = member, member.consumer
+
+    def __getattr__(self, name):
+        return getattr(self._member, name)
+
+    def pause(self, *targets, owner="app"):
+        self._consumer.hold(*targets, owner=owner)
+
+    def resume(self, *targets, owner="app"):
+        self._consumer.lift(*targets, owner=owner)
+
+    def pause_all(self):
+        self._consumer.hold("@all")
+
+    def resume_all(self):
+        self._consumer.lift("@all")
+
+
+class CasesAdapter(adapter.Adapter):
+    """
+    Drives a member as the public cases do.
+
+    Args:
+        prefix: that of the control topics, as ``Control.prefixed`` takes it.
+    """
+
+    def __init__(self, prefix):
+        self._control = Control.prefixed(prefix)
+
+    def open(self, settings):
+        if settings["carries"]:
+            raise AbsentError(ONE_CONSUMER)
+        self._listener = adapter._Listener(self, settings)
+        control = self._control if settings["group"] else None
+        self.consumer = Holding(self.member(settings, control))
+
+    def poll_limited(self, timeout, limit):  # noqa: ARG002 - the cases' signature
+        message = (
+            "neither a poll in C nor a coroutine is interrupted by a signal handler"
+        )
+        raise AbsentError(message)

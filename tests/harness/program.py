@@ -1,0 +1,37 @@
+"""Starts the command ``safeconsumer`` as a user does, in a process of its own."""
+
+import os
+import subprocess
+import sys
+
+from tests.harness.brokers.java import tied_to_us
+from tests.harness.processes import ROOT, ran
+
+START = "from safeconsumer.cli.main import main; main()"
+# A shell has its background processes ignore Ctrl-C, and these pass that on.
+TAKES_CTRL_C = "import signal; signal.signal(2, signal.default_int_handler); "
+
+
+def command(*arguments, first=""):
+    """Return the command line; ``first`` is code that runs before the program."""
+    # Not the installed script: this is the same, and works where nothing is installed.
+    code = f"import sys; sys.argv[0] = 'safeconsumer'; {first}{START}"
+    return tied_to_us([sys.executable, "-c", code, *arguments])
+
+
+def run(*arguments, first="", **streams):
+    """Run it to its end, and return it with its output."""
+    if streams:
+        streams = {"capture_output": False, "stderr": subprocess.PIPE, **streams}
+    return ran(*command(*arguments, first=first), **streams)
+
+
+def launched(folder, *arguments, **streams):
+    """Start it in a folder, which may have handlers."""
+    return subprocess.Popen(  # noqa: S603 - our own code
+        command(*arguments),
+        **{"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **streams},
+        text=True,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )
