@@ -65,7 +65,7 @@ def environment(folder):
 
 
 def _installed(source, folder):
-    """Do what pip does: build a wheel, with compiled code, and unpack it."""
+    """Build a wheel, with compiled code, and unpack it, as pip does."""
     wheels = folder.with_suffix(".dist")
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", wheels]
     _output(command, source)

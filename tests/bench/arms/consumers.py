@@ -9,7 +9,7 @@ def make(client, config, **more):
     """
     Make a stock or a safe consumer that begins at the start of each partition.
 
-    Neither commits by itself: how often it falls into a measurement is chance. Both
+    Neither commits by itself: the number of commits within a measurement is random. Both
     decode records by kafka-python's own code, so that only safety is compared.
     """
     if client == "safe":
@@ -30,7 +30,7 @@ def make(client, config, **more):
 
 def poll_until(consumer, condition):
     """
-    Poll until the condition holds, throwing records away, one by one.
+    Poll until the condition holds, and drop the records one by one.
 
     Each poll may wait long: one that gives up during a join makes the stock client
     forget that join, now and then for ever.

@@ -34,7 +34,7 @@ def remains(bootstrap):
 
 
 @pytest.mark.any_broker
-def test_a_cluster_of_the_users_shows_the_same_and_keeps_nothing(kafka_broker):
+def test_users_cluster_gives_the_same_results_and_keeps_no_topic(kafka_broker):
     bootstrap = ",".join(kafka_broker.client_config["bootstrap_servers"])
     ended = run(bootstrap, "--situation", "flag", "--situation", "group")
     assert ended.exit_code == Status.DONE, ended.output
@@ -87,7 +87,7 @@ def test_address_without_a_broker_is_one_line(monkeypatch):
 
 
 def test_broker_that_goes_away_in_a_play_ends_the_demo(monkeypatch):
-    """The demo asks it once, and tries neither that play again nor another one."""
+    """The demo asks the broker once, and tries neither that play again nor another one."""
     plays = []
     with EmbeddedBroker() as broker:
 

@@ -23,7 +23,7 @@ def ending(ended):
 
 
 def test_program_ends_with_the_tests_that_started_it():
-    """Also if these are killed: a worker would read its topic for ever."""
+    """The program ends even if tests are killed: a worker would read its topic forever."""
     started = command(first="import time; print('up', flush=True); time.sleep(60); ")
     tests = command(first=f"import subprocess; subprocess.run({started}); ")
     with begun(tests, stdout=subprocess.PIPE, text=True) as process:
@@ -126,7 +126,7 @@ INTERRUPTED = (Status.INTERRUPTED, "safeconsumer: interrupted\n")
     "module", ["safeconsumer.cli.commands", "safeconsumer.cli.holding", "kafka.admin"]
 )
 def test_ctrl_c_while_a_command_is_imported_has_status_130(module):
-    """By itself click would print "Aborted!" and end with 1."""
+    """Without our handler click would print "Aborted!" and end with 1."""
     first = f"exec({INTERRUPTS.format(module=module)!r}); "
     ended = run("pause", "orders", "--reason=x", "--group=g", first=first)
     assert (ended.returncode, ended.stderr) == INTERRUPTED
@@ -143,7 +143,7 @@ def test_ctrl_c_in_the_middle_of_the_demo_has_status_130():
     assert (process.returncode, errors) == INTERRUPTED
 
 
-# ---------------------------------------------------------------- without anything
+# ---------------------------------------------------------------- without arguments
 
 
 def test_demo_brings_its_own_broker():

@@ -143,7 +143,7 @@ def test_check_that_could_not_be_judged_is_named_and_can_be_left_out(tmp_path):
     assert (done.exit_code, done.output) == (0, line)
 
 
-# ---------------------------------------------------------------- which journals
+# ---------------------------------------------------------------- finding journals
 
 
 def test_help_explains_the_journals_by_their_name_in_the_usage():
@@ -161,7 +161,7 @@ def test_missing_folder_has_status_2(tmp_path, monkeypatch, name):
 
 
 def test_folder_without_journals_has_status_2(tmp_path, clean):
-    """They may lie on another host."""
+    """The journals may be on another host."""
     (tmp_path / "two" / "deeper").mkdir(parents=True)
     done = run(clean, tmp_path / "two")
     assert done.exit_code == 2
@@ -230,7 +230,7 @@ def test_allowance_may_be_a_duration(tmp_path):
 
 
 def test_operators_hold_is_judged_by_the_control_topics_alone(tmp_path):
-    """Members read of a hold; when it was in force no journal says."""
+    """Journals show that members read a hold, but not when it was in force."""
     journal = (
         MemberJournal().assigned(TP).then("hold", scope="orders", owner="operator:eve")
     )

@@ -15,7 +15,7 @@ from safeconsumer.demo.table import table
 from safeconsumer.demo.tally import Counts, Failure, Tally
 
 TP = TopicPartition("orders", 0)
-KNOWN = object()  # the failure that is known of a client in a situation
+KNOWN = object()  # the known failure of a client in a situation
 
 
 def played(situation, *, stock=KNOWN, ours=None, error=None):

@@ -1,4 +1,4 @@
-"""The program around its commands: unforeseen errors, and outputs that take not all."""
+"""The program around its commands: unforeseen errors, and outputs that fail."""
 
 import io
 import os
@@ -77,7 +77,7 @@ def test_defects_are_reported_at_the_address_of_the_package(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["table", "json"])
-def test_reader_that_has_gone_is_noticed_on_an_unbuffered_output(monkeypatch, kind):
+def test_closed_pipe_is_noticed_on_an_unbuffered_output(monkeypatch, kind):
     read, write = os.pipe()
     stream = io.TextIOWrapper(os.fdopen(write, "wb", 0), write_through=True)
     monkeypatch.setattr(sys, "stdout", stream)

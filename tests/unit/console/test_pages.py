@@ -1,4 +1,4 @@
-"""Pages and calls of the console about a cluster that is not there, without a broker."""
+"""Pages and calls of the console about a made-up cluster, without a broker."""
 
 import asyncio
 import json
@@ -45,7 +45,7 @@ def boxes_of(page):
     return [unescape(one) for one in re.findall(r'name="hold" value="([^"]*)"', page)]
 
 
-# ---------------------------------------------------------------- what was previewed
+# ---------------------------------------------------------------- previews
 
 
 def test_form_edited_after_its_preview_is_previewed_again():
@@ -257,7 +257,7 @@ def test_page_of_the_history_derives_only_the_entries_up_to_it(monkeypatch):
     assert "newest 10,000 records" in served.page("/history")
 
 
-# ---------------------------------------------------------------- once, or too late
+# ---------------------------------------------------------------- repeated and late calls
 
 LIFT = {"group": HELD, "scope": "topic-005:0"}
 
@@ -277,7 +277,7 @@ def test_form_that_is_sent_twice_places_one_hold():
 
 
 def test_lift_that_is_sent_twice_is_done_once():
-    """The record that was shown tells it from a lift of a hold that never was."""
+    """The shown record distinguishes it from a lift of a hold that never existed."""
     still = held_by("alice")
     served, writer = writing(still)
     named = "scope=topic-005:0&owner=alice"
@@ -655,7 +655,7 @@ def test_time_until_an_end_goes_on_in_an_outage():
 HOSTILE = (
     "</td><script>alert(1)</script><img src=x onerror=alert(2)>'\"&{{7919*7907}} \u202e"
 )
-PRINTABLE = HOSTILE.replace("\u202e", "")  # what a record can have
+PRINTABLE = HOSTILE.replace("\u202e", "")  # texts that a record can have
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""A gate opens when the topic is read up to the end asked for after the gate closed."""
+"""A gate opens once the topic is read up to an end requested after the gate closed."""
 
 import pytest
 
@@ -28,7 +28,7 @@ class BarrierLab(ControlLab):
 
 
 @pytest.mark.contract("G2")
-def test_a_gained_partition_waits_for_the_end_asked_after_it():
+def test_gained_partition_waits_for_an_end_requested_after_the_gain():
     lab = BarrierLab()
     lab.connect()
     lab.assign(A, B)
@@ -75,7 +75,7 @@ def test_records_of_a_lost_connection_open_no_gate():
     assert lab.quiet() == {A}
 
 
-def test_an_unanswered_question_is_asked_again():
+def test_unanswered_request_is_repeated():
     lab = BarrierLab()
     lab.connect()
     lab.assign(A)
@@ -89,7 +89,7 @@ def test_an_unanswered_question_is_asked_again():
 
 
 def test_an_end_below_the_position_belongs_to_a_recreated_topic():
-    """It may have holds that the reader has not seen."""
+    """The new topic may have holds that the reader has not seen."""
     lab = BarrierLab()
     lab.connect(applied=9)
     lab.assign(A)
@@ -137,7 +137,7 @@ def test_a_kept_partition_is_not_gated():
 
 
 @pytest.mark.contract("G5")
-def test_hold_opens_no_gate_unread():
+def test_gate_never_opens_by_time_unless_a_time_is_set():
     lab = BarrierLab()
     lab.assign(A)
     lab.clock.now += 1e6

@@ -61,7 +61,7 @@ def test_a_password_is_not_printed():
     ],
 )
 def test_a_mistyped_client_setting_is_named(key, said):
-    """Without its value, which may be a password."""
+    """The error leaves out the value, which may be a password."""
     with pytest.raises(ControlSettingError, match=re.escape(said)) as raised:
         Control(client_configs={key: "hunter2"})
     assert "hunter2" not in str(raised.value)
@@ -154,7 +154,7 @@ def test_bad_targets_of_a_group(target, error):
 @pytest.mark.parametrize(
     ("facts", "word"),
     [
-        # Not that it is gone: a new cluster has none of them.
+        # A missing topic is not an error here: a new cluster has none of them.
         (topics.Facts("t", 0, None), "no topic t: run safeconsumer control init"),
         (topics.Facts("t", 3, {}), "3 partitions"),
         (topics.Facts("t", 1, {"cleanup.policy": "delete"}), "cleanup.policy=delete"),

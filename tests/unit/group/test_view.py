@@ -91,7 +91,7 @@ def test_members_are_not_called_plain_clients_if_reports_cannot_be_read():
     ids=["obeys", "behind", "unavailable", "lost"],
 )
 def test_no_member_has_left_while_kafka_lists_no_members(seen, former, words):
-    """As without a right to describe the group."""
+    """A login without the right to describe the group gets such a list."""
     view = viewed(*seen, state="Unknown", former_reports=former)
     (member,) = view.members
     assert (member.verdict.words, [one.name for one in view.present]) == (words, ["b"])
@@ -120,7 +120,7 @@ STALE = "has reported for generation 7, and not yet for this one"
     ],
 )
 def test_members_of_the_newer_protocol_report_their_epoch(epoch, last, why):
-    """Each has an epoch of its own, which moves while its partitions stay, too."""
+    """Each member has its own epoch, which moves even while its partitions stay."""
     two = (evolve(A, epoch=epoch), evolve(B, epoch=epoch))
     reports = [one for one in (report("a", 0, generation=epoch), last) if one]
     quietness = viewed(*two, *reports).quietness(ALL)
@@ -317,7 +317,7 @@ def test_a_silent_member_that_commits_on_is_not_quiet():
     assert view.row(ONE).answer is Answer.FLOWING
 
 
-# ---------------------------------------------------------------- unknown is no number
+# ---------------------------------------------------------------- unknown numbers
 
 
 @pytest.mark.contract("G8")
@@ -376,7 +376,7 @@ def test_the_number_of_holds_that_cannot_be_read_is_unknown():
     ],
     ids=["no answer", "one answer", "known", "one uncommitted", "nothing committed"],
 )
-def test_a_lag_is_unknown_if_that_of_one_partition_is(view, text, whole, cell):
+def test_lag_is_unknown_if_one_partition_has_an_unknown_lag(view, text, whole, cell):
     assert status(view)[-1] == text
     assert status_document(view)["whole_lag"] == whole
     assert watching._group_row(view)[5] == cell
@@ -656,7 +656,7 @@ def test_many_holds_of_single_partitions_are_one_line():
 
 
 class Walked(tuple[HoldRecord, ...]):  # noqa: SLOT001 - it counts
-    """Holds that count the walks over all of them."""
+    """Holds that count the iterations over all of them."""
 
     walks = 0
 
@@ -673,7 +673,7 @@ class Walked(tuple[HoldRecord, ...]):  # noqa: SLOT001 - it counts
     [Times(200.0), Times(None, 100.0, 9e9)],
     ids=["known time", "own clock"],
 )
-def test_the_number_of_walks_over_holds_does_not_depend_on_their_number(show, times):
+def test_number_of_scans_does_not_depend_on_the_number_of_holds(show, times):
     walks = []
     for count in (5, 40):
         several = Walked(

@@ -18,7 +18,7 @@ from tests.harness.spark import options, shim
 
 
 class Installed:
-    """A Spark as Python finds it: a package, and jars somewhere."""
+    """An installed Spark: a package, and jars in some folder."""
 
     def __init__(self, monkeypatch, home):
         self._patch = monkeypatch
@@ -58,7 +58,7 @@ def installed(monkeypatch, tmp_path):
     ids=short,
 )
 def test_versions_of_vendors_have_a_line(text, line, apache):
-    """Apache's release is what Maven Central has a connector for."""
+    """Maven Central has connectors for Apache's releases only."""
     assert Version.parse(text) == Version(text, line, apache)
 
 
@@ -139,7 +139,7 @@ def test_a_connector_of_another_build_of_the_line_is_a_warning(jar, warnings, ca
     ],
     ids=short,
 )
-def test_an_old_spark_or_java_is_refused_in_words(spark, java, refusal):
+def test_old_spark_or_java_is_refused_with_the_versions(spark, java, refusal):
     with pytest.raises(SparkSetupError, match=refusal):
         platforms.check_runtime(Version.parse(spark), java)
 
