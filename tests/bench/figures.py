@@ -24,7 +24,7 @@ Values = Mapping[str, Sequence[float]]
 @frozen
 class Figure:
     """
-    One figure of one row, which ``--only`` names: what was measured, in its unit.
+    One figure of one row, which ``--only`` names: a measured value, in its unit.
 
     A bound of the target may be None; without both the figure is for information. ``rounds``
     has the raw values, ``note`` how they came about.
@@ -64,8 +64,8 @@ def ratio(  # noqa: PLR0913 - a comparison has two sides, a name, a target
     """
     Return the median of the ratios of values of two arms that were measured side by side.
 
-    What slows the machine for a while slows both of a pair. ``scale`` is what raw values
-    are multiplied with for the report.
+    A slow moment of the machine affects both values of a pair. The report multiplies raw
+    values by ``scale``.
     """
     pairs = zip(taken[over], taken[under], strict=True)
     ratios = [one / other for one, other in pairs]
@@ -108,7 +108,7 @@ def _middle(values):
 
 
 def percentiles(row, name, values, targets, note=""):
-    """Yield percentiles of milliseconds: by the percentile, what it should be at most."""
+    """Yield percentiles of milliseconds, each with its upper target."""
     for percent, at_most in targets.items():
         yield Figure(
             row,

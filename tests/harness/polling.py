@@ -13,7 +13,7 @@ def poll_until(consumer, condition, *, got=None, limit=LIMIT):
     """
     Poll until the condition holds, and return the offsets that came, by partition.
 
-    With ``got`` they are added to the offsets in it.
+    A given ``got`` gets the offsets, too.
     """
     got = {} if got is None else got
     for _ in looks(condition, "what is polled for", limit, seen=lambda: got):

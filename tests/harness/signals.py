@@ -29,7 +29,7 @@ class Places:
 
     Args:
         inside: begins of file names; the functions of these files have places.
-        is_here: tells whether a handler could interrupt the running thread.
+        is_here: returns whether a handler could interrupt the running thread.
 
     Attributes:
         place: the place at which the handler ran in the last call; empty if it did not.

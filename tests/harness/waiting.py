@@ -13,7 +13,7 @@ class NotReachedError(Exception):
     """
     A condition that a test waits for did not hold in time.
 
-    Not an ``AssertionError``, so that no expected failure can hide it.
+    The class is not an ``AssertionError``, so that no expected failure can hide it.
     """
 
 
@@ -35,7 +35,7 @@ def wait_for(condition, what, limit=LIMIT, *, seen=None, pause=PAUSE):
 
 
 def retried(call, *refusals, limit=LIMIT):
-    """Call until none of these errors is raised; return what the call returned."""
+    """Call until none of these errors is raised; return the result."""
     deadline = time.monotonic() + limit
     while True:
         try:

@@ -1,8 +1,8 @@
 """
 Finds odd subjects of commits, and odd names of tests, that are not on main yet.
 
-The words are few; CONTRIBUTING's rule is the aim: the subject of a sentence is a thing with a
-name, and the verb is what it does.
+The list of words is short; the aim is CONTRIBUTING's rule: the subject of a sentence is a
+thing with a name, and the verb is what it does.
 """
 
 import re

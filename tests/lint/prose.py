@@ -110,7 +110,7 @@ def docstring_faults(source):
         bare = " ".join(_PYTHON_CODE.sub("`x`", _NAME.sub("", text)).split())
         for sentence in _SENTENCE.split(bare):
             for phrase, better in DOCSTRING_PHRASES.items():
-                # As it is written: ``None`` is Python's.
+                # The spelling counts: ``None`` is Python's.
                 found = re.search(rf"\b{phrase}\b", sentence[:1].lower() + sentence[1:])
                 if found is not None:
                     yield f"{found[0]!r}, write {better}: {sentence}"

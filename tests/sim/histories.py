@@ -3,7 +3,7 @@ Plays random histories of one consumer, and judges them by its own calls.
 
 The judge knows the next record, the paused partitions and the content of each log; it
 shares no code with the product. After a position may have moved by itself (a reset, a cut
-log, a new ownership) the next record that comes tells the judge the position.
+log, a new ownership) the next record shows the judge the position.
 """
 
 import random

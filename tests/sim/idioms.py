@@ -536,7 +536,7 @@ class Game:
     def _guarded(self, call):
         try:
             call()
-        except KeyError as error:  # kafka-python's, for what is not assigned
+        except KeyError as error:  # kafka-python's error for an unassigned partition
             self.verdict.raised.append(str(error))
 
 

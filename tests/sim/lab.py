@@ -1,7 +1,7 @@
 """
 Gives a simulated test a world with a cluster, and programs that poll.
 
-It is imported after ``threads.install()``, which ``tests/conftest.py`` calls first.
+Import this module after ``threads.install()``, which ``tests/conftest.py`` calls first.
 """
 
 import threading
@@ -21,7 +21,7 @@ _is_warm = []
 
 def play(scenario, seed=0, *, nodes=1, preempt=0.0, **given):
     """
-    Run ``scenario(lab, **given)`` in a world of its own, and return what it returned.
+    Run ``scenario(lab, **given)`` in a world of its own, and return its result.
 
     Args:
         scenario: the main task of the world.

@@ -93,7 +93,7 @@ def test_leader_that_does_not_answer_ends_no_membership(lab, is_frozen):
 @pytest.mark.contract("P6", "P8")
 @simulated(seeds=1, nightly=2, nodes=3)
 def test_member_cut_off_from_its_coordinator_keeps_its_strict_hold(lab):
-    """P6: it is evicted and joins again."""
+    """P6: the member is evicted and joins again."""
     a, b = two_members(lab, records=5)
     a.consumer.pause("t", owner="ops")
     coordinator = f"broker-{lab.coordinator()}"
@@ -143,7 +143,7 @@ def three_read(lab, kind):
 @pytest.mark.contract("P8", "P10")
 @both_clients
 def test_member_without_a_coordinator_delivers_nothing_and_loses_nothing(lab, kind):
-    """It may have lost its partitions; kafka-python does the same."""
+    """The member may have lost its partitions; kafka-python does the same."""
     reader = three_read(lab, kind)
     (tp,) = lab.partitions("t")
     reader.consumer.pause(tp)

@@ -47,7 +47,7 @@ class EndError(BaseException):
 
 
 def is_mine():
-    """Return a function that tells whether the test's own thread runs."""
+    """Return a function that checks whether the test's own thread runs."""
     world = World.current
     mine = world.task
     return lambda: world.task is mine
@@ -183,7 +183,7 @@ def test_interrupted_read_with_automatic_commits_commits_everything(lab):
 
 
 @both_decoders
-def test_interrupt_in_a_deserializer_is_no_failure_of_the_deserializer(lab, decoder):
+def test_interrupt_in_a_deserializer_is_not_its_failure(lab, decoder):
     """P18: the next poll would raise such a failure again."""
     settings = {"decoder": decoder, "value_deserializer": Meddler()}
     written, reader = reading(lab, max_poll_records=500, **settings)
@@ -212,7 +212,7 @@ def test_interrupted_read_of_parked_records_skips_none(lab, decoder):
 @pytest.mark.parametrize("how", ["poll", "iterate", "traced"])
 @everywhere
 def test_journal_of_interrupted_reads_has_no_fault(lab, how, monkeypatch, tmp_path):
-    """P18: the journal says which records came again."""
+    """P18: the journal shows the records that came again."""
     inside = (OURS, meddling.__file__)
     if how == "traced":
         trace(monkeypatch)
@@ -563,7 +563,7 @@ def test_interrupted_close_is_finished_by_a_second_close(lab, how):
         assert [one for one in lab.running() if "kafka" in one] == []
 
 
-def test_interrupt_in_a_hook_is_no_failure_of_the_hook(lab):
+def test_interrupt_in_a_hook_is_not_its_failure(lab):
     """P18: all hooks have the event."""
     events = []
 

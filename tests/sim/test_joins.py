@@ -86,7 +86,7 @@ def test_changed_subscription_takes_effect_if_its_join_outlasts_the_poll(
 
 @simulated(seeds=1, nightly=2)
 def test_member_that_polls_too_late_leaves_without_spinning_and_joins_again(lab):
-    """It leaves after ``max_poll_interval_ms``."""
+    """The member leaves after ``max_poll_interval_ms``."""
     reader, p0 = joined(lab)
     held_join(lab, reader).end()
     lab.sleep(1)
@@ -442,7 +442,7 @@ def test_poll_raises_nothing_for_a_broker_that_is_away_before_a_join(lab, kind, 
 
 
 @simulated(seeds=1, nightly=2)
-def test_poll_raises_what_a_callback_of_a_commit_raises(lab):
+def test_poll_raises_the_error_of_a_commit_callback(lab):
     reader, _ = joined(lab)
 
     def pass_on(_, __):

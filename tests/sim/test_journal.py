@@ -35,7 +35,7 @@ from tests.sim.reading import (
     both_ways,
 )
 
-# ------------------------------------------------------------ what is written
+# ------------------------------------------------------------ entries
 
 
 @both_ways
@@ -158,7 +158,7 @@ def test_metadata_of_a_program_are_never_taken_for_a_note(lab, tmp_path):
 
 @pytest.mark.contract("S5")
 def test_a_note_that_the_program_commits_again_is_renewed(lab, tmp_path):
-    """The program commits what ``committed(metadata=True)`` returned, at another offset."""
+    """The program commits the result of ``committed(metadata=True)`` at another offset."""
 
     def commits(consumer, _):
         consumer.commit()
@@ -498,7 +498,7 @@ def test_an_offset_moved_by_another_tool_is_named(lab, tmp_path):
 
 @both_ways
 def test_a_transaction_is_noted_before_its_records(lab, tmp_path, how):
-    """Its markers, and what was aborted, leave no record: the position moves over them."""
+    """Markers and aborted records are not delivered: the position moves over them."""
     (tp,) = lab.topic("t")
     producer = KafkaProducer(**lab.connection, transactional_id="t")
     producer.init_transactions()
@@ -524,7 +524,7 @@ def test_a_transaction_is_noted_before_its_records(lab, tmp_path, how):
     assert verdict.unrecorded
 
 
-# ------------------------------------------------------------ where it cannot be written
+# ------------------------------------------------------------ full disks
 
 
 @both_ways
@@ -630,7 +630,7 @@ def test_a_whole_pause_that_expires_is_judged_right(
 
 
 class Program:
-    """A member that does whatever a right program may do, until it has to drain."""
+    """A member that makes all calls of a correct program, until it has to drain."""
 
     def __init__(self, lab, name, **settings):
         self.lab = lab

@@ -164,7 +164,7 @@ def test_poll_waits_for_on_partitions_lost_inside_a_join(lab, *, is_woken):
         returned.append(lab.now)
     began, over = listener.times
     assert [at for at in returned if began < at < over] == []
-    reader.owns(tps, seconds=100, each=1)  # the broker has forgotten who it was
+    reader.owns(tps, seconds=100, each=1)  # the broker has forgotten the member
 
 
 # ------------------------------------------------------------ questions in a listener
@@ -195,7 +195,7 @@ def test_blocking_call_in_a_listener_raises_a_typed_error(lab):
         if not assigned:
             return
         for name, call in BLOCKING.items():
-            with pytest.raises(RuntimeError) as caught:  # what upstream raises there
+            with pytest.raises(RuntimeError) as caught:  # upstream's error there
                 call(reader.consumer, min(assigned))
             assert isinstance(caught.value, BlockingCallInListenerError), name
             assert ("commit_async" in str(caught.value)) == (name == "commit"), name

@@ -22,7 +22,7 @@ FENCED_INSTANCE_ID = 82
 @pytest.mark.parametrize("is_paused", [False, True])
 @stock_fails("the coordinator is asked without a pause from when a heartbeat is due")
 def test_poll_does_not_spin_while_a_heartbeat_has_no_answer(lab, kind, *, is_paused):
-    """P11: it waits, at the pace of ``retry_backoff_ms``."""
+    """P11: the poll waits, at the pace of ``retry_backoff_ms``."""
     (tp,) = lab.topic("t", 1)
     # An answer to a fetch ends a wait as well: none comes in that time.
     reader = Reader(lab, kind, "t", fetch_max_wait_ms=25_000)
@@ -57,7 +57,7 @@ def goes_on(lab, reader, tp):
 
 
 def uncommitted(events):
-    """Return the partitions of each warning of what was held and not committed."""
+    """Return the partitions of each warning about held, uncommitted partitions."""
     found = [one for one in events if isinstance(one, HeldPartitionUncommitted)]
     return [set(one.partitions) for one in found]
 

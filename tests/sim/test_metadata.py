@@ -177,7 +177,7 @@ def test_no_request_creates_a_topic(lab, kind, ask):
 
 @each_question
 def test_by_default_the_broker_creates_the_topic(lab, ask):
-    """As in kafka-python: Kafka's ``auto.create.topics.enable`` decides."""
+    """Kafka's ``auto.create.topics.enable`` decides, as with kafka-python."""
     lab.topic("t", 1)
     ask(Reader(lab, SafeConsumer))
     lab.until(lambda: lab.cluster.topics.get("none") is not None)

@@ -102,7 +102,7 @@ class Hoarding(SafeConsumer):
 
 
 def test_records_that_an_overridden_poll_kept_come_once(lab):
-    """As in kafka-python; they are not fetched again."""
+    """The records are not fetched again, as with kafka-python."""
     (tp,) = lab.topic("t", 1, records=10)
     reader = Reader(lab, Hoarding, tps=[tp], how="iterate")
     reader.take(1)

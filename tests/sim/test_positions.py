@@ -202,7 +202,7 @@ def test_seek_while_an_offset_request_is_prepared_is_requested(lab, kind):
 
     fetcher._group_list_offset_requests = slow
     reader.consumer.seek_to_beginning(tp)
-    fetcher.reset_offsets_if_needed()  # what a poll does first; it does not wait
+    fetcher.reset_offsets_if_needed()  # the first part of a poll, which does not wait
     lab.sleep(0.01)
     reader.consumer.seek_to_end(tp)
     began = lab.now

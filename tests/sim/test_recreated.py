@@ -253,7 +253,7 @@ def test_an_answer_with_the_deleted_id_restarts_nothing(lab):
     assert len(reader.recreations()) == 1
 
 
-def test_without_ids_nothing_is_compared_or_asked(lab):
+def test_topic_without_ids_is_neither_compared_nor_requested(lab):
     (tp,) = lab.topic("t", records=OLD)
     reader = without_ids(lab, metadata_max_age_ms=1000)
     reader.take(OLD)
@@ -367,7 +367,7 @@ def test_a_missing_answer_delays_a_commit_by_half_a_second(lab):
 
 
 def test_a_fetch_in_flight_proves_that_the_topic_exists(lab):
-    """It began before the pause; its answer comes after it and has no records."""
+    """The fetch began before the pause; its answer comes after it and has no records."""
     (tp,) = lab.topic("t", records=OLD)
     reader = subscribed(lab, fetch_max_wait_ms=20_000, metadata_max_age_ms=10**9)
     reader.take(OLD)
@@ -557,7 +557,7 @@ def test_short_polls_commit_before_a_join_while_something_is_held(lab, assignor,
 
 
 def test_slow_handler_skips_no_record_of_the_new_topic(lab):
-    """It has records in hand and no fetch in flight; no pause is needed."""
+    """The consumer has records in hand and no fetch in flight; no pause is needed."""
     (tp,) = lab.topic("t", records=OLD)
     reader = subscribed(lab, **AUTOMATIC, **SHORT_AGE)
     reader.until(lambda: reader.log, limit=5)
@@ -636,7 +636,7 @@ def assigned_again(lab, tp, **settings):
 
 @each_reset
 def test_reading_begins_at_the_commit_of_the_new_topic(lab, reset):
-    """It does so again once an answer has named the topic."""
+    """Reading begins there again once an answer has named the topic."""
     (tp,) = lab.topic("t", records=OLD)
     reader = assigned_again(lab, tp, auto_offset_reset=reset)
     since = len(reader.log)
@@ -651,7 +651,7 @@ def test_reading_begins_at_the_commit_of_the_new_topic(lab, reset):
 )
 @pytest.mark.parametrize("how", SEEKS)
 def test_a_position_that_the_program_sets_stays(lab, reset, how):
-    """It assigns and seeks; its metadata are older than the topic and its commit."""
+    """The program assigns and seeks; its metadata are older than the topic and its commit."""
     (tp,) = lab.topic("t", records=OLD)
     seek, begin = SEEKS[how]
     reader = assigned_again(lab, tp, auto_offset_reset=reset)

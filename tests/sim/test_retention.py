@@ -171,7 +171,7 @@ HOLDS = [
 @pytest.mark.contract("P16", "P6")
 @pytest.mark.parametrize(("act", "settings"), HOLDS)
 def test_any_hold_since_the_last_valid_position_counts(lab, act, settings):
-    """P16: also one between two polls; unit/holds/test_ownerships.py has the rules."""
+    """P16: a hold between two polls counts, too; see unit/holds/test_ownerships.py."""
     reader = Late(lab, **settings)
     act(reader)
     reader.goes_on_at(START)
@@ -330,7 +330,7 @@ NO_HOLDS = (
 
 @pytest.mark.parametrize("act", NO_HOLDS)
 def test_without_a_hold_since_the_last_valid_position_the_policy_decides(lab, act):
-    """P16: as in kafka-python, which skips the records that are left; with an event."""
+    """P16: the remaining records are skipped, as in kafka-python, but with an event."""
     reader = Late(lab)
     position = act(reader)
     reader.until(reader.reported_resets)
@@ -371,7 +371,7 @@ def test_an_answer_that_read_nothing_proves_no_position(lab, monkeypatch, instea
     """
     A leader that names a replica to read from, or another log, checks no offset.
 
-    One that throttles names no partition, also none that is out of range.
+    A throttling answer names no partition, not even one that is out of range.
     """
     reader = Late(lab)
     position = OffsetAndMetadata(POSITION, "", 0)

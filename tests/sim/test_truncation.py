@@ -31,7 +31,7 @@ class Member(Watching):
         super().__init__(lab, "t", **settings)
 
     def reads_new(self, since=0, before=()):
-        """Read until the last new record, and assert what came."""
+        """Read until the last new record, and check all records."""
         self.until(lambda: 109 in self.values(since))
         assert self.values(since) == [*before, *NEW]
 
@@ -56,7 +56,7 @@ def reads_and_commits(lab, **settings):
 @both_protocols
 @both_resets
 def test_a_log_that_was_cut_during_a_restart_is_read_from_the_cut(lab, reset, assignor):
-    """The commit says 10; records 5 to 9 are others now, and none of them was read."""
+    """The commit is 10; records 5 to 9 are new ones, and none of them was read."""
     (tp,) = lab.topic("t", records=END)
     reads_and_commits(lab, assignor=assignor)
     cut(lab, tp)

@@ -175,7 +175,7 @@ def test_lock_lets_one_thread_in(seed):
 
 
 def test_world_leaves_no_thread_behind():
-    """Python would make a dummy thread of the first task, and keep it for ever."""
+    """Python would make a dummy thread of the first task, and keep it forever."""
     before, seen = set(threading.enumerate()), []
     World().run(lambda: seen.append(threading.current_thread()))
     assert seen == [threading.main_thread()]

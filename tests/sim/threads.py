@@ -1,7 +1,8 @@
 """
 Plays time, threads, locks and queues in a world.
 
-It touches names of the standard library alone; `network.register` gives kafka-python's
+The module replaces names of the standard library only; `network.register` gives kafka-
+python's
 tasks and batches an order besides, and the churn keeps producers from being closed by the
 collector. Outside a running world, and in other
 threads of the operating system, everything is as it was: a pytest process that has
@@ -58,7 +59,7 @@ def _task():
 
 
 class Lock:
-    """A lock between simulated threads. As in CPython any waiting thread may be next."""
+    """A lock between simulated threads. Any waiting thread may be next, as in CPython."""
 
     __slots__ = ("__weakref__", "_is_held", "_waiters")
 
@@ -227,7 +228,7 @@ def current_thread():
     task = _task()
     if task is None:
         return _real_current()
-    # Python's own would make a dummy of this number, and keep it for ever.
+    # Python's own function would make a dummy of this number, and keep it forever.
     return threading.main_thread() if task.thread is None else task.thread
 
 

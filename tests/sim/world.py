@@ -45,7 +45,7 @@ class EndlessError(BaseException):
     """
     A task loops without an end, and its log would fill the memory.
 
-    It is no Exception: such a loop logs exceptions, and goes on.
+    The class is not an ``Exception``: such a loop logs exceptions, and goes on.
     """
 
 
@@ -71,7 +71,7 @@ class Process:
         self.is_dead = False
         self.skew = 0.0  # seconds by which its wall clock is ahead
         self._busy = 0  # turns that its tasks took since it last slept
-        self._slept = 0  # what the world had slept at the last of them
+        self._slept = 0  # the world's sleep at the last of them
 
     def __repr__(self):
         return self.name
@@ -85,7 +85,7 @@ class Process:
         """
         Count a turn; return how many it has taken without sleep.
 
-        Each process has a machine of its own: what others do does not make it slower.
+        Each process has a machine of its own: other processes do not slow it down.
 
         Args:
             slept: how many turns' worth the world has slept so far.
@@ -150,14 +150,16 @@ class World:
         self.turns = 0
         self.is_over = False
         self.hub = None
-        self.network = None  # what its sockets connect by, if it has one
+        self.network = None  # the network of its sockets, if it has one
         self.sockets = {}  # by their numbers
         self.task = None  # the one that runs; None between turns
         self.outside = Process("test")
         self.runnable = []
         self.tasks = []
         self.still_ran = ()  # at the end
-        self.serial = itertools.count(1)  # for what has no order but its address
+        self.serial = itertools.count(
+            1
+        )  # for objects without an order besides their address
         self._slept = 0  # turns that the jumps of the clock make up for
         self._turn_limit = _NEVER  # when the clock has been looked at too often
         self._order = itertools.count()
@@ -173,7 +175,7 @@ class World:
         return self.clock - _BEGIN
 
     def monotonic(self):
-        """Tell the time. It moves by being looked at, so no deadline stands still."""
+        """Tell the time. Each reading moves the clock, so every deadline is reached."""
         self.clock += _LOOK
         if self.clock > self._turn_limit:
             if self._crash is None:  # the hub raises it again, should somebody catch it
@@ -244,10 +246,10 @@ class World:
 
     def until(self, condition, seconds=600.0, what=""):
         """
-        Wait until a condition is true, and return what it returned.
+        Wait until a condition is true, and return its result.
 
         Args:
-            condition: it is asked every 50 virtual ms.
+            condition: a function that is called every 50 virtual ms.
             seconds: virtual seconds until the wait has failed.
             what: the condition in words, for the error.
 
@@ -283,7 +285,7 @@ class World:
     def _alone(self):
         """Keep this world and the rest of the process from influencing each other."""
         was_collecting, drawn = gc.isenabled(), random.getstate()
-        gc.disable()  # when an object dies must not depend on what ran before
+        gc.disable()  # the lifetime of an object must not depend on earlier tests
         random.seed(self.seed)
         World.current = self
         try:

@@ -18,7 +18,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def kafka_broker():
-    """Give what docs/how-to/test-your-code.md gives; the image is pulled if need be."""
+    """Return the broker of docs/how-to/test-your-code.md; pull its image if needed."""
     from docker.errors import DockerException  # noqa: PLC0415 - half a second
     from testcontainers.core.docker_client import DockerClient  # noqa: PLC0415
     from testcontainers.kafka import KafkaContainer  # noqa: PLC0415

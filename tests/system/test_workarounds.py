@@ -1,8 +1,8 @@
 """
 Shows when a workaround can go: kafka-python's own consumer still fails as before.
 
-Of each defect that the pages in design/ list and this package works around, one test puts
-the stock client into it. If a test fails, upstream has repaired the defect: then the
+For each defect that the pages in design/ list and this package works around, one test runs
+the stock client. If a test fails, upstream has repaired the defect: then the
 workaround and its row in the table may go. Most of these tests are those of our own consumer
 in the simulated world, which the stock client must fail (``stock_fails``); this module has
 the others.

@@ -100,7 +100,7 @@ class _Blocking:
         time.sleep(seconds)
 
     def rest(self):
-        """Do nothing: what does not poll does not fetch."""
+        """Do nothing: a client that does not poll does not fetch."""
 
     def read(self, records, max_records, until):
         self.rewind()

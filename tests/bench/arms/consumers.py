@@ -1,4 +1,4 @@
-"""The two consumers that are compared, and what every arm does with them."""
+"""The two compared consumers, and the calls that every arm makes."""
 
 from tests.harness.waiting import looks
 
@@ -33,7 +33,7 @@ def poll_until(consumer, condition):
     Poll until the condition holds, and drop the records one by one.
 
     Each poll may wait long: one that gives up during a join makes the stock client
-    forget that join, now and then for ever.
+    forget that join, sometimes for good.
     """
     for _ in looks(condition, "what an arm waits for", BOUND):
         consumer.poll(5000, max_records=1)

@@ -301,7 +301,7 @@ def test_missing_topic_is_named_with_the_nearest_and_not_created(topic, command)
         assert meant in ended.stderr
 
 
-def test_record_that_is_no_letter_is_listed_with_the_reason(topic):
+def test_record_that_is_not_a_letter_is_listed_with_the_reason(topic):
     topic.put_foreign()
     headers = [("dead-letter-topic", b"t"), ("dead-letter-partition", b"x")]
     topic.put_foreign(b"damaged", headers=headers)
@@ -459,7 +459,7 @@ def test_replay_goes_on_at_the_offset_of_its_group(topic):
 
 
 @pytest.mark.any_broker
-def test_replay_with_filters_commits_nothing_and_says_so(topic):
+def test_replay_with_filters_commits_nothing_and_reports_it(topic):
     """The run begins at the group's offset, and leaves the other letters to later runs."""
     topic.put(b"0", error=KeyError("a"))
     topic.put(b"1")

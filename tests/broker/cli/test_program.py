@@ -93,7 +93,7 @@ module.pause = pause
 @pytest.mark.parametrize(
     "arguments", [("pause",), ("--help",)], ids=["command", "help"]
 )
-def test_program_ends_silently_if_nobody_reads_its_output(arguments):
+def test_program_ends_silently_if_its_output_is_closed(arguments):
     ours, its = os.pipe()
     os.close(ours)
     with os.fdopen(its, "w") as out:

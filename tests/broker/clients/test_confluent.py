@@ -185,7 +185,7 @@ def kept_back(team, consumer, upstream, *partitions):
 def test_librdkafka_is_polled_while_kept_records_are_given(
     team, member, upstream, monkeypatch
 ):
-    """It serves rebalances in polls only, and leaves its group without any."""
+    """Librdkafka serves rebalances in polls only, and leaves its group without them."""
     consumer = member()
     kept_back(team, consumer, upstream, 0)
     seconds = itertools.count(time.monotonic())

@@ -113,7 +113,7 @@ def test_a_group_that_was_held_before_its_first_member_delivers_nothing(team, cl
 
 
 @pytest.mark.contract("G9", "G10")
-def test_a_reset_is_refused_while_a_member_owns_what_it_would_not_move(team, client):
+def test_reset_is_refused_while_an_owner_cannot_move_its_partitions(team, client):
     """The member obeys the hold, and its offsets stay where they are."""
     whose = ("--group", team.group, *ALICE)
     with client.running("a", control=team.quick) as member:

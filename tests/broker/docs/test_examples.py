@@ -1,4 +1,4 @@
-"""The files of ``docs/examples``, and the shell recipes of a page, do what they say."""
+"""The files of ``docs/examples`` and the shell recipes of a page work as described."""
 
 import json
 import os
@@ -81,7 +81,7 @@ printf '%s\\n' "$@" -- >> "$CALLS"
 
 
 def history():
-    """Return what ``history --follow -o json`` prints of a hold that is lifted."""
+    """Return the lines that ``history --follow -o json`` prints for a hold and its lift."""
     key, hold = ControlKey("billing", "alice", "orders"), ControlHold("1", 'a "b"\n$x')
     records = [
         HoldRecord(key=key, hold=one, at=number + 0.5, offset=number)

@@ -102,7 +102,7 @@ def test_a_recreated_topic_lifts_no_hold(team):
 
 @pytest.mark.contract("G5")
 def test_a_recreated_topic_is_read_from_its_first_record(team):
-    """It ends beyond the old positions before the member notices."""
+    """The new topic ends beyond the old positions before the member notices."""
     consumer = team.ready()
     name = team.settings.holds_topic
     team.operator_holds(f"{team.topic}:0")

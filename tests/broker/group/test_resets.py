@@ -58,7 +58,7 @@ def drawn(chance):
 @pytest.mark.usefixtures("time_to_look")
 @pytest.mark.parametrize("assignor", ["eager", "cooperative"])
 @pytest.mark.parametrize("is_static", [False, True], ids=["dynamic", "static"])
-def test_each_partition_is_moved_once_whatever_happens(tmp_path, assignor, is_static):
+def test_each_partition_is_moved_once_despite_failures(tmp_path, assignor, is_static):
     """After the lift its first record is the target, and each one from there comes once."""
     chance = random.Random(f"{assignor} {is_static}")  # noqa: S311 - a test draws
     end, log = time.monotonic() + 60 * MINUTES, tmp_path / "log"

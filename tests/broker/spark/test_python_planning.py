@@ -404,7 +404,7 @@ def test_a_partition_that_is_gone_is_a_loss(planned):
 
 
 @pytest.mark.embedded_broker
-def test_a_topic_whose_metadata_has_an_error_is_asked_for_again(planned, kafka_broker):
+def test_topic_whose_metadata_has_an_error_is_requested_again(planned, kafka_broker):
     """Without that, its partitions would silently not be read."""
     planned.produce(3, 3)
     planned.start()

@@ -69,7 +69,7 @@ def test_a_producer_that_has_no_answer_ends_with_the_test(broker, clients):
 
 
 def test_a_ghost_without_a_partition_is_an_error(broker, clients):
-    """More members than partitions: the ghost gets none, and the error says so."""
+    """With more members than partitions the ghost gets none, and the error reports that."""
     name = clients.topic(partitions=1)
     # Partitions are dealt out by the members' names.
     member = clients.consumer(KafkaConsumer, name, group="g", client_id="a")

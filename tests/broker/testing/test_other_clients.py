@@ -67,7 +67,7 @@ def test_confluent_kafka_forgets_a_pause_before_the_first_poll(broker):
 
 
 def test_aiokafka_forgets_pauses_in_a_rebalance(broker, write):
-    """Another member joins; even what the first one keeps flows."""
+    """Another member joins; even partitions that the first one keeps flow."""
     settings = {
         "bootstrap_servers": broker.bootstrap,
         "group_id": "g",

@@ -1,8 +1,8 @@
 """
 Handlers that every executor can run: each leaves a trace in a folder.
 
-They stand at the top of a module so that another process can import them; what they
-did is read from files, which every process can write.
+They stand at the top of a module so that another process can import them; tests read their
+traces from files, which every process can write.
 """
 
 import asyncio

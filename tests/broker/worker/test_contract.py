@@ -129,7 +129,7 @@ def test_kept_records_are_bounded_and_the_hold_is_named(lab):
 
 
 @pytest.mark.contract("W2")
-def test_handler_slower_than_max_poll_interval_evicts_nobody(lab):
+def test_handler_slower_than_max_poll_interval_evicts_no_member(lab):
     """A stock member that does not poll is evicted meanwhile."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"]})

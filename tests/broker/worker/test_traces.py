@@ -362,7 +362,7 @@ def test_span_is_current_in_the_handler(lab, spans, place):
     ]
 
 
-def test_current_span_of_the_caller_is_no_parent(spans):
+def test_current_span_of_the_caller_is_not_the_parent(spans):
     """With ``serve()`` handlers run in the context of its caller, for days."""
     theirs = spans.provider.get_tracer("theirs")
     with theirs.start_as_current_span("days"):

@@ -8,7 +8,8 @@ method of :class:`MemberJournal` if :func:`_do` has no other meaning; ``g2`` is 
 generation, ``@2000`` a moment, ``e`` any other entry.
 
 ``fleets.txt`` has a fleet for each way to break each promise, named after the check that
-finds it; and fleets that keep all promises. Those that begin with ``drained`` are judged so.
+finds it; and fleets that keep all promises. Fleets whose name begins with ``drained`` are
+judged as drained.
 """
 
 import json

@@ -1,7 +1,7 @@
 """
 The code blocks of README and ``docs``, each with its test or the reason why it has none.
 
-Also the commands in the prose around them.
+The module finds commands in prose, too.
 """
 
 import re
@@ -27,7 +27,7 @@ _REMARK = re.compile(
 class Block:
     page: Path  # the file that it is in
     line: int  # of its first line of code there, from 1
-    language: str  # as its fence says
+    language: str  # the language of its fence
     code: str  # without the fences
     why_not: str | None  # why no test runs it; None for one that is run
     run_by: str | None  # the test that runs it instead of ``test_pages``, as a path

@@ -131,7 +131,7 @@ class BlockingConsumer(Blocking):
     """
     The consumer with kafka-python's methods, which run in a loop.
 
-    It starts when it is subscribed or assigned.
+    The consumer starts when it is subscribed or assigned.
     """
 
     def __init__(self, loop, consumer):

@@ -1,7 +1,7 @@
 """
 A member as a process: it prints each record that it gets, as a line of JSON.
 
-It leaves the group when its stdin ends.
+The member leaves the group when its stdin ends.
 """
 
 import json

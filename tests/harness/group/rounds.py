@@ -1,9 +1,9 @@
 """
 Rounds of resets: a live group of processes is moved while members and brokers fail.
 
-Each round begins with everything delivered and committed. It holds topics, writes some
-records, moves the group, lets something fail, waits until it is moved, lets something
-fail again, and lifts the hold. Then each partition must give the records from its target
+Each round begins with everything delivered and committed. The round holds topics, writes some
+records, moves the group during a failure, waits until it is moved, makes something fail
+again, and lifts the hold. Then each partition must give the records from its target
 on, once, and no others; and once more after a last failure. Late commits, transactions,
 early lifts and repeated resets are played in ``tests/sim/group`` alone.
 """

@@ -97,7 +97,7 @@ class LedgerLab:
         self.ledger.remove([(scope, owner) for scope in scopes])
 
     def pause(self, *scopes, snapshot=None, **more):
-        """Pause plainly; with a snapshot, by what ``assignment()`` returned then."""
+        """Pause plainly; a snapshot has the partitions that ``assignment()`` returned."""
         named = [] if snapshot is None else [(one, snapshot) for one in scopes]
         self.hold(*scopes, lifetime=Lifetime.PLAIN, named=named, **more)
 

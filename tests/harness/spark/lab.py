@@ -154,7 +154,7 @@ class DeciderLab:
         """
         Plan a batch; with an ``end`` there is a limit, by which the source found it.
 
-        What comes ``between`` does so while a limiter with a minimum is asked.
+        ``between`` is called while a limiter with a minimum is asked.
         """
         limit = "none" if end is None else "maximum"
         planned = {

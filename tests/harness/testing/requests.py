@@ -336,7 +336,7 @@ def a_producer_writes_beside_its_transaction(place):
 
 
 def offsets_belong_to_no_transaction(place):
-    """Commit them without AddOffsetsToTxn: they would be unstable for ever."""
+    """Commit them without AddOffsetsToTxn: they would stay unstable forever."""
     writer, group = writer_in(place), place.coordinated(_GROUP)
     errors = [writer.adds(), writer.commits_offset(group, 5)]
     return [*errors, committed(place, group, writer.topic, is_stable=True)]
@@ -402,7 +402,7 @@ def sizes(answer):
 
 
 def a_batch_exceeds_the_limits(place):
-    """Of three partitions only the first that has records is read."""
+    """Fetch three partitions: the broker reads only the first that has records."""
     topic = place.topic(3)
     for number in (1, 2):
         place.ask.produce(topic, batch(b"x" * 500), number)

@@ -148,8 +148,8 @@ def executing(  # noqa: PLR0913 - what a worker takes
     """
     Run handlers so, until the block ends.
 
-    A process may take as long to start as a program can say, which is longer than the
-    system can wait at a time: a busy machine refuses no test.
+    The limit for the start of a process is the largest possible one, longer than one wait of
+    the system: a busy machine fails no test.
     """
     settings = {"retry": Retry(attempts=2, first=0.01), "on_exhausted": "skip"}
     settings |= {

@@ -30,7 +30,7 @@ def with_seeds(seeds):
 @pytest.mark.contract("P1", "P7", "P8", "P9", "P11")
 @with_seeds(range(5))
 def test_a_churn_breaks_no_promise(seed):
-    """P1, P7 to P9 and P11 hold whatever happens to members and brokers."""
+    """P1, P7 to P9 and P11 hold despite random faults of members and brokers."""
     played(SHORT, seed)
 
 
@@ -45,7 +45,7 @@ def test_a_long_churn_breaks_no_promise(seed):
 @pytest.mark.contract("W3", "W4", "W5", "W10")
 @with_seeds(range(50))
 def test_a_churn_of_workers_breaks_no_promise(seed):
-    """W3 to W5 and W10 hold whatever happens to Workers and brokers."""
+    """W3 to W5 and W10 hold despite random faults of Workers and brokers."""
     played(WORKERS, seed)
 
 

@@ -194,7 +194,7 @@ def test_request_that_fails_for_all_groups_of_a_coordinator_is_sent_once(
         lab.cluster.move_coordinator(f"g{number}", 1)
     with operator.looking() as looking:
         fault = lab.cluster.fail(api, error=_codes.error_code(error))
-        looking.survey()  # what it knows of coordinators is forgotten
+        looking.survey()  # the view forgets known coordinators
         begun = len(lab.kinds())
         found, _ = looking.survey()
         assert all(one.unread for one in found)

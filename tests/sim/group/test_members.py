@@ -345,7 +345,7 @@ def gains_stay_quiet(lab, mine, other):
 def test_an_operators_hold_opens_no_leak_in_the_programs_pause(
     lab, operator, pause, held
 ):
-    """Nothing flows while it is paused, nor once the hold is lifted."""
+    """No partition flows under the pause, nor once the hold is lifted."""
     lab.topic("t", 4, records=5)
     a, b = operator.member("a"), operator.member("b")
     a.owns(2)

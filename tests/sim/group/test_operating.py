@@ -179,7 +179,7 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(team, words, prints):
 
 @played(work)
 def test_the_audit_reads_the_topic_as_the_history_prints_it(team):
-    """It has clients and a decoder of its own."""
+    """The audit has its own clients and decoder."""
     pause(team, team.topic, "--for", "1h")
     typed(team, "extend", team.topic, "--for", "2h")
     pause(team, "re:ord.*", "--for", "3h")
@@ -337,7 +337,7 @@ def test_a_followed_history_prints_a_line_for_each_change(team, monkeypatch):
 
 
 @played(work)
-def test_a_step_of_a_followed_history_costs_no_more_the_longer_it_is(team, monkeypatch):
+def test_cost_of_a_step_does_not_grow_with_a_followed_history(team, monkeypatch):
     judged, is_over, costs = [], HoldRecord.is_over, []
 
     def step():
@@ -357,7 +357,7 @@ def test_a_step_of_a_followed_history_costs_no_more_the_longer_it_is(team, monke
 
 @played(work)
 def test_a_followed_history_outlives_an_outage(team, monkeypatch):
-    """One line reports it, however long it takes; no change is repeated or missing."""
+    """One line reports the outage, however long it is; no change is repeated or missing."""
     pause(team, team.topic)
     ended = followed(
         team,

@@ -99,7 +99,7 @@ def test_a_write_appended_but_not_replicated_is_not_retried(team):
 
 
 @played()
-def test_an_interrupted_write_names_what_was_acknowledged(team, monkeypatch):
+def test_interrupted_write_names_the_acknowledged_records(team, monkeypatch):
     """Writes without an answer yet are named as unknown."""
     get = FutureRecordMetadata.get
 
@@ -119,7 +119,7 @@ def test_an_interrupted_write_names_what_was_acknowledged(team, monkeypatch):
 
 
 @played()
-def test_a_write_interrupted_before_sending_names_what_is_missing(team):
+def test_write_interrupted_before_sending_names_the_missing_records(team):
     def connect():
         raise KeyboardInterrupt
 

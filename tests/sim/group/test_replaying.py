@@ -53,7 +53,7 @@ def test_a_replay_commits_the_leader_epoch(lab):
 
 @pytest.mark.contract("P20")
 @simulated(seeds=1)
-def test_a_replay_after_a_truncation_replays_what_the_new_leader_appended(lab):
+def test_replay_after_a_truncation_replays_the_new_leaders_letters(lab):
     (tp,) = lab.topic("t.dlq", records=5)
     left = []
     for _ in range(2):
@@ -67,7 +67,7 @@ def test_a_replay_after_a_truncation_replays_what_the_new_leader_appended(lab):
 
 
 class FailingProducer:
-    """A producer whose sends of these numbers fail, as their answers say."""
+    """A producer whose sends of given numbers fail by their answers."""
 
     def __init__(self, failing):
         self._failing = failing
@@ -83,7 +83,7 @@ class FailingProducer:
         return SimpleNamespace(get=get)
 
 
-def test_a_replay_whose_reading_fails_commits_what_was_sent():
+def test_replay_whose_reading_fails_commits_the_sent_letters():
     """The next run does not send it again."""
     record = SimpleNamespace(topic="t.dlq", partition=0, offset=7, leader_epoch=-1)
     letter = Letter(record=record, topic="t", partition=0, key=b"k")

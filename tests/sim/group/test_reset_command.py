@@ -161,7 +161,7 @@ def test_a_target_outside_of_the_log_is_refused(team, to, why):
 @pytest.mark.parametrize("typo", ["x{}", "{}:7"])
 @played(held)
 def test_a_scope_that_covers_nothing_is_refused(team, typo):
-    """It is refused even beside a scope that covers partitions."""
+    """The scope is refused even beside one that covers partitions."""
     wrong = typo.format(team.topic)
     for scopes in ([wrong], [f"{team.topic}:0", wrong]):
         why = reset(team, *scopes, "--to", "1", status=Status.USAGE)

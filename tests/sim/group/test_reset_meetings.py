@@ -110,7 +110,7 @@ class StaticFleet(Fleet):
 def test_a_restarted_static_member_moves_its_partitions_without_a_rebalance(
     lab, operator, assignor
 ):
-    """It is killed between the record and its commit, and returns in its session."""
+    """The member is killed between the record and its commit, and returns in its session."""
     session = {"session_timeout_ms": 20_000, "assignor": assignor}
     fleet = StaticFleet(lab, operator, "ab", **session)
     away = lab.cluster.fail("OffsetCommit", is_held=True, client_id="a")

@@ -338,7 +338,7 @@ in_each_hook = pytest.mark.parametrize("where", ["on_event", "hooks"])
 @in_each_hook
 @simulated(seeds=1, nightly=3)
 def test_stop_is_bounded_when_a_hook_hangs(lab, where):
-    """Another thread commits what is done and ends the membership."""
+    """Another thread commits completed records and ends the membership."""
     (tp,) = filled(lab, 1, *[""] * 10)
     hook = HangingHook(lab, seconds=60)
     handler = Handler(lab, slow=5)

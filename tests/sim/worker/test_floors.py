@@ -246,7 +246,7 @@ def test_worker_with_queued_records_goes_on_at_the_end_of_a_cut_log(lab, cut, co
 @pytest.mark.contract("P20")
 @simulated(seeds=1, nightly=2)
 def test_offset_behind_a_transaction_has_the_epoch_of_its_end(lab):
-    """With the epoch of the record before it the log would seem to have been cut."""
+    """By the epoch of the record before it the log would seem to have been cut."""
     filled(lab, 1, *["old"] * 10)
     first = Working(lab, Handler(lab), commit=OFTEN, settings=SETTINGS)
     first.done(10)

@@ -227,7 +227,7 @@ class Fuzz:
             place = int(event.partition.partition(":")[2]), event.offset
             self.book.complete.add(place)
 
-    # what happens to it
+    # the outcome of a record
 
     def disturb(self):
         """Let something happen to the group, or to one of its members."""

@@ -569,7 +569,7 @@ def wrong_password(*_):
 @pytest.mark.contract("W7")
 @in_each_order
 def test_restarted_worker_writes_few_dead_letters(lab, executor, order):
-    """With a wrong password every record fails, however often the worker starts."""
+    """Every record fails because of a wrong password, and the worker restarts often."""
     filled(lab, 4, *[str(number) for number in range(20)], keys="abcdefg")
     letters = Letters()
     for number in range(4):

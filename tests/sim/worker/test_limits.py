@@ -281,7 +281,7 @@ def test_hold_of_an_earlier_ownership_counts_no_leak(lab):
 
 @pytest.mark.contract("W1")
 @pytest.mark.parametrize("batch", [None, 20])
-def test_blocked_records_keep_only_what_failed(lab, batch):
+def test_blocked_records_keep_only_failed_ones(lab, batch):
     one, other, third = lab.topic("t", 3)
     run = Working(
         lab,

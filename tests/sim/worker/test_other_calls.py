@@ -281,7 +281,7 @@ def test_every_public_name_of_the_consumer_is_in_the_table():
 
 
 class Calling:
-    """Makes a call once, and notes what it raised."""
+    """Makes a call once, and notes its error."""
 
     def __init__(self, call):
         self.call = call

@@ -615,7 +615,7 @@ def test_stop_ends_the_loop(lab, how, who):
 
 
 class Answers:
-    """Answers batches by chance, and judges what is handed out."""
+    """Answers batches at random, and judges the next batches."""
 
     def __init__(self, lab, pump, order):
         self.lab, self.pump, self.order = lab, pump, order
@@ -659,7 +659,7 @@ class Answers:
         self.out = [(one, some) for one, some in self.out if some]
 
     def judge(self):
-        """W4: nothing is committed past a record that has not ended."""
+        """W4: no offset past an open record is committed."""
         for number, mark in enumerate(committed(self.lab)):
             ends = {n for p, n in self.ended if p == number}
             assert set(range(mark or 0)) <= ends

@@ -58,7 +58,7 @@ class MemberProcess(Process):
 
 
 def committed(story):
-    """Return what the group has committed, by partition."""
+    """Return the committed offsets of the group, by partition."""
     team = story.team
     settings = {**settings_of(team, "looking"), **login_of(story)}
     looking = confluent_kafka.Consumer(settings)

@@ -85,7 +85,7 @@ class Holder:
 
 
 class Member:
-    """A program that consumes, commits what it consumed, and pauses at random."""
+    """A program that consumes, commits the consumed records, and pauses at random."""
 
     def __init__(self, options):
         self._rng = random.Random(options["seed"])  # noqa: S311 - to be repeated

@@ -85,7 +85,7 @@ def test_foreach_batch_gets_no_row_of_a_held_topic(far, operator):
 
 @pytest.mark.contract("S9")
 def test_a_checkpoint_goes_to_the_official_source_and_back(far, spark, controller):
-    """One schema and one checkpoint, three sources: nothing lost, nothing twice."""
+    """Three sources use one schema and one checkpoint; no record is lost or comes twice."""
     client = far.spark
     for include in ("true", "false"):
         given = {"includeHeaders": include}

@@ -116,7 +116,7 @@ def later(query):
 
 
 @pytest.mark.nightly
-def test_a_session_that_nobody_registered(lake):
+def test_session_that_is_not_registered_is_refused(lake):
     """Another session of the JVM does not decide for it; the refusal has no trace of Java."""
     from pyspark.errors import IllegalArgumentException  # noqa: PLC0415  if installed
 
@@ -134,7 +134,7 @@ def test_a_session_that_nobody_registered(lake):
 
 
 @pytest.mark.nightly
-def test_a_handle_that_is_closed_frees_what_its_session_had(lake):
+def test_closed_handle_frees_the_resources_of_its_session(lake):
     """A running stream forbids it; afterwards the session can be registered again."""
     beside = lake.spark.newSession()
     own = safe.register(beside, hooks=())

@@ -86,7 +86,9 @@ def test_records_that_retention_took_under_a_hold_are_reported_and_skipped(
     until(lambda: lake.rows() == lake.produced(lake.returns), query)
     with KafkaAdminClient(**lake.broker.client_config) as admin:
         admin.delete_records({TopicPartition(lake.orders, 3): 6})
-    controller.pause(lake.returns)  # what is held changes: it is looked at anew
+    controller.pause(
+        lake.returns
+    )  # the held partitions change, so all are checked again
     line = f"{lake.orders}:3: the 6 records from offset 0 on are deleted already"
     until(lambda: last(query).get("heldLost") == line, query)
     controller.skip(f"{lake.orders}:3", to=6, reason="retention")

@@ -129,7 +129,7 @@ def test_hanging_process_blocks_no_other_process(lake, guest, tmp_path):
 
 @pytest.mark.nightly
 def test_streams_of_a_process_that_died_are_held(lake, controller, guest, tmp_path):
-    """S4; and the other one's new streams start as if it had never been there."""
+    """S4: they are held; the other process starts new streams as usual."""
     assert guest.ask("register", is_new=True) == ""
     lake.produce(lake.orders, 5)
     guest.ask("start", options=options(lake), folder=str(tmp_path / "guest"))

@@ -147,7 +147,7 @@ def test_a_new_partition_begins_at_0_under_a_hold():
     assert rows[1].at == 6000.0
 
 
-def test_a_move_back_is_no_violation():
+def test_move_back_is_not_a_violation():
     files = log((1000.0, orders(10)), (2000.0, orders(4)))
     assert verdicts(rows_of(files, held(100.0))) == {"orders:0": KEPT}
 

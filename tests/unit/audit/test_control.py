@@ -201,7 +201,7 @@ ALICE, BOB = b"1\0g\0alice\0orders", b"1\0g\0bob\0orders"
     ],
 )
 def test_log_is_complete_since_its_last_gap(records, end, since):
-    """The audit and the history agree, whatever the compaction lag is."""
+    """The audit and the history agree for any compaction lag."""
     places = [place_of(at, key, value, 100.0 + at) for at, key, value in records]
     assert complete_since(places, end, 900.0) == since
     several = [

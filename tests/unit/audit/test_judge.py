@@ -1,4 +1,4 @@
-"""The judge's evidence, and what it costs in memory and time."""
+"""The judge's evidence, and its cost in memory and time."""
 
 import gc
 import sys

@@ -114,7 +114,7 @@ def test_journal_that_cannot_be_read_leaves_no_verdict(clean, text, reason):
     ],
     ids=["earlier version", "later version"],
 )
-def test_lost_record_is_no_violation_if_an_unread_journal_may_have_it(
+def test_lost_record_is_not_a_violation_if_an_unread_journal_may_have_it(
     tmp_path, journal, reason
 ):
     """A record that was delivered while held stays one."""

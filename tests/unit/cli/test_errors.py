@@ -110,7 +110,7 @@ def test_interrupt_that_the_event_loop_hides_has_status_130(is_interrupted):
 
 
 def test_full_disk_has_a_status_of_its_own():
-    """The program ends with 70; 1 would say that the outcome is bad."""
+    """The program ends with 70; status 1 would mean a bad outcome."""
 
     def body():
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -46,7 +46,7 @@ def program(monkeypatch):
 def test_unforeseen_error_is_one_line_and_a_status_of_its_own(  # noqa: PLR0913, PLR0917 - fixtures
     program, monkeypatch, capsys, error, line, has_traceback
 ):
-    """Status 1 would say that the outcome is bad."""
+    """Status 1 would mean a bad outcome."""
     monkeypatch.setenv(module.TRACEBACK, "1" if has_traceback else "")
     with pytest.raises(SystemExit) as end:
         program(raising(error))

@@ -306,7 +306,7 @@ def test_hold_of_a_later_version_is_not_lifted(more):
     assert "upgrade first" in answer.text
 
 
-def test_nothing_is_written_for_a_client_that_has_gone():
+def test_no_change_is_written_for_a_disconnected_client():
     """Such a lift would lift a hold that was placed since."""
     console, writer = writing(held_by("alice"))
     has_answered = threading.Event()
@@ -452,7 +452,7 @@ def test_offsets_are_counted_from_the_brokers_and_not_from_the_snapshot():
     writer.committed = 1500
     plan = served.get("/reset", **BACK)
     assert [(one["from"], one["to"]) for one in plan["moves"]] == [(1500, 1400)] * 2
-    writer.committed = 1600  # the preview is what is agreed to
+    writer.committed = 1600  # the user agrees to the preview
     done = served.post("/reset", **BACK, agreed=plan["agreement"])
     assert done.status_code == 200
     assert [to for ((_, _, to),) in targets(writer).values()] == [1400, 1400]
@@ -751,7 +751,7 @@ def test_history_shows_ends_and_targets_of_resets():
     ids=["reading", "trouble"],
 )
 def test_incomplete_snapshot_is_answered_with_503(trouble, said):
-    """An empty list would say that there is no hold."""
+    """An empty list would mean that no hold exists."""
     unread = groups()
     unread.publish(is_complete=False, trouble=trouble)
     served, _ = writing(unread)

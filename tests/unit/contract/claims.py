@@ -5,9 +5,9 @@ The list has a table for each page and client: sentences, each with its proofs.
 
 A sentence, or a table's row, is on the list if it names a client, or stands in a table
 that compares clients. Most of them are claims about the client: each claim has a proof. The
-others only name the client (``mentions``). Not on the list: figures, which stand where the
-program writes them that measures them (``FIGURES``), and design pages' prose about how
-kafka-python works inside (``TABLES_ONLY``).
+others only name the client (``mentions``). The list leaves out figures, which programs write
+into pages (``FIGURES``), and design pages' prose about the internals of kafka-python
+(``TABLES_ONLY``).
 """
 
 import ast
@@ -35,7 +35,7 @@ PAGES = (
 # Pages of measured figures, each with the program that measures it.
 FIGURES = {"design/benchmarks.md", "design/conformance.md"}
 
-# How kafka-python works inside, and what is promised here: only those of their tables
+# Pages about kafka-python's internals, and about our promises: only those of their tables
 # are on the list that compare, or have kafka-python's defects. ``test_private_names``
 # has the names that the rest is about, ``test_matrix`` the promises.
 TABLES_ONLY = {
@@ -81,8 +81,8 @@ class Claim:
         text: a part of the sentence, or of the table's row, that is there only once.
         client: the client that the sentence is about.
         proof: tests as ``path::name``; cases as ``case:name``; for a figure the program
-            that measures it as ``bench:name``; or what the client's own maintainers
-            say, as a URL, which the reader's page must have, too.
+            that measures it as ``bench:name``; or a statement of the client's maintainers, as
+            a URL, which the reader's page must have, too.
     """
 
     page: str

@@ -143,7 +143,7 @@ def names_of(kind):
 
 
 def kinds_of(receiver, within):
-    """Return the classes that an expression may be of; none if we cannot tell."""
+    """Return the possible classes of an expression; none if they are unknown."""
     match receiver:
         case ast.Name(id="self"):
             return within

@@ -12,7 +12,7 @@ TP = (HOLDS, 0)
 
 
 class BarrierLab(ControlLab):
-    """A lab whose control topic answers when the test says so."""
+    """A lab whose control topic answers when the test lets it."""
 
     def __init__(self, run_after=None):
         super().__init__()
@@ -168,7 +168,7 @@ def test_run_lifts_no_hold():
     assert lab.quiet() == {A}
 
 
-def test_a_lift_from_outside_is_no_resume_of_the_application():
+def test_lift_from_outside_is_not_a_resume_by_the_application():
     """All partitions were paused; membership is lost and returns with more."""
     lab = BarrierLab()
     lab.connect()

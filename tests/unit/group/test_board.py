@@ -152,7 +152,7 @@ def test_an_ended_stream_is_named_unless_it_stopped_between_batches(
 
 
 @pytest.mark.parametrize("back", [SILENT_AFTER + 5, 3600], ids="{:.0f} s".format)
-def test_a_report_from_before_the_brokers_clock_went_back_is_no_sign_of_life(back):
+def test_report_from_before_a_clock_step_back_is_not_a_sign_of_life(back):
     topics = Topics()
     topics.report("dead", START + back)
     topics.report("live")
@@ -379,7 +379,7 @@ def test_members_are_not_silent_while_the_reader_is_in_trouble(following):
 
 
 @pytest.mark.contract("G8")
-def test_a_commit_from_before_a_hold_is_no_move(following, monkeypatch):
+def test_commit_from_before_a_hold_is_not_a_move(following, monkeypatch):
     """The hold is placed while the cluster answers about the group."""
     owner, one = facts("silent", TP), following.follower
     offsets = iter([5, 9, 12])

@@ -1,4 +1,4 @@
-"""Members and operators use the broker's time, whatever their own clocks show."""
+"""Members and operators use the broker's time, even if their own clocks differ."""
 
 import pytest
 

@@ -518,7 +518,7 @@ def test_a_form_that_extends_a_hold_is_done_once():
 # ---------------------------------------------------------------- the digest
 
 
-def test_the_digest_ignores_ids_and_what_changes_by_itself():
+def test_digest_ignores_ids_and_values_that_change_by_themselves():
     view = evolve(VIEW, holds=(record("@all", "bob"),))
     later = evolve(
         view,
@@ -819,7 +819,7 @@ def test_a_hold_that_the_topic_has_lost_is_lifted_by_a_tombstone():
     assert (plan.is_done, len(plan.changes), needs(plan)) == (False, 1, [])
 
 
-def test_a_lift_is_not_done_while_members_keep_what_the_topic_has_lost():
+def test_lift_is_not_done_while_members_keep_holds_that_the_topic_lost():
     assert lifted(VIEW, named(HOLD)).is_done
     kept = evolve(KEPT, owner="operator:alice")
     view = evolve(VIEW, reports=(evolve(VIEW.reports[0], kept=(kept,)),))

@@ -126,7 +126,7 @@ def test_targets_of_a_group(target, expected):
     assert str(patterns.target(target)) == expected
 
 
-def test_a_pattern_that_is_no_unicode_text_covers_everything():
+def test_pattern_that_is_not_unicode_covers_everything():
     found = patterns.read("re:a\ud800")
     assert found.scope.covers(TopicPartition("orders", 0))
     assert "must be Unicode text" in found.trouble
@@ -191,7 +191,7 @@ def test_a_fit_topic():
     assert (topics.faults(facts), topics.advice(facts)) == ((), ())
 
 
-def test_unknown_settings_are_no_fault():
+def test_unknown_settings_are_not_an_error():
     """A member without the right to describe them warns instead."""
     facts = topics.Facts("t", 1, None)
     assert topics.faults(facts) == ()

@@ -158,7 +158,7 @@ def test_a_partition_does_not_repeat_the_sentence_of_its_member():
     ids=["stopped in a batch", "lost"],
 )
 def test_a_lost_stream_is_named_and_not_counted(last, text, advice):
-    """A command does not wait for it for ever."""
+    """A command does not wait for it forever."""
     view = viewed(state="Dead", lost_streams=(last,))
     quietness = view.quietness(ALL)
     assert quietness.is_reached
@@ -210,7 +210,7 @@ def after_a_kill(last, *seen, **changed):
     ],
     ids=["killed", "closed"],
 )
-def test_a_former_member_in_kafkas_list_is_no_plain_client(last, why, rank):
+def test_former_member_in_kafkas_list_is_not_a_plain_client(last, why, rank):
     view = after_a_kill(last, A, B, report("a", 0), holds=())
     assert (
         view.quietness(ALL).sentence() == f"1 of 2 members quiet; b {why}; unknown: t:1"
@@ -304,7 +304,7 @@ def test_a_member_that_did_not_die_quiet_is_unknown(last, *, is_listed):
     ids=["by this machine's clock", "by its own, smaller skew"],
 )
 def test_a_silent_member_whose_hold_may_have_ended_is_unknown(skew, changed):
-    """It lifts the hold at 90 s and its skew, and delivers."""
+    """The member lifts the hold at 90 s plus its skew, and delivers."""
     ending = evolve(HELD, hold=ControlHold("id", "x", 30_000))
     view = after_a_kill(evolve(DIED_QUIET, skew=skew), B, holds=(ending,), **changed)
     assert view.holds == (ending,)
@@ -470,7 +470,7 @@ def test_a_group_without_members_is_quiet_only_under_a_hold(view, *, is_reached)
 
 
 @pytest.mark.contract("G8")
-def test_scopes_are_no_mistake_while_owners_are_unknown():
+def test_scopes_are_accepted_while_owners_are_unknown():
     view = held(state="PreparingRebalance")
     text = scopes.mistakes(view, scopes_of(["orders", "t:3"], "g"), lambda: ("orders",))
     assert text == (
@@ -572,7 +572,7 @@ def over(*seen, **changed):
 
 
 @pytest.mark.parametrize("quiet", [{}, QUIET], ids=["flows", "quiet"])
-def test_a_hold_that_has_ended_is_no_alarm(quiet):
+def test_ended_hold_raises_no_alarm(quiet):
     """Members lift it some time within the skew, each by its estimate of the clock."""
     lines = status(over(A, report("a", 0, holds=1, quiet=quiet)))
     assert sum("members lift it until" in one for one in lines) == 1

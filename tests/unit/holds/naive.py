@@ -1,7 +1,7 @@
 """
 A naive model of holds, whole pauses and gates (P2-P7): sets that are scanned in full.
 
-It shares names and scopes with the ledger that it judges, and no rule.
+The model shares names and scopes with the ledger that it judges, but no rule.
 """
 
 import re

@@ -102,7 +102,7 @@ def test_hold_of_a_returning_partition_is_a_warning():
     assert [hold.reason for hold in event.holds] == ["full"]
 
 
-def test_hold_of_a_partition_that_left_flowing_is_no_warning():
+def test_hold_of_a_partition_that_left_flowing_causes_no_warning():
     """The hold was placed before the partition came, or while it was away."""
     lab = LedgerLab()
     lab.hold(ORDERS)

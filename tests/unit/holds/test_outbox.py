@@ -275,7 +275,7 @@ class Full(logging.Handler):
 
 
 def test_log_handler_that_raises_breaks_nothing():
-    """It may raise as a hook, or for a hook's failure."""
+    """The handler may raise as a hook does, or when it logs a hook's failure."""
     after = EventLog()
     lab = LedgerLab(Broken(), after)
     logger, full = logging.getLogger("safeconsumer"), Full()

@@ -146,7 +146,7 @@ def test_resume_returns_the_holds_that_still_cover_its_target(consumer, target):
 # ------------------------------------------------------------ blocks
 
 
-def test_a_block_holds_through_another_assignment_whatever_the_default(safe):
+def test_block_holds_through_another_assignment_with_any_default(safe):
     consumer = safe(default_lifetime=Lifetime.WHILE_ASSIGNED)
     assigned(consumer, A)
     with consumer.held(A):

@@ -39,7 +39,7 @@ def learn(consumer):
 
 @pytest.mark.contract("P10")
 def test_each_poll_raises_if_a_broker_refuses_the_login(consumer, monkeypatch):
-    """kafka-python 3.0.12 raises once, and then returns nothing for ever."""
+    """kafka-python 3.0.12 raises once, and then never returns a record."""
     manager = consumer._fetcher._manager
 
     def refuse(*_, **__):
@@ -59,8 +59,8 @@ def test_a_leader_is_asked_once_metadata_knows_it(consumer, monkeypatch):
     """
     kafka-python 3.0.12 never asks it again.
 
-    1. Metadata is read while broker 2 starts. 2. The old leader's answer says that the
-    partition has moved there (KIP-951). 3. Metadata knows it.
+    1. Metadata is read while broker 2 starts. 2. The old leader's answer names broker 2 as
+    the new leader (KIP-951). 3. Metadata knows it.
     """
     fetcher, asked_for = consumer._fetcher, list[str]()
     monkeypatch.setattr(

@@ -101,7 +101,7 @@ def test_after_an_interrupt_at_any_place_of_a_call_of_the_loop_the_next_one_retu
     assert at > 8
 
 
-def test_a_call_of_the_loop_raises_what_its_coroutine_raises(net):
+def test_call_of_the_loop_raises_the_error_of_its_coroutine(net):
     async def refused():
         raise LookupError
 

@@ -278,7 +278,7 @@ def test_a_registry_takes_one_collector(safe):
 OURS = ("safeconsumer/metrics/", "safeconsumer/events/counts.py", "/_kafka/figures.py")
 
 
-def test_a_member_has_few_series_whatever_it_owns(safe):
+def test_member_with_many_partitions_has_few_series(safe):
     """A thousand partitions, each held by two owners, add no series."""
     consumer = safe(group_id="g", enable_auto_commit=False)
     worker = Worker(consumer, print, limits=Limits(records=1000))

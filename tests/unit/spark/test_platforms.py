@@ -75,7 +75,7 @@ def test_a_spark_without_package_metadata(installed):
 
 
 def test_spark_home_comes_first(installed, monkeypatch):
-    """Pyspark itself starts that JVM, whatever pip has installed beside it."""
+    """Pyspark itself starts that JVM, even if pip has installed another Spark."""
     installed.version("3.5.7")
     installed.jars("spark-core_2.12-3.5.7.jar")
     elsewhere = installed.jars("spark-core_2.13-3.5.7.jar", folder="opt/jars")

@@ -53,7 +53,7 @@ def restarted(lab):
 @pytest.mark.contract("S8")
 @pytest.mark.parametrize("limit", [None, LATEST], ids=["no limit", "limit"])
 @pytest.mark.parametrize("held", [False, True], ids=["flowing", "held"])
-def test_a_skip_ends_the_partition_there_and_reads_nothing_of_it(lab, limit, held):
+def test_skip_ends_the_partitions_batch_and_reads_no_skipped_record(lab, limit, held):
     """The next batch reads on; progress and an event name the offsets, owner and reason."""
     if held:
         lab.controller.pause("orders", owner="ops")
@@ -89,7 +89,7 @@ def test_a_limiter_gives_a_skipped_partition_no_share(lab):
     ids=short,
 )
 def test_impossible_skip_is_refused_and_dropped(to, latest, why):
-    """The batch goes on without it, and progress and an event say why."""
+    """The batch goes on without it, and progress and an event have the reason."""
     lab = DeciderLab(fails_on_loss=False)
     lab.controller.skip("orders:0", to=to, reason="poison")
     found = {RETURNS: 8} if latest is None else {ORDERS: latest, RETURNS: 8}
@@ -249,7 +249,7 @@ def test_a_wrong_skip_is_refused_at_once(lab, target, wrong, kind):
 
 
 def of_query(lab, name, latest=LATEST, number=7):
-    """Return what a plan of a query answers; its checkpoint has no skips."""
+    """Return the answer of a query's plan; its checkpoint has no skips."""
     lab.files = Files()
     lab.ask("open", stream=name, options="")
     text = offsets.render(latest)

@@ -145,8 +145,8 @@ def test_unreadable_holds_hold_everything_and_are_reported(lab):
     assert "metric.heldBecause" not in facts
 
 
-def test_unreadable_holds_are_holds_that_nobody_can_lift(lab):
-    """Also if only the last plan could not read them."""
+def test_unreadable_holds_cannot_be_lifted(lab):
+    """The holds count as unreadable even if only the last plan could not read them."""
     assert lab.controller.explain("orders") == ()
     lab.elsewhere.is_late = True
     lab.batch(START, LATEST)
@@ -189,7 +189,7 @@ def test_lag_is_that_of_the_last_plan_while_the_next_is_made(lab):
     assert lab.controller.lag() == {("orders", 0): 4}
 
 
-def test_another_pattern_may_still_cover_what_is_resumed(lab):
+def test_other_pattern_may_still_cover_resumed_topics(lab):
     """Known topics show whether two patterns overlap; without any they may."""
     lab.controller.pause("re:ord.*")
     lab.controller.pause("re:.*s", owner="ops")
@@ -331,7 +331,7 @@ def test_a_query_is_not_quiet_from_its_start_to_its_first_plan(lab):
 
 
 def test_a_stream_that_spark_gave_up_before_it_was_opened_is_not_awaited(lab):
-    """Its query has ended; Spark does not always say so to its sources."""
+    """Its query has ended; Spark does not always notify its sources."""
     lab.ask("close")
     spark = lab.spark
     assert lab.ask("made", query="one", batch="")["ends"] == "no"

@@ -380,7 +380,7 @@ def test_the_future_of_a_sink_is_awaited():
 
 
 def test_a_record_whose_dead_letter_is_not_answered_is_left(monkeypatch):
-    """The run ends instead of waiting for ever."""
+    """The run ends instead of waiting forever."""
     monkeypatch.setattr("safeconsumer.testing.workers._PATIENCE", 0.0)
     settings = {"dead_letter": lambda _r, _f: Future(), "retry": PLAIN}
     run = run_worker(Failing(bad=[Reject()]), some("bad"), **settings)

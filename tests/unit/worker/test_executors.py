@@ -338,7 +338,7 @@ def test_process_that_cannot_be_started_delays_no_stop(start_seconds, monkeypatc
             wait_for(lambda: started and started[0].exitcode == -9, "its end")
 
 
-def test_process_that_ends_in_its_import_during_a_stop_is_no_failure(monkeypatch):
+def test_process_that_ends_in_its_import_during_a_stop_does_not_fail(monkeypatch):
     """A Ctrl-C is for all processes, and reaches the worker a moment later."""
     monkeypatch.setattr(processes, "_RECALL_SECONDS", 30.0)
     ends = MadeBy(os._exit, 1)  # as by a Ctrl-C that is for all processes

@@ -1,4 +1,4 @@
-"""An executor goes on, whatever a handler raises or returns."""
+"""An executor goes on after any error or result of a handler."""
 
 from concurrent.futures import Future
 

@@ -103,7 +103,7 @@ def test_pause_is_reported_by_one_event():
 
 
 def test_later_pause_never_shortens_an_earlier_one():
-    """Each event says when the longest pause of its scope ends."""
+    """Each event has the end of the longest pause of its scope."""
     desk = Desk(Order.UNORDERED, quantum=1, records=3)
     first, second, third = claim(desk), claim(desk), claim(desk)
     fail(desk, Pause(60.0), first)
@@ -248,7 +248,7 @@ def test_paused_batch_comes_again_as_one(order, scope):
 
 
 def test_any_record_of_a_batch_may_pause():
-    """The hold is placed at once, whatever the records before it wait for."""
+    """The hold is placed at once, even if records before it wait."""
     desk = Desk(
         Order.PARTITION, is_batch=True, quantum=4, on_exhausted="skip", records=4
     )

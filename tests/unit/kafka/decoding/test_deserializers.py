@@ -147,7 +147,7 @@ def test_an_error_comes_after_the_records_before_it(form, error, start):
 
 @pytest.mark.parametrize("form", FORMS, ids=short)
 @both_decoders
-def test_a_type_error_comes_as_it_was_raised(decoder, form):
+def test_type_error_is_raised_unchanged(decoder, form):
     """kafka-python tries again without headers, and raises the error of that call."""
     data, _ = written(0, [Row(value=b"5")], Frame())
     case = Case(data=data, value_deserializer=form(Picky(TypeError, b"5")))

@@ -103,7 +103,7 @@ def test_an_object_keeps_the_state_of_its_own_module():
 
 
 def test_a_module_that_ends_leaks_nothing():
-    """Neither the class of its records nor the names that it looks up leak."""
+    """The class of its records and the names that it looks up are freed."""
 
     def often():
         for _ in range(100):

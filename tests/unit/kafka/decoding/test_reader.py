@@ -513,8 +513,8 @@ def test_a_callback_of_the_collector_may_look_at_lists_and_change_them(does):
     """
     A list has no empty places; a buffer that changes, or a list that is emptied, is harmless.
 
-    It runs in a process of its own: Python itself shows an unfinished tuple where
-    another thread stands still in ``tuple(...)``, and looking at that crashes.
+    The test has a process of its own: Python itself shows an unfinished tuple while another
+    thread is stopped in ``tuple(...)``, and reading that crashes.
     """
     code = f"from {__name__} import {does.__name__} as does; does()"
     asked = [sys.executable, "-c", code]
@@ -575,7 +575,7 @@ def refusing(*_):
     ],
 )
 def test_a_reader_leaks_nothing(other):
-    """Neither its arguments nor its objects leak, not even after an error in the middle."""
+    """Arguments and objects are freed, even after an error in the middle."""
     more = written(END, ROWS, Frame(epoch=2**30, codec=1, producer=7))[0]
     damaged = [around(records) for records in WRONG]
     answers = [BATCH + more, more, MIXED, *(BATCH + one for one in damaged)]
