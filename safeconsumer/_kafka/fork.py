@@ -1,10 +1,20 @@
-"""Calls functions in forked processes."""
+"""Calls functions in forked processes, and refuses consumers of the parent there."""
 
 import os
 from collections.abc import Callable
+
+from safeconsumer.errors.kafka_python import ForkedConsumerError
 
 
 def run_in_child(action: Callable[[], object]) -> None:
     """Call ``action`` first in every process forked from this one."""
     if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
         os.register_at_fork(after_in_child=action)
+
+
+def forked_error() -> ForkedConsumerError:
+    """Make the error of a call in a child process that needs the parent's threads."""
+    return ForkedConsumerError(
+        "this consumer was made before the process was forked and its threads "
+        "stayed behind; make a consumer in the child process"
+    )

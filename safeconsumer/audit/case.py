@@ -1,7 +1,7 @@
 """
-Gathers the facts about one group and one partition, for the rules across members.
+Gathers the facts about one group and one partition, for rules that compare members.
 
-Each ownership and each commit stays; of records and positions the ranges of offsets do.
+Memory has each ownership and each commit; records and positions are ranges of offsets.
 """
 
 import math
@@ -39,12 +39,12 @@ _SINCE_BEGIN = Factory(lambda epoch: epoch.owned.at, takes_self=True)
 
 MARKS = (entries.Transactional, entries.Unseen, entries.Working, facts.OpenSeek)
 """
-Facts that say something of all that their member did.
+Facts that qualify everything that their member did.
 """
 
 Numbered = tuple[int, Span]
 """
-A time in which something was held, and its place in the order of all.
+The span of a hold, and its place in the order of all spans.
 """
 
 
@@ -55,21 +55,21 @@ class Epoch:
 
     Attributes:
         member: the member that owned the partition.
-        owned: how it began; the number 0 if no entry did, and records just came.
-        over: when it ended, or the journal.
-        owned_since: when it began, or when the one before it began if it was given back.
+        owned: the fact that began it; its number is 0 if only records show it.
+        over: when it ended, or when the journal ended.
+        owned_since: when it began; if it was given back, when the one before it began.
         was_lost: whether it ended without the member's doing.
-        began: where it stood first.
+        began: its first position.
         runs: the ranges through which its position moved.
-        peeked: the ranges that a peek read, from its position then.
-        first: when its first record came, and the offset; of a peek, too.
-        delivered_at: when its first record came that was no peek, or when it began.
+        peeked: the ranges that peeks read, from the position at that time.
+        first: when its first record came, perhaps of a peek, and the offset.
+        delivered_at: when its first record came, without peeks; else when it began.
         records: the offsets of its records.
         skipped: the offsets that the application, or an operator, skipped.
         deleted: the offsets that the client's reset rule skipped.
         given_up: the offsets of records that a worker gave up.
         sure: the highest offset that was committed before any seek; -1 if none was.
-        has_committed: whether a commit of it was acknowledged.
+        has_committed: whether one of its commits was acknowledged.
     """
 
     member: str
@@ -114,10 +114,10 @@ class Epoch:
 
 class Commits:
     """
-    The commits of a member with which a broker may answer later, by ownership.
+    The commits of a member that a broker may return later, by ownership.
 
-    One that had its answer before a later one of its ownership was asked for is
-    forgotten once that is done.
+    An acknowledged commit replaces those of its ownership whose answers came before it
+    was requested.
     """
 
     def __init__(self) -> None:
@@ -132,16 +132,16 @@ class Commits:
         known.append(fact)
 
     def of(self, own: int) -> Sequence[Committed]:
-        """Return those of an ownership, by its entry; 0 for before the first."""
+        """Return the commits of an ownership, by its entry; 0: before the first ownership."""
         return self._by_own.get(own, ())
 
     def last(self, own: int) -> Committed | None:
-        """Return the last one of an ownership that was certainly done."""
+        """Return the last acknowledged commit of an ownership."""
         done = (one for one in self.of(own) if one.is_done)
         return max(done, key=lambda one: one.call, default=None)
 
     def __iter__(self) -> Iterator[Committed]:
-        """Yield all."""
+        """Yield all commits."""
         return chain.from_iterable(self._by_own.values())
 
 
@@ -151,23 +151,23 @@ class Part:
 
     Args:
         member: names the member.
-        keeps_moments: whether :attr:`delivered`, :attr:`begun` and :attr:`appended` are
-            wanted, where something was held for the group: sixteen bytes each.
+        keeps_moments: whether to keep :attr:`delivered`, :attr:`begun` and
+            :attr:`appended`, for groups with holds: sixteen bytes each.
 
     Attributes:
         member: names the member.
         epochs: its ownerships, in order.
         commits: its commits.
-        unplaced: its acknowledged commits at positions that are not known.
+        unplaced: its acknowledged commits while its position was unknown.
         late: its commits after the partition was revoked.
-        under: what it did while holds stood.
+        under: its deliveries, and starts of handlers, under holds.
         auto_resets: positions that the client's reset rule set.
-        resets: ownerships that began where an operator moves the partition.
+        resets: entries of ownerships that began at an operator's target.
         delivered: when records came, with the first offsets.
         begun: when handlers began, with their offsets.
         appended: how long after their append records came.
         done: offsets that are complete.
-        marks: what holds for it, from some entry on.
+        marks: the kinds of facts that qualify all that it did.
         last_at: when a record last came, or a handler last began; ``-inf`` if neither
             did.
     """
@@ -209,7 +209,7 @@ class Part:
         }
 
     def epoch_at(self, entry: int) -> Epoch | None:
-        """Return the ownership that an entry is of, or that had ended before it."""
+        """Return the ownership of an entry, or the last one that had ended before it."""
         before = (one for one in reversed(self.epochs) if one.owned.n <= entry)
         return next(before, None)
 
@@ -219,7 +219,7 @@ class Part:
         return entries.Working in self.marks
 
     def take(self, fact: Fact) -> None:
-        """Take a fact, in their order."""
+        """Take the next fact, in the journal's order."""
         take = self._takers.get(type(fact))
         if take is not None:
             take(fact)
@@ -242,7 +242,7 @@ class Part:
         epoch = self.epochs[-1]
         if epoch.first is None:
             epoch.first = fact.at, fact.first
-        if fact.is_peek:  # the position stays, and what was read may be committed
+        if fact.is_peek:  # the position stays, but the records may be committed
             start = fact.start if fact.stood is None else min(fact.stood, fact.start)
             epoch.peeked.add(start, fact.next)
         else:
@@ -296,7 +296,7 @@ class Part:
 @define
 class Acknowledged:
     """
-    Records that producers got acknowledged, or that were found in a topic.
+    Records that brokers acknowledged to producers, or that a topic has.
 
     Attributes:
         written: their offsets.
@@ -316,7 +316,7 @@ class Acknowledged:
 
     @property
     def known_from(self) -> int:
-        """The offset below which nothing says what was written; 0 if all is known."""
+        """The offset below which the written records are unknown; 0 if all are known."""
         least = self.kept or 0
         written_from = min(self.written.starts, default=least)
         return least if written_from >= least else 0
@@ -353,9 +353,9 @@ class Group:
     The members of one group, for all its cases.
 
     Attributes:
-        name: the name of the group; None if nobody names it.
+        name: the name of the group; None if no journal names it.
         settings: the assumptions.
-        readers: its members, with what each read of the group's holds.
+        readers: its members, each with the group's holds that it read.
     """
 
     name: str | None
@@ -370,7 +370,7 @@ class Group:
 
     @cached_property
     def readings(self) -> Readings:
-        """When members read holds."""
+        """The times at which members read holds."""
         several = self.readers.items()
         clocks = {name: BrokerTime(self.measures(name)) for name in self.readers}
         return Readings({name: one.read for name, one in several}, clocks)
@@ -383,7 +383,7 @@ class Group:
 
     @cached_property
     def _spans(self) -> Mapping[TopicPartition | str | None, Sequence[Numbered]]:
-        # When it was held, by the only partition or topic that the scope can cover.
+        # Spans of holds, by the only partition or topic that the scope can cover.
         found: dict[TopicPartition | str | None, list[Numbered]] = {}
         control = self.settings.control
         for number, span in enumerate(() if control is None else control.spans):
@@ -392,7 +392,7 @@ class Group:
         return found
 
     def spans_at(self, tp: TopicPartition) -> Iterator[Span]:
-        """Yield when it was held, in order, by scopes that may cover a partition."""
+        """Yield the spans of holds that may cover a partition, in order."""
         several = (self._spans.get(place, ()) for place in (tp, tp[0], None))
         return (span for _, span in merge(*several, key=itemgetter(0)))
 
@@ -413,15 +413,15 @@ class Group:
 @frozen(slots=False, eq=False)
 class Case:
     """
-    Everything that is known about one group and one partition.
+    All facts about one group and one partition.
 
     Attributes:
         address: the group and the partition.
-        group: what is known of the members of the group.
-        parts: what members did, by their names.
-        acknowledged: what producers wrote.
-        is_written: whether a journal, or the topic itself, says what was written to the
-            topic, perhaps to other partitions only.
+        group: the members of the group.
+        parts: the facts about each member, by its name.
+        acknowledged: the records that producers wrote.
+        is_written: whether a journal, or the topic itself, shows records that were
+            written to the topic, perhaps to other partitions only.
     """
 
     address: Address
@@ -457,7 +457,7 @@ class Case:
 
     @cached_property
     def clocks(self) -> Mapping[str, BrokerTime]:
-        """How the times of its members are converted."""
+        """The conversion of each member's times."""
         return {
             name: BrokerTime(self.group.measures(name), one.appended)
             for name, one in self.parts.items()
@@ -479,7 +479,7 @@ class Case:
 
     @cached_property
     def offsets(self) -> frozenset[int]:
-        """The offsets that may be committed, by the journals."""
+        """The offsets of all commits in the journals."""
         several = self.parts.values()
         return frozenset(made.offset for one in several for made in one.commits)
 
@@ -508,7 +508,7 @@ class Case:
 
     @cached_property
     def bounds(self) -> Sequence[Bounds]:
-        """When the group was held, by all that may cover it."""
+        """The bounds of each hold of the group that may cover the partition."""
         control = self.settings.control
         if control is None or control.trouble:
             return ()

@@ -5,10 +5,10 @@ For each batch Spark's offset log has a file ``offsets/N``: ``v1``, then a line 
 with ``batchTimestampMs``, then a line for each source, of Kafka
 ``{"orders":{"0":10}}``: where the batch ends. Spark writes the time after it has asked
 each source for its end, so a batch's plan began before that time, and after the time of
-the batch before. ``sources/I/0`` has where the first batch begins. Spark deletes old
-batches (``spark.sql.streaming.minBatchesToRetain``, 100); nothing is known of them.
-``sources/I/skips/N`` is the stream's own: offsets that batch N skipped, by somebody's
-call, and read no records of.
+the batch before. ``sources/I/0`` has where the first batch begins. Spark deletes the
+files of old batches (``spark.sql.streaming.minBatchesToRetain``, 100). The stream itself
+writes ``sources/I/skips/N``: offsets that batch N skipped, because somebody requested
+it, and read no records of.
 
 | the batch moves a partition's offsets, and | S1 |
 |---|---|
@@ -209,7 +209,7 @@ def _each(
 
 
 def _lines(text: str) -> list[str]:
-    # Spark 2.1 wanted a zero byte before the first offsets, and has got it ever since.
+    # Spark writes a zero byte before the first offsets, which Spark 2.1 required.
     version, *lines = text.lstrip("\0").rstrip("\n").split("\n")
     if version != _VERSION:
         message = f"it has the version {version[:20]!r}, not {_VERSION}"
@@ -233,7 +233,7 @@ def _start(numbers: list[int], text: str) -> dict[Place, int]:
 
 
 def _skips(numbers: list[int], text: str) -> list[Skip]:
-    # One that was cut is of a batch that was never planned.
+    # A truncated file belongs to a batch that was never planned.
     source, batch = numbers
     with suppress(*_BROKEN):
         return [
@@ -249,7 +249,7 @@ def _skips(numbers: list[int], text: str) -> list[Skip]:
 
 
 def _offsets(source: int, line: str) -> dict[Place, int]:
-    # Other sources than Kafka's have other texts. What is cut is nobody's.
+    # Sources other than Kafka's write other texts, perhaps JSON, too.
     document = json.loads(line) if line.startswith("{") else None
     topics = document.items() if isinstance(document, dict) else ()
     if not all(isinstance(one, dict) for _, one in topics):
@@ -268,8 +268,8 @@ def judged(
     Return a row for each partition that the stream reads.
 
     Args:
-        checkpoint: what it did.
-        control: when the group was held.
+        checkpoint: its batches.
+        control: the holds of the group.
         group: the group whose holds it obeys, by its option ``holds.group``.
         skew: seconds by which the clocks of two hosts may differ.
     """
@@ -306,8 +306,8 @@ def _moves(checkpoint: Checkpoint) -> Iterator[tuple[Place, Move]]:
         began = max(last.at, batch.at - _LONGEST_PLAN) if is_alone else last.at
         positions = _positions(last, batch, checkpoint.skips)
         for place, end in batch.ends.items():
-            # A partition that is new begins at 0 if it is held; of the first batch that
-            # is left, and of the first of all without its starts, nobody knows.
+            # A new partition that is held begins at 0. The start is unknown for the first
+            # batch that is left, and for the very first without its starts.
             is_known = last.number >= 0 or (is_alone and place in last.ends)
             first = positions.get(place, 0)
             if is_known and first < end:
@@ -318,7 +318,7 @@ def _moves(checkpoint: Checkpoint) -> Iterator[tuple[Place, Move]]:
 
 
 def _positions(last: Batch, batch: Batch, skips: Iterable[Skip]) -> Offsets:
-    # Returns where a batch reads, when it has skipped what it skips.
+    # Returns where a batch begins to read, after its skips.
     found = dict(last.ends)
     for one in skips:
         is_between = last.number < one.batch <= batch.number
@@ -328,7 +328,7 @@ def _positions(last: Batch, batch: Batch, skips: Iterable[Skip]) -> Offsets:
 
 
 def _of(tp: TopicPartition, spans: Iterable[Span]) -> list[tuple[Span, str]]:
-    # Returns those that cover a partition; or may, with the reason.
+    # Returns the spans that cover a partition, or may, with the reason.
     found = []
     for span in spans:
         try:
@@ -374,7 +374,7 @@ def _held(span: Span) -> str:
 
 
 def _unknown(moves: list[Move], control: Control, group: str, skew: float) -> str:
-    # Why what is known of holds is not enough; "" if it is.
+    # Why the known holds do not suffice for a verdict; "" if they do.
     if control.trouble or not moves:
         return control.trouble
     if not control.is_about(group):

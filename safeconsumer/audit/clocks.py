@@ -69,7 +69,7 @@ AT_ITS_WORD = Measures(array("d", [0.0]), array("d", [0.0]), array("d", [0.0]))
 
 @define
 class Appended:
-    """The least seconds since the append with which records came, so far."""
+    """The smallest delay so far from a record's append to its delivery, in seconds."""
 
     at: "array[float]" = field(factory=lambda: array("d"))
     lag: "array[float]" = field(factory=lambda: array("d"))
@@ -82,11 +82,11 @@ class Appended:
 
     @property
     def least_lag(self) -> float:
-        """The least one of all; ``inf`` if there was none."""
+        """The smallest delay of all; ``inf`` if no record came."""
         return self.lag[-1] if self.lag else math.inf
 
     def lag_at(self, at: float) -> float:
-        """Return the least one up to a moment; ``inf`` if there was none."""
+        """Return the smallest delay up to a moment; ``inf`` if no record had come."""
         number = bisect_right(self.at, at)
         return self.lag[number - 1] if number else math.inf
 
@@ -154,5 +154,5 @@ class BrokerTime:
         return any(most < least - _WELL - skew for most, least in pairs)
 
     def is_known(self, at: float) -> bool:
-        """Return whether both are about the same."""
+        """Return whether the broker's time of a moment is known within a second."""
         return self.is_measured and self.latest(at) - self.earliest(at) <= _WELL

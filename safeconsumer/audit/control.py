@@ -55,10 +55,10 @@ class Record:
         at: when the broker appended it, seconds since the epoch.
         is_held: whether it holds; if not, it lifts.
         end: when the hold expires; ``inf`` if it does not.
-        more: what its key has besides: its version, and fields of a later version. A
-            key that differs in it is another hold.
-        targets: partitions, such as ``orders:3``, with the offsets to which the group is
-            moved while it stands.
+        more: the rest of its key: its version, and fields of a later version. A key
+            with another rest is another hold.
+        targets: partitions, such as ``orders:3``, with the offsets to which the hold
+            moves the group while it is in force.
     """
 
     group: str
@@ -105,15 +105,15 @@ class Control:
 
     Attributes:
         spans: the times in which something was held, sorted.
-        since: from when on nothing is missing, seconds since the epoch.
-        until: the time up to which they were read, seconds since the epoch: nothing is
-            known of later; ``inf`` if they were read just now, None if it is not known.
+        since: the time from which no record is missing, seconds since the epoch.
+        until: the time up to which they were read, seconds since the epoch; ``inf`` if
+            they were read just now, None if it is not known.
         group: the only group of which this was read; None for all groups.
         groups: the groups of the records that were read.
         trouble: why the times prove nothing; "" if they can be used.
         cluster: the id of the cluster; None if it is not known.
-        targets: where operators moved groups, and from when to when the hold said so,
-            by the broker's clock.
+        targets: where operators moved groups, and the times at which the hold was in
+            force, by the broker's clock.
     """
 
     spans: tuple[Span, ...] = ()
@@ -143,8 +143,8 @@ class Place:
         offset: its offset.
         at: when the broker appended it, seconds since the epoch.
         key: its key.
-        goes_on: whether it says what became of an earlier record of its key: it lifts
-            the hold, or extends it.
+        goes_on: whether it continues an earlier record of its key: it lifts the hold,
+            or extends it.
     """
 
     offset: int
@@ -155,10 +155,10 @@ class Place:
 
 def complete_since(places: Iterable[Place], end: int, now: float) -> float:
     """
-    Return since when no record of a topic is missing; 0 if none ever was.
+    Return the time from which no record of a topic is missing; 0 if none ever was.
 
-    Before an offset without a record anything may have been; a hold that is lifted, or
-    extended, without the record that placed it may have stood until then.
+    Any record may have stood before an offset without one. A hold that is lifted, or
+    extended, without the record that placed it may have been in force until then.
 
     Args:
         places: its records, in order.
@@ -185,7 +185,7 @@ class Topic:
         name: its name.
         timestamp_type: whose times its records have, ``LogAppendTime`` or
             ``CreateTime``; None if its settings are unknown.
-        complete_since: from when on no record of it was compacted away, seconds since
+        complete_since: the time from which no record was compacted away, seconds since
             the epoch; None if its settings are unknown.
     """
 
@@ -211,7 +211,7 @@ def control_of(
     until: float | None = None,
 ) -> Control:
     """
-    Return what control topics say.
+    Return the content of control topics.
 
     Args:
         topics: the topics.
@@ -246,10 +246,10 @@ def place_of(offset: int, key: bytes | None, value: bytes | None, at: float) -> 
 
 def decode(key: bytes | None, value: bytes | None, at: float) -> Record | None:
     """
-    Read a record; None if it is not a control record, which members pass over.
+    Return a control record; None if it is something else, which members ignore.
 
-    A record of a later version holds without an end; it covers everything if its key has
-    more fields, or a scope that cannot be read.
+    A record of a later version is a hold without an end. It covers everything if its key
+    has more fields, or a scope that cannot be read.
     """
     fields = _fields(key)
     end = math.inf if value is None else _end(value, at)
@@ -270,7 +270,7 @@ def decode(key: bytes | None, value: bytes | None, at: float) -> Record | None:
 
 
 def _targets(value: bytes) -> tuple[tuple[str, int], ...]:
-    # The value was read before: it is a document. A hold that ends by itself moves nothing.
+    # _end() has parsed the value before. A hold that ends by itself moves nothing.
     document = json.loads(value)
     reset = document.get("reset") if document.get("ttl_ms") is None else None
     to = reset.get("to") if isinstance(reset, dict) else None
@@ -340,10 +340,9 @@ def _is_reason(value: object) -> bool:
 
 def holds_of(records: Iterable[Record]) -> tuple[Span, ...]:
     """
-    Return when something was held, from all records in the order of each topic's log.
+    Return the spans of holds, from all records in the order of each topic's log.
 
-    A hold that is placed again while it stands goes on, with the limit that it was
-    given last.
+    A hold that is placed again while it is in force continues, with its new limit.
     """
     standing: dict[tuple[object, ...], Span] = {}
     over: list[Span] = []
@@ -371,7 +370,7 @@ def targets_of(
     """
     Return where holds moved groups, and when, from all records in the order of each log.
 
-    A record that places a hold again takes the place of the one before, with its targets.
+    A record that places a hold again replaces the one before, and its targets.
     """
     standing: dict[tuple[object, ...], tuple[float, dict[Target, float]]] = {}
     found: dict[Target, list[tuple[float, float]]] = {}

@@ -112,7 +112,7 @@ def rows_about(
 
 def tell_needs(batches: Iterable[Any]) -> Iterator[Any]:
     """
-    Tell which cases there are, and the facts that each needs.
+    Yield the cases, and the facts that each needs.
 
     Args:
         batches: record batches with the column ``address``, each address once, all in

@@ -2,8 +2,8 @@
 Decodes the lines of a journal into typed entries.
 
 The format is defined in :mod:`safeconsumer.journal.format`. Types are checked while a
-line is decoded. Events, fields and calls that this version does not know are passed
-over: another program of the same format may write more.
+line is decoded. Events, fields and calls that this version does not know are ignored:
+another program of the same format may write more.
 """
 
 from collections.abc import Iterable, Mapping
@@ -351,7 +351,7 @@ def head_of(name: str, line: bytes) -> Head:
 
 def decoded(name: str, number: int, text: bytes) -> Iterable[Line]:
     """
-    Decode whole lines, of which the first has this number in its file.
+    Decode whole lines; ``number`` is the first one's number in its file.
 
     Raises:
         JournalError: a line is broken; the message has its file and number, the path of
@@ -361,7 +361,7 @@ def decoded(name: str, number: int, text: bytes) -> Iterable[Line]:
         found: list[Line] = _entries.decode_lines(text)
     except _BROKEN:
         found = []
-    if len(found) == text.count(b"\n"):  # it passes over empty lines
+    if len(found) == text.count(b"\n"):  # decode_lines skips empty lines
         return found
     lines = text.split(b"\n")[:-1]
     return (_entry(name, number + at, line) for at, line in enumerate(lines))

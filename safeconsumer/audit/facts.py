@@ -2,10 +2,10 @@
 Defines the facts of a journal: flat rows that all rules, views and traces read.
 
 One pass over the journal of one process makes them (:mod:`safeconsumer.audit.process`);
-it knows positions, holds and handlers, and no other process. A fact is about a group, a
-partition and a member, which stand beside it. Each has ``n`` and ``at``, the number and
-the time of the entry that shows it. An entry that needs no other is a fact itself. The
-table in ``design/audit.md`` says who reads them.
+it follows positions, holds and handlers, and reads no other process. The group, the
+partition and the member of a fact are passed beside it. Each has ``n`` and ``at``, the
+number and the time of the entry that shows it. An entry that needs no other is a fact
+itself. The table in ``design/audit.md`` lists the readers of each fact.
 """
 
 import re
@@ -91,7 +91,7 @@ class Delivered(Derived):
         is_peek: whether the position stays, so that they come again.
         asked: when the poll began.
         written: when the broker appended the first.
-        created: when its producer says that it was made.
+        created: the producer's time of the first.
     """
 
     start: int
@@ -157,9 +157,9 @@ class Committed(Derived):
         is_done: whether the broker acknowledged it.
         is_owned: whether the partition was owned at its call.
         stood: the position at its call; None if that was not known.
-        floor: what was committed before in the ownership, since the last seek; -1 if
-            nothing was.
-        is_before: whether it is of what came before the last seek.
+        floor: the highest offset that was committed before in the ownership, since the
+            last seek; -1 if there is none.
+        is_before: whether its records came before the last seek.
         is_first: whether no seek came before it in its ownership.
         departed_in: the generation that had revoked the partition; None if none had.
         own: the entry that began the ownership; None if there was none yet.
@@ -180,7 +180,7 @@ class Committed(Derived):
 
     @property
     def call(self) -> int:
-        """The entry that asked for it, as far as the journal has that."""
+        """The entry that requested it; if the journal lacks that, the answer's."""
         return self.n if self.asked is None else self.asked
 
 
@@ -198,8 +198,8 @@ class HandlerBegan(Derived):
     Attributes:
         offset: its record, or the first of several.
         last: the last of them.
-        unknown: those that are complete, or were not delivered.
-        busy: a record of the same lane that another handler had.
+        unknown: offsets of it that are complete, or were not delivered.
+        busy: records of the same lane that other handlers had.
         after: a later record of the lane that had begun before.
         over: an earlier record of the lane that is not complete.
     """
@@ -221,7 +221,7 @@ class Done(Derived):
 
 class GivenUp(Derived):
     """
-    A worker gave records up because its program went past them.
+    A worker gave records up because its program sought past them.
 
     Attributes:
         own: the number of the ownership, counted from 0.
@@ -234,16 +234,16 @@ class GivenUp(Derived):
 
 class UnderHold(Derived):
     """
-    Something was done while holds stood.
+    A member delivered records, or began a handler, under holds.
 
     Attributes:
         check: the rule that forbids it.
-        what: what was done.
+        what: the action, in words.
         offset: the first record concerned.
         scope: the scope of one of the holds.
         owner: its owner.
-        doubt: why it may have ended; "" if nothing says so.
-        again: the times and numbers of the entries that did the same under them.
+        doubt: why the hold may have ended; "" if no entry suggests that.
+        again: the times and numbers of further entries of the same kind under them.
     """
 
     check: str
@@ -279,7 +279,7 @@ class OpenSeek(Derived):
 
 
 class JournalEnd(Derived):
-    """The journal ends; ``last_at`` is when a record last came, or began."""
+    """The journal ends; ``last_at`` is when a record last came, or its handler began."""
 
     last_at: float | None = None
 
@@ -301,5 +301,5 @@ def encoded(fact: Fact) -> str:
 
 
 def decoded(text: str) -> Fact:
-    """Return the fact of such a text."""
+    """Return the fact that :func:`encoded` has encoded."""
     return _decoder.decode(text)

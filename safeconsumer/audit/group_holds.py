@@ -1,8 +1,8 @@
 """
-Says from when to when members had to obey holds of their group, for G2 and W10.
+Determines when members had to obey holds of their group, for G2 and W10.
 
-The control topics say when something was held, by the broker's clock. Members' journals
-say what they did, by their own clocks, and by how much these differ from the broker's.
+The control topics have the times of holds, by the broker's clock. A member's journal has
+the times of its actions, by its own clock, and how far that is from the broker's.
 Converted times may differ by the allowance: a moment is before another one only if the
 difference is larger. The judge decides nothing that a member's clock leaves in doubt.
 """

@@ -1,8 +1,8 @@
 """
-Decides whether something outside of the library may have ended a hold of the member.
+Decides whether a cause from outside of the library may have ended a member's hold.
 
-A journal's ``lift`` is the library's own word. It counts only with a cause that came
-from outside:
+A journal's ``lift`` is the library's own claim. It counts only with a cause from
+outside:
 
 - a pause of a partition, plain or handed over, ends when a completed join, an ``assign``
   or an ``unsubscribe`` leaves its partition out, and with a resume of the application
@@ -62,10 +62,10 @@ class Answer(Enum):
 
 def gives_back(before: int | None, now: int | None) -> bool:
     """
-    Return whether a generation gives back what an earlier one had, so that nobody else can.
+    Return whether no other member can have owned a partition between two generations.
 
-    The very next one does, and the same: the answer to a follower that joins again may
-    have the generation that it knows.
+    That is so for the same and the very next generation: the answer to a follower that
+    joins again may have the generation that it knows.
     """
     if before is None or now is None:
         return False
@@ -125,10 +125,10 @@ class HoldEnds:
     def __init__(self) -> None:
         self._partitions: dict[TopicPartition, _PauseEnds] = {}
         self._joins = 0
-        self._ending: set[object] = set()  # calls under way that end what is away
+        self._ending: set[object] = set()  # calls under way that end pauses
         self._freed, self._freed_at = -1, -1.0  # the last of them that returned
-        # By topic, the ends that pauses of its partitions named, and when they were
-        # called: of those that are not over.
+        # By topic: the ends that pauses of its partitions named, unless these have
+        # passed, and the times of the calls.
         self._named: dict[str, dict[float, float]] = {}
 
     # ------------------------------------------------------------ entries

@@ -2,8 +2,8 @@
 Follows which holds a member has, and when each ended.
 
 Both the checks and the trace use this module. It reads calls, their returns, and the
-entries about holds that no call of the process names, never what the consumer reports
-of its own state:
+entries about holds that no call of the process names. It uses no report of the consumer
+about its own state:
 
 - a hold that the process placed itself is in force from the return of ``pause`` to the
   call of ``resume``, or to the moment that its call named (``until``); from the return
@@ -48,7 +48,7 @@ _PERHAPS = (
     "membership left the partition out"
 )
 
-# How many times a hold may be placed again in one poll, and each be known apart.
+# How many placements of one hold within one poll are kept apart.
 _AGAIN = 16
 
 Key = tuple[str, str]
@@ -65,8 +65,8 @@ class Placed:
     Attributes:
         scope: its scope, as it was written.
         owner: its owner.
-        asked: the entry in which it was asked for, or reported.
-        number: the number of the entry from which on it is in force.
+        asked: the number of the entry that requested or reported it.
+        number: the number of the entry from which it is in force.
         at: the time of the entry ``number``, seconds since the epoch, by the member's
             clock.
         since: when it was placed; earlier than ``at`` if the entry was written late.
@@ -115,7 +115,7 @@ class Holds:
         placed: called with each hold that is in force from now on; it replaces an
             earlier one with the same scope and owner.
         ended: called with each hold that is over, which has the number and the time of
-            the first entry that placed it, and with when it ended.
+            the first entry that placed it, and with the time of its end.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class Holds:
     ) -> None:
         self._on_placed, self._on_ended = placed, ended
         # Holds in force, each after those that it replaced without a break: a poll that
-        # was on its way by then must obey that.
+        # had begun by then must obey these.
         self._standing: dict[Key, list[Placed]] = {}
         self._asked: dict[object, Call] = {}
         self._resuming: dict[object, list[list[Placed]]] = {}
@@ -141,7 +141,7 @@ class Holds:
 
     @property
     def placed(self) -> Sequence[Placed]:
-        """The holds that stand, expired or not, since they were first placed."""
+        """The holds that no entry has ended, with the entries that first placed them."""
         return [_since_first(own) for own in self._standing.values()]
 
     # ------------------------------------------------------------ entries
@@ -151,7 +151,7 @@ class Holds:
         self._running = entry.records
 
     def gained(self, entry: Assigned) -> None:
-        """Follow ownerships that begin: holds may not have ended after all."""
+        """Follow the start of ownerships, which may show that a pause has not ended."""
         self._hold_ends.gained(entry)
         for tp in map(tp_of, entry.partitions):
             for one in self._away.pop(tp, ()):
@@ -191,7 +191,7 @@ class Holds:
                 self._stand([evolve(last, number=entry.n, at=entry.at)])
 
     def _paused(self, entry: Return, call: Call) -> None:
-        # The call is the program's word, the return the library's.
+        # The program makes the call, the library writes the return.
         asked = replace(
             entry,
             scopes=call.scopes,
@@ -230,7 +230,7 @@ class Holds:
         self._end(key, end, entry.why or "lift")
 
     def is_ended(self, hold: Placed, lift: Lift) -> bool:
-        """Return whether an entry about an end concerns a hold, and has a cause."""
+        """Return whether an entry ends a hold: it concerns this one, and has a cause."""
         if hold.kind is Kind.ELSEWHERE:  # the holds topic says when
             return True
         if lift.why == EXPIRED:  # its placement says when
@@ -301,7 +301,7 @@ class Holds:
     def _stand(self, own: list[Placed]) -> None:
         if len(own) > _AGAIN:
             del own[1]  # the first one has the begin
-        covering(own[-1].scope)  # one that cannot be read is an error at once
+        covering(own[-1].scope)  # a scope that cannot be read raises here
         self._standing[own[-1].key] = own
         self._forget(own[-1].scope)
         self._on_placed(own[-1])
@@ -317,7 +317,7 @@ class Holds:
         self._on_ended(one, min(own[-1].until, at))
 
     def _forget(self, scope: str) -> None:
-        # Which holds cover which partition is found out again when it is asked for.
+        # The next reader computes again which holds cover a partition.
         if is_partition(scope):
             self._over.pop(partition_of(scope), None)
         else:

@@ -32,8 +32,8 @@ _BY_KIND = _by_kind()
 
 
 class _Judged:
-    # One member on one partition: what it did, and what is wrong with that alone, of each
-    # check the first in full.
+    # One member on one partition: its facts, and the violations that need no other member,
+    # the first of each check in full.
 
     def __init__(self, member: str, *, is_held: bool) -> None:
         self.part = Part(member, keeps_moments=is_held)
@@ -60,12 +60,13 @@ class Judge:
     Judges all cases that journals are about.
 
     Memory grows with ownerships, commits, gaps between deliveries, and records that wait
-    for their handlers; where something was held for the group also with polls that
-    returned records, and with what handlers began.
+    for their handlers; for a group with holds also with polls that returned records, and
+    with handlers that began.
 
     Args:
         settings: the assumptions.
-        watch: sees each fact after its address and its member; then each delivery is one.
+        watch: is called with the address, the member and the fact, for each fact; then
+            each delivery is one.
     """
 
     def __init__(
@@ -117,7 +118,7 @@ class Judge:
         return [epoch for one in own for epoch in one.part.epochs]
 
     def takes(self, address: Address, member: str) -> Callable[[Fact], None]:
-        """Return what takes the facts of a member about a group, or a partition."""
+        """Return the function that takes a member's facts about a group, or a partition."""
         if address.group is None:
             return self._written.setdefault(address, Acknowledged()).take
         if not address.is_case:
@@ -128,7 +129,7 @@ class Judge:
         return own.setdefault(member, new).take
 
     def results(self) -> dict[Address, Result]:
-        """Return what was found about each case, once all journals were read."""
+        """Return the result of each case, once all journals were read."""
         known = [*self._judged, *self._written]
         written = written_to(known)
         self._groups.clear()
@@ -139,12 +140,12 @@ class Judge:
 
     def result(self, address: Address, *, is_written: bool) -> Result:
         """
-        Return what was found about one case.
+        Return the result of one case.
 
         Args:
             address: the group and the partition.
-            is_written: whether a journal, or the topic itself, says what was written to
-                the topic, perhaps to other partitions only.
+            is_written: whether a journal, or the topic itself, shows records that were
+                written to the topic, perhaps to other partitions only.
         """
         own = dict(sorted(self._judged.get(address, {}).items()))
         case = Case(
@@ -171,7 +172,7 @@ def result_of(case: Case, alone: Iterable[Finding]) -> Result:
 
     Args:
         case: the facts about it.
-        alone: what the facts of single members break.
+        alone: the violations that facts of single members show.
     """
     findings, unjudged = [*alone], dict[str, str]()
     for one in (
@@ -200,7 +201,7 @@ def result_of(case: Case, alone: Iterable[Finding]) -> Result:
     )
 
 
-# Checks of which only what journals prove counts where they are not judged.
+# If one of these checks is not judged, only violations that journals prove count.
 _MOOT = frozenset({"A2", "A4", "A6", "W5"})
 _PROVEN = frozenset({Basis.ORDER, Basis.COMMITS})
 
@@ -259,7 +260,7 @@ def needs_of(addresses: Iterable[Address]) -> dict[Address, frozenset[Address]]:
 
 
 def written_to(addresses: Iterable[Address]) -> frozenset[str]:
-    """Return the topics for which a journal or the topic itself says what was written."""
+    """Return the topics for which a journal or the topic itself shows written records."""
     return frozenset(one.topic for one in addresses if one.group is None)
 
 

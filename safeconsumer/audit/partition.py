@@ -29,7 +29,7 @@ Takes the facts of one partition.
 
 @define(eq=False)
 class _Asked:
-    # A commit, from its call on; ``seeks`` is -1 if it is of before the last seek.
+    # A commit after its call; ``seeks`` is -1 if its records came before the last seek.
     fact: Committed
     seeks: int
 
@@ -51,14 +51,13 @@ class Partition:
         holds: the holds of the process.
         take: takes the facts.
         is_each: whether each delivery and each start of a handler is a fact; if not,
-            deliveries that continue one another are one, and starts in order are left
-            out.
+            consecutive deliveries are one fact, and starts in order have none.
 
     Attributes:
         tp: the partition.
         position: the offset that is read next; None if that is not known.
-        while_held: what the process did while the partition was held.
-        worker_records: what handlers did with the records.
+        while_held: follows the process while the partition is held.
+        worker_records: follows the handlers of its records.
     """
 
     def __init__(
@@ -78,7 +77,7 @@ class Partition:
         self._open: Delivered | None = None
         self._run: Delivered | None = None
         self._last_delivery = 0  # the entry of the last delivery
-        # The ownership: its entry, and its number; of the last one how it ended.
+        # The ownership: its entry, its number, and how the last one ended.
         self._own: int | None = None
         self._is_owned = False
         self._count = -1
@@ -88,7 +87,7 @@ class Partition:
         # The position.
         self.position: int | None = None
         self._has_begun = self._is_sought = False
-        self._kept = -1  # where the ownership before left off, if this goes on there
+        self._kept = -1  # where the ownership before ended, if this continues there
         self._end: int | None = None  # the position after the last records
         self._reached = -1  # in this ownership
         self._peeked = -1  # the offset up to which peeked records will come again
@@ -108,7 +107,7 @@ class Partition:
         # The records that a worker gave up, by ownership.
         self._given_up: dict[int, Spans] = {}
 
-    # ------------------------------------------------------------ telling
+    # ------------------------------------------------------------ reporting
 
     def _flush(self) -> None:
         # The next delivery starts a fact of its own.
@@ -122,7 +121,7 @@ class Partition:
             self._take(delivered)
 
     def mark(self, entry: Fact) -> None:
-        """Tell that something holds from an entry on."""
+        """Report a mark, which applies from an entry on."""
         if isinstance(entry, entries.Working):
             self._is_working = True
             self._keep_what_runs()
@@ -130,7 +129,7 @@ class Partition:
         self._take(entry)
 
     def end(self, n: int, at: float) -> None:
-        """Tell what only the end of the journal shows."""
+        """Report the facts that only the end of the journal shows."""
         self._flush()
         for asked in self._asked.values():
             self._take(asked.fact)
@@ -147,7 +146,7 @@ class Partition:
     # ------------------------------------------------------------ ownership
 
     def assigned(self, entry: entries.Assigned) -> None:
-        """Follow the begin of an ownership."""
+        """Follow the start of an ownership."""
         if self._is_owned:
             return
         self._flush()
@@ -229,14 +228,14 @@ class Partition:
         )
 
     def answered(self, found: tuple[int, str] | None, entry: int) -> None:
-        """Note what the broker says is committed, and whose commit that is."""
+        """Note the committed offset that the broker reports, and whose commit it is."""
         if self._is_owned and not self._has_begun:
             offset, note = (-1, "") if found is None else found
             self._answered = offset, note, entry
             self._floor = offset
 
     def seeking(self, call: entries.Call) -> None:
-        """Follow the call of a seek; until it returns it may have been done or not."""
+        """Follow the call of a seek, which takes effect at some time until it returns."""
         if self._is_owned:
             target = (call.offsets or {}).get(self._name)
             self._seeking[call.id] = _Seek(self._own, -1 if target is None else target)
@@ -258,7 +257,7 @@ class Partition:
             self._lose_position(-1 if offset is None else offset)
 
     def _lose_position(self, most: int) -> None:
-        # Before or after a seek: nobody knows, until the next records come.
+        # Only the next records show whether the position is before or after a seek.
         known = -1 if self.position is None else self.position
         self._most = max(self._most, self._reached, known, most)
         self._leave(self._left_at if self.position is None else self.position)
@@ -277,8 +276,8 @@ class Partition:
         """
         Follow a position that no seek had named.
 
-        In the middle of an ownership it is the client's reset rule that sets one, when
-        the position is out of range.
+        Within an ownership the client's reset rule sets one, when the position is out
+        of range.
         """
         if not self._is_owned or self._seeking:
             return
@@ -293,13 +292,13 @@ class Partition:
             )
             self._take(jump)
             self._leave(None)
-            # A log that was cut is committed again from its end on.
+            # After a truncation, commits begin again at the end of the log.
             self._floor = min(self._floor, offset)
         if self.position is None:
             self._stand_at(offset, entry.n, entry.at, "broker")
 
     def log_starts(self, entry: entries.LogStart) -> None:
-        """Tell where the log begins, as a broker answered after a jump."""
+        """Report where the log begins, by a broker's answer after a jump."""
         self._take(entry)
 
     def reset(self, entry: entries.Reset) -> None:
@@ -352,7 +351,7 @@ class Partition:
         self.while_held.delivered(entry, called)
         since = entry.n - 1 if after is None else after
         is_racing = bool(self._seeking) or since < self._sought_at
-        if entry.peek:  # it will come again, whatever is committed until then
+        if entry.peek:  # its records come again, whatever is committed until then
             self._peeked = max(self._peeked, entry.next)
         elif is_racing:
             delivered.stood = None
@@ -408,7 +407,9 @@ class Partition:
         """Follow the call of a commit."""
         stood = self._standing()
         reached = -1
-        if self._is_working:  # it commits what is complete, wherever a seek stands now
+        if (
+            self._is_working
+        ):  # it commits complete records, wherever a seek has moved to
             reached = self._reached_now if self._is_owned else -1
             known = None if self.position is None else max(self.position, self._peeked)
             for beyond in self.worker_records.committing(call, offset, known):
@@ -437,7 +438,7 @@ class Partition:
         return self._reached if self._run is None else self.position or 0
 
     def _standing(self) -> int | None:
-        # The position; before any is known the one at which it may begin.
+        # The position; before it is known, the highest at which it may begin.
         if self.position is not None:
             return max(self.position, self._peeked)
         if self._has_begun or self._is_sought:
@@ -486,8 +487,8 @@ class Partition:
         """
         Follow a worker that gives up records.
 
-        The worker may do so up to the target of its program's seek: records that a reset
-        goes back over are still to be handled.
+        That is allowed up to the target of its program's seek: records that a reset goes
+        back over still have to be handled.
         """
         end = min(max(self._sought_to, *self._targets, -1.0), entry.before)
         gone = ((one, one + 1) for one in self.worker_records.dropped(end))
@@ -496,7 +497,7 @@ class Partition:
             self._given_up[self._count] = merged([*own, *gone])
 
     def _keep_what_runs(self) -> None:
-        # A record that a handler has is not given up, unless it comes to an end.
+        # A handler still has the record, so that its worker has not given it up.
         runs = merged((one, one + 1) for one in self.worker_records.at_work())
         for own, spans in self._given_up.items():
             self._given_up[own] = merged(uncovered(spans, runs))

@@ -27,7 +27,7 @@ _MICROSECONDS = 1e6
 @frozen(kw_only=True)
 class Slice:
     """
-    A time of a member: it owned the partition, or that was held for it.
+    A time of a member: it owned the partition, or had to obey a hold of it.
 
     Attributes:
         member: the member.
@@ -45,10 +45,10 @@ class Slice:
 @frozen(kw_only=True)
 class Run:
     """
-    Records that were delivered at once.
+    Records that were delivered together.
 
     Attributes:
-        member: who got them.
+        member: the member that received them.
         came: the records.
         is_wrong: whether they were delivered while held, by A1 or by G2.
     """
@@ -108,7 +108,7 @@ class Collector:
         Return the trace as JSON, once all journals were read.
 
         Args:
-            covers: whether a partition of a group is wanted.
+            covers: returns whether to show a partition of a group.
         """
         lanes = [one for one in self.lanes() if covers(one.case)]
         return _Trace(self._began, self._ended).of(lanes)

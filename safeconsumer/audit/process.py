@@ -3,7 +3,7 @@ Turns the journal of one process into facts, in one pass.
 
 An entry that names a partition goes to the
 :class:`~safeconsumer.audit.partition.Partition` of that name; calls, ownerships and holds
-go to the holds of the process, too. Nothing here knows another process.
+go to the holds of the process, too. Other processes have no influence here.
 """
 
 import math
@@ -36,8 +36,8 @@ class Process:
     Args:
         name: names the process.
         group: its consumer group.
-        takes: returns what takes the facts about a group, or about a partition; called
-            once for each.
+        takes: returns the function that takes the facts about a group, or about a
+            partition; called once for each.
         is_each: as of :class:`~safeconsumer.audit.partition.Partition`.
     """
 
@@ -90,7 +90,7 @@ class Process:
 
     def read(self, several: Iterable[Entry | Other]) -> None:
         """
-        Follow entries, which come in their order; once all are read, :meth:`end`.
+        Follow entries in their order; call :meth:`end` once all are read.
 
         Raises:
             JournalError: an entry is broken, or names something that cannot be read.
@@ -116,7 +116,7 @@ class Process:
             raise JournalError(message) from error
 
     def end(self) -> None:
-        """Tell what only the end of the journal shows."""
+        """Report the facts that only the end of the journal shows."""
         entry = self._last
         if entry is not None:
             for one in self._holds.placed:

@@ -19,13 +19,13 @@ CHECKS = (
 @frozen(kw_only=True)
 class Settings:
     """
-    The assumptions of the checker.
+    The assumptions of the judge.
 
     Attributes:
         patience: seconds within which a hold of the group reaches members that own
             the partition already (G2, W10).
         clock_skew: seconds by which two members' clocks may differ, or a member's and a
-            broker's; 0: nothing is known of a clock that nobody measured.
+            broker's; 0: a clock that nobody measured proves nothing.
         is_drained: whether everything that was acknowledged should have been delivered,
             and handled where there are workers.
         control: what the control topics say; None if they were not read.
@@ -52,8 +52,8 @@ class Result:
         clocks: how the times of its members are converted.
         bases: the evidence on which each check rests here.
         unjudged: checks that could not be judged here, and why.
-        unrecorded: how many offsets positions went over of which no member had a
-            record, where nothing says what was written.
+        unrecorded: how many offsets positions passed of which no member had a record,
+            if the written records are unknown.
     """
 
     case: Address

@@ -1,12 +1,12 @@
 """
-Finds what a member did with a partition while it was held, for A1 and W10.
+Finds a member's deliveries and handlers while a partition was held, for A1 and W10.
 
 A1: no record is delivered by a poll that was called while its partition was held. A
 pause that returns on another thread while a poll is on its way stops the next one.
 
 W10: no handler begins on a record of a held partition. A handler that had begun when
-the hold came into force may write its start later: with the hold stand the offsets that
-handlers were working on. Each of these may begin once, and nothing else may.
+the hold came into force may write its start later: the entry of the hold has the offsets
+that handlers were working on. Each of these may begin once, and no other may.
 
 Both compare numbers of entries of one process, without clocks. An entry that a hold was
 lifted or expired may be written late, and then withdraws what was found because of it.
@@ -96,7 +96,7 @@ class WhileHeld:
             self._doubt(_Doubts("A1", held, what, entry.first), entry)
 
     def placed(self, hold: Placed, at_work: Iterable[int]) -> None:
-        """Note handlers of which the begin is known already when a hold is placed."""
+        """Note the handlers that are known to have begun when a hold is placed."""
         self._started.update((hold.number, offset) for offset in at_work)
 
     def began(self, entry: Handle) -> None:
@@ -127,14 +127,14 @@ class WhileHeld:
         return True
 
     def lifted(self, entry: Lift) -> None:
-        """Withdraw what was allowed because a hold had ended by then."""
+        """Withdraw the findings after a hold had ended."""
         self._doubts = [
             left for one in self._doubts for left in one.without(entry, self._holds)
         ]
         self._last.clear()
 
     def facts(self) -> Iterator[UnderHold]:
-        """Yield what was not withdrawn, once the journal has ended."""
+        """Yield the findings that were not withdrawn, once the journal has ended."""
         for one in self._doubts:
             hold = next((hold for hold in one.holds if not hold.doubt), one.holds[0])
             first, more = one.when.split(1)

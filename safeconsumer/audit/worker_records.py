@@ -1,5 +1,5 @@
 """
-Follows what one member's handlers did with the records of one partition.
+Follows the handlers of one member on the records of one partition.
 
 Entries of one process are compared by their numbers, without clocks. Completion is
 written before the worker knows of it, so it comes before a commit that was asked for,
@@ -46,7 +46,7 @@ class WorkerRecords:
 
     Args:
         take: takes facts about starts.
-        is_each: whether every start is one, or only those that are out of order.
+        is_each: whether every start is a fact, or only those that are out of order.
     """
 
     def __init__(self, take: Callable[[Fact], object], *, is_each: bool) -> None:
@@ -67,7 +67,7 @@ class WorkerRecords:
     # ------------------------------------------------------------ ownership
 
     def works(self) -> None:
-        """Note that a worker begins, which does not wait for what another one left behind."""
+        """Note that a worker begins, which does not wait for an earlier one's handlers."""
         self._running.clear()
         self._newest = self._over = -1
 
@@ -83,10 +83,10 @@ class WorkerRecords:
 
     def sought(self, offset: int | None) -> None:
         """
-        Note that what is at an offset or behind it is delivered again, if at all.
+        Note a seek: records from its target on are complete only if they come again.
 
-        A worker does not notice a seek at once: it may still begin what it has, and
-        writes what it drops. Its own seeks give back only what it has not begun.
+        A worker does not notice a seek at once: it may still begin records that it has,
+        and writes which ones it drops. Its own seeks go back to records not begun yet.
         """
         start = 0 if offset is None else offset
         self._left |= {one for one in self._open if one >= start}
@@ -94,7 +94,7 @@ class WorkerRecords:
         self._goes_back(start)
 
     def dropped(self, end: float) -> set[int]:
-        """Follow a worker that may give up what it had before an offset; return that."""
+        """Follow a worker that may drop its records before an offset; return those."""
         self._left |= {one for one in self._open if one < end}
         self._open -= self._left
         self._lanes.clear()
@@ -125,7 +125,7 @@ class WorkerRecords:
         return (one for step in self._running.values() for one in step.offsets)
 
     def began(self, entry: Handle) -> None:
-        """Report a start, and what is out of order with it."""
+        """Report a start, and how it is out of order."""
         offsets, lane, epoch = offsets_of(entry), entry.lane, entry.epoch
         fact = HandlerBegan(n=entry.n, at=entry.at, offset=offsets[0], last=offsets[-1])
         if lane is not None:
@@ -134,7 +134,7 @@ class WorkerRecords:
         is_over = self._is_over(epoch)
         turn = -1 if is_over else self._turn
         self._running[entry.id] = _Step(offsets, lane, turn)
-        if not is_over:  # else it belongs to an ownership that has ended
+        if not is_over:  # else its ownership has ended
             self._newest = self._newest if epoch is None else epoch
             known = self._open, self._left
             fact.unknown = [
@@ -204,9 +204,9 @@ class WorkerRecords:
         self, entry: Call, offset: int, position: int | None
     ) -> Iterator[EarlyCommit]:
         """
-        Yield a commit beyond a record that is not complete, when it is asked for.
+        Yield a commit beyond a record that is not complete, when it is requested.
 
-        Beyond the position it is one of before a seek, of what was delivered by then.
+        A commit beyond the position is about deliveries before a seek.
         """
         open_ = self._open
         if position is not None and offset > position:
@@ -223,7 +223,7 @@ class WorkerRecords:
             }
 
     def facts(self, n: int, at: float) -> Iterator[Done]:
-        """Yield what is complete, once the journal has ended."""
+        """Yield the complete records, once the journal has ended."""
         for start, end in merged(self._done):
             yield Done(n=n, at=at, start=start, end=end)
 

@@ -41,11 +41,11 @@ class ConcurrentPollError(SafeConsumerError, IllegalStateError):
 
 class ForkedConsumerError(SafeConsumerError, IllegalStateError):
     """
-    A child process polled, iterated or closed a consumer of its parent, or ran its worker.
+    A child process polled, committed with or closed a consumer of its parent.
 
     Make the consumer in the process that uses it: the consumer's threads are not in the
-    child. Other calls are not refused there, and one that needs the network never
-    returns.
+    child. Every call that needs the network raises this error there, and so does a
+    worker of the parent.
     """
 
 

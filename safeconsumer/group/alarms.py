@@ -7,10 +7,10 @@ from safeconsumer.group import topics
 from safeconsumer.group.control_clients import RecreatedTopic
 from safeconsumer.holds.ledger import PauseLedger
 
-# Seconds for which a topic that was lost is read without a failure before it counts as
-# read again: a fetch may be refused, and is answered within fetch_max_wait_ms.
+# Seconds of reading without a failure before a lost topic counts as read again: a broker
+# may refuse a fetch, and answers each within fetch_max_wait_ms.
 _SETTLED = 1.0
-# Seconds after the end of an outage, in which the next is reported only if it lasts.
+# Seconds after an outage within which the next is reported only if it lasts.
 _UNSTEADY = 60.0
 _LASTING = 10.0
 
@@ -39,7 +39,7 @@ class TopicAlarms:
         self.is_ready = False
 
     def lost(self, reason: str) -> None:
-        """Note that the topic cannot be read; called at each failure."""
+        """Note that the topic cannot be read; the reader calls it at each failure."""
         self.is_ready, self._read_at = False, None
         now, _ = self._ledger.now()
         if self._lost_at is None:
@@ -51,16 +51,16 @@ class TopicAlarms:
 
     def read(self, holds: int, seconds: float) -> bool:
         """
-        Note that the topic is read to its end; called again and again.
+        Note that the topic is read to its end; the reader calls it repeatedly.
 
         Args:
             holds: the number of holds in force.
             seconds: the time that reading took.
 
         Returns:
-            Whether it was not ready before, and is now.
+            Whether it became ready by this call.
         """
-        if self.is_ready:  # as nearly always
+        if self.is_ready:  # nearly always
             return False
         now, _ = self._ledger.now()
         if self._read_at is None:

@@ -27,7 +27,7 @@ class _Waiting:
         ends: the control topics' end offsets, asked after that; None if not known yet.
         floor: the offsets that were applied when the ends were asked for: a topic that
             still exists does not end below them.
-        is_asked: whether an answer is on its way.
+        is_asked: whether an answer is pending.
         is_open: whether the gate was opened by time. The ends are asked for nevertheless:
             until they are read, partitions flow and are not moved.
     """
@@ -94,7 +94,7 @@ class Barrier:
 
     def connect(self, ask: Ask, applied: Offsets) -> None:
         """
-        Begin to ask and to open gates: the reader is connected and has read this far.
+        Begin to ask for ends and to open gates; the reader has applied these offsets.
 
         Questions of an earlier connection are asked again: the topics may have been
         created again, with other ends.
@@ -109,12 +109,12 @@ class Barrier:
         self.ask_again()
 
     def disconnect(self) -> None:
-        """Open no more gates, whatever answers are still on their way."""
+        """Open no more gates, even if answers still arrive."""
         with self._lock:
             self._ask = None
 
     def ask_again(self) -> None:
-        """Ask again for all unknown ends without an answer on its way."""
+        """Ask again for all unknown ends without a pending answer."""
         for number in tuple(self._waiting):
             self._ask_for(number)
 

@@ -32,11 +32,11 @@ from safeconsumer.group.view import NO_TIMES, Times, View, skew_of
 
 # Seconds; a member without a report for as long is gone, or cannot reach the broker.
 SILENT_AFTER = 15.0
-# Seconds for which a member that reports no more is named: Kafka lists a member that was
-# killed until its session ends, after 45 s by default. A member that Kafka does not list,
-# and that did not report that it stops, may be frozen and go on. For this time its
-# partitions are unknown, but for those that it reported as quiet by a hold that is still
-# in force. A process may be frozen for longer, without a trace.
+# Seconds for which views name a member that no longer reports: Kafka lists a killed member
+# until its session ends, after 45 s by default. A member that Kafka does not list, and that
+# did not report its end, may be frozen and continue. For this time its partitions are
+# unknown, except those that it reported as quiet by a hold that is still in force. A process
+# that is frozen for longer leaves no trace.
 NAMED_FOR = 4 * SILENT_AFTER
 # Seconds after which a report is dropped, even if no update follows.
 _KEPT_FOR = 10 * NAMED_FOR
@@ -65,7 +65,7 @@ class _LastReport:
 @frozen(kw_only=True)
 class Readable:
     """
-    The part of the topics that can be read.
+    The readable part of the topics.
 
     Attributes:
         ends: the offset up to which the holds topic is read, by its name; None if it
@@ -113,7 +113,7 @@ class Board:
     Args:
         settings: the names of the topics, and the allowed clock skew.
         clock: computes the broker's time.
-        most: the number of the holds topic's records that are kept; None for all.
+        most: the most records of the holds topic that are kept; None for all.
 
     Attributes:
         records: the holds topic's records, tombstones too, in order.
@@ -196,7 +196,7 @@ class Board:
         self._last[record.key] = _LastReport(
             at or 0.0, record.value, self._clock.passed()
         )
-        # A program that reads holds alone never updates, which drops old reports.
+        # A program that only reads holds never calls update(), which drops old reports.
         while self._last:
             oldest, last = next(iter(self._last.items()))
             if abs(self.reported_at - last.at) <= _KEPT_FOR:
@@ -285,7 +285,7 @@ class Board:
         age = max(moment - last.at, clock.passed() - last.taken_at)
         return age <= NAMED_FOR + late
 
-    # ------------------------------------------------------------ what it shows
+    # ------------------------------------------------------------ groups and views
 
     @property
     def groups(self) -> set[str]:

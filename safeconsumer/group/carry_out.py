@@ -1,11 +1,11 @@
 """
-Carries out a plan exactly as it was agreed to, once, or writes nothing.
+Carries out exactly the plan that the operator agreed to, once, or writes no record.
 
-1. The holds are read again, on the connection that writes: the view behind the shown plan
+1. It reads the holds again, on the connection that writes: the view behind the shown plan
    may be old, and a follower that is cut off does not notice at once.
-2. The plan is made again from them. If it is done already, nothing is written: the same
-   form was sent twice, or another operator did the same.
-3. If it is not the plan that was agreed to, by its digest, nothing is written.
+2. It makes the plan again from them. If the plan is done already, it writes no record: the
+   same form was sent twice, or another operator did the same.
+3. If the plan, by its digest, is not the agreed one, it writes no record.
 """
 
 from collections.abc import Callable
@@ -108,8 +108,8 @@ def carry_out(
         view: the group as it was shown.
         action: the action.
         cluster: lists groups and topics.
-        agrees: tells whether the plan is the one that was agreed to; called right before
-            the write. If it raises, nothing is written.
+        agrees: tells whether the plan is the agreed one; called right before the write. If
+            it raises, no record is written.
 
     Raises:
         PlanChangedError: the plan is not the one that was agreed to.

@@ -1,4 +1,4 @@
-"""Makes the control clients on kafka-python, of members and commands."""
+"""Makes the kafka-python clients by which members and commands reach the control topics."""
 
 import math
 import threading
@@ -31,7 +31,7 @@ from safeconsumer.group.fold import RawRecord
 from safeconsumer.group.topic_reader import TopicReader, raw_record
 from safeconsumer.group.topics import Facts
 
-# The settings that say where a cluster is and how to log in; others are not copied.
+# The settings for the connection and the login; others are not copied.
 _CONNECTION = (
     "api_version",
     "bootstrap_servers",
@@ -57,7 +57,7 @@ WRITING: Mapping[str, Any] = {
     "transactional_id": None,
 }
 
-# Control clients are no members of a group, and read and write bytes.
+# Control clients are not members of a group, and read and write bytes.
 _NOT_TO_CHOOSE = frozenset(
     {
         *("allow_auto_create_topics", "auto_offset_reset", "enable_auto_commit"),
@@ -73,7 +73,7 @@ _KNOWN = frozenset(
     for name in one.DEFAULT_CONFIG
 )
 
-# Milliseconds; a person or a member must not wait long for a dead broker.
+# Milliseconds: neither a person nor a member should wait long for a dead broker.
 BOOTSTRAP_MS = 5_000
 _RECONNECT_MAX_MS = 2_000
 _ASK_TIMEOUT_MS = 5_000
@@ -87,8 +87,8 @@ _REFUSED = (
     kafka_errors.TopicAuthorizationFailedError,
 )
 
-# Milliseconds; for an admin client that asks every broker, one after the other: a broker
-# that does not answer must not make the answers of the others too old.
+# Milliseconds, for an admin client that asks one broker after the other: while it waits for
+# a silent broker, the answers of the others must not become too old.
 HASTY: Mapping[str, Any] = {
     "reconnect_backoff_max_ms": _RECONNECT_MAX_MS,
     "request_timeout_ms": 3_000,
@@ -97,7 +97,7 @@ HASTY: Mapping[str, Any] = {
 
 def check(names: Iterable[str]) -> None:
     """
-    Return if control clients can have settings with these names.
+    Check that control clients may have settings with these names.
 
     kafka-python checks the values: if it refuses a client, the control topics are
     unavailable, with that as the reason.
@@ -144,7 +144,7 @@ def connection(
 
 
 def reader(base: Mapping[str, Any]) -> SafeConsumer:
-    """Make a client that reads control topics, or asks where topics begin and end."""
+    """Make a client that reads control topics, or asks for first and end offsets."""
     defaults = {
         "kafka_client": NoTopicsClient,
         "auto_offset_reset": "none",
@@ -200,7 +200,7 @@ def admin(base: Mapping[str, Any]) -> KafkaAdminClient:
 
 
 def _fitting(kind: Any, configs: Mapping[str, Any]) -> dict[str, Any]:  # noqa: ANN401 - kafka-python is untyped
-    # A consumer's setting, such as fetch_max_wait_ms, is not one of a producer.
+    # A producer does not know all settings of a consumer, such as fetch_max_wait_ms.
     return {key: one for key, one in configs.items() if key in kind.DEFAULT_CONFIG}
 
 
@@ -231,13 +231,13 @@ class LazyProducer:
             if not self._is_closed:
                 return self._made
             made, self._made = self._made, None
-        if made is not None:  # it was closed while this one was made
+        if made is not None:  # close() came while this producer was made
             producers.end(made, 0.0)
         message = "this consumer's control clients are closed"
         raise kafka_errors.KafkaError(message)
 
     def drop(self) -> None:
-        """Give up the producer, if there is one; the next call makes another."""
+        """Abandon the producer, if there is one; the next call makes another."""
         with self._lock:
             made, self._made = self._made, None
         if made is not None:
@@ -247,9 +247,9 @@ class LazyProducer:
         """
         Close the producer, if there is one, until then at most, on the monotonic clock.
 
-        Records on their way are waited for half a second; giving them up may take half
-        a second more. A producer that is being made then is closed by the thread that
-        makes it.
+        The call waits for sent records for half a second, and abandoning them may take half
+        a second more. If a thread is making a producer at that moment, that thread closes
+        the producer.
         """
         self._is_closed = True  # a thread that makes one now closes it
         if not self._lock.acquire(timeout=_left(until)):
@@ -282,7 +282,7 @@ class StockHoldsTopic:
 
     @property
     def is_complete(self) -> bool:
-        """Whether it has read up to where the topic ended at its beginning."""
+        """Whether it has read up to the end that the topic had at its beginning."""
         return self._reader.is_complete
 
     def facts(self) -> Facts:
@@ -304,7 +304,7 @@ class StockHoldsTopic:
         return [raw_record(one) for records in polled.values() for one in records]
 
     def ask_end(self, answer: Callable[[Offsets | None], object]) -> None:
-        """Ask where the topic ends now."""
+        """Ask for the topic's present end."""
 
         def take(ends: Offsets | None, ids: Mapping[str, object | None]) -> None:
             answer(None if self._reader.replaced(ids) else ends)
@@ -352,15 +352,15 @@ class StockStatusTopic:
         future.add_errback(failed)
 
     def is_missing(self, error: BaseException) -> bool:
-        """Tell whether an error says that there is no such topic."""
+        """Tell whether an error means that the topic does not exist."""
         return isinstance(error, kafka_errors.KafkaTimeoutError)
 
     def is_refused(self, error: BaseException) -> bool:
-        """Tell whether an error says that this client may not write it."""
+        """Tell whether an error means that this client may not write the topic."""
         return isinstance(error, _REFUSED)
 
     def drop(self) -> None:
-        """Give up the producer, if there is one."""
+        """Abandon the producer, if there is one."""
         self._producer.drop()
 
     def close(self, until: float) -> None:

@@ -2,7 +2,7 @@
 Finds held partitions that are read by a member that does not report.
 
 Only the commits of such a member are visible. A consumer that assigns partitions to itself
-is no member for Kafka: if it does not report, it is invisible.
+is not a member for Kafka: if it does not report, it is invisible.
 """
 
 import time
@@ -28,7 +28,7 @@ class Move:
     A committed offset that has moved while its partition was held.
 
     Attributes:
-        before: the offset, or one that it had not passed when the partition was held.
+        before: the offset, or one that it had not passed when the hold was placed.
         after: the offset now.
         is_proven: whether it moved recently, by the broker's clock; else it is past
             records whose times, by their producers' clocks, are after the hold.

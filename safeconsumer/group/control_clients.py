@@ -18,7 +18,7 @@ class RecreatedTopic:
     Attributes:
         topic: its name.
         applied: the offset below which the old one was read.
-        end: where it ends now.
+        end: its end offset now.
     """
 
     topic: str
@@ -31,7 +31,7 @@ class HoldsTopic(Protocol):
     Reads the holds topic, and asks the cluster about it.
 
     After an exception its caller closes it; the next :meth:`begin` connects again, and
-    goes on where it was.
+    continues at the same offset.
 
     Thread rules: one thread; :meth:`facts`, :meth:`ask_end` and :meth:`wake` on any.
     """
@@ -42,7 +42,7 @@ class HoldsTopic(Protocol):
 
     @property
     def is_complete(self) -> bool:
-        """Whether it has read up to where the topic ended at its beginning."""
+        """Whether it has read up to the end that the topic had at its beginning."""
 
     def facts(self) -> Facts:
         """Return the topic's settings; raise if it is missing or may not be read."""
@@ -54,15 +54,15 @@ class HoldsTopic(Protocol):
         """
         Return the next records, waiting at most so many milliseconds.
 
-        It raises if the topic was created again, or is silent for five seconds.
+        The call raises if the topic was created again, or is silent for five seconds.
         """
 
     def ask_end(self, answer: Callable[[Offsets | None], object]) -> object:
         """
-        Ask where the topic ends now; ``answer`` is called later. It does not block.
+        Ask for the topic's present end, without blocking; ``answer`` is called later.
 
-        The answer is None if there was none, or if the topic is not the one that is read:
-        it was created again, with offsets that start over.
+        ``answer`` gets None if the broker did not answer, or if the topic was created
+        again, with offsets that start over.
         """
 
     def wake(self) -> None:
@@ -96,16 +96,16 @@ class StatusTopic(Protocol):
         """
 
     def is_missing(self, error: BaseException) -> bool:
-        """Tell whether an error says that there is no such topic."""
+        """Tell whether an error means that the topic does not exist."""
 
     def is_refused(self, error: BaseException) -> bool:
-        """Tell whether an error says that this client may not write it."""
+        """Tell whether an error means that this client may not write the topic."""
 
     def drop(self) -> None:
-        """Give up the client, if there is one; the next report makes another."""
+        """Abandon the client, if there is one; the next report makes another."""
 
     def close(self, until: float) -> None:
-        """Close the client, until then at most, on the monotonic clock."""
+        """Close the client, and wait until a time on the monotonic clock at most."""
 
 
 class ControlClients(Protocol):

@@ -1,4 +1,4 @@
-"""Asks brokers about topics: whether they exist, may be read, and how they are set."""
+"""Asks brokers about topics: their existence, the right to read them, their settings."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -56,7 +56,7 @@ def readable(
 
 
 def _check_readable(described: Mapping[str, Any]) -> None:
-    # A principal that may only write a topic sees it, and each fetch would be refused.
+    # A principal that may only write a topic sees it, but brokers refuse its fetches.
     # Brokers before 2.3 do not report what a principal may do.
     name, allowed = described["name"], described.get("authorized_operations")
     if described["error_code"] == _REFUSED or (allowed and "READ" not in allowed):
@@ -98,8 +98,8 @@ def retention(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, float 
     """
     Return the seconds after which topics delete records; None for never by age.
 
-    Topics without an answer of the broker are left out, and topics that delete by size
-    alone, as their time is unknown.
+    The result leaves out topics without an answer of the broker, and topics that delete
+    records by size alone, as the time of these is unknown.
 
     Raises:
         KafkaError: the broker could not be asked.

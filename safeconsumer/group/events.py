@@ -14,12 +14,12 @@ class ControlReady(ControlEvent):
     """
     The control topics are read up to their end: at the start, and after each outage.
 
-    After an outage it comes once they have been read for a second without a failure.
+    After an outage the event comes once they were read for a second without a failure.
 
     Attributes:
         topics: the control topics.
         holds: how many operator and group holds are in force for this group.
-        seconds: how long reading took.
+        seconds: the time that reading took.
     """
 
     __match_args__ = ("topics", "holds")
@@ -50,11 +50,11 @@ class ControlUnavailable(ControlEvent):
 
 class ControlUnchecked(ControlEvent):
     """
-    It could not be checked whether a control topic's settings keep its records.
+    The check whether a control topic's settings keep its records failed.
 
     Attributes:
         topics: the control topics.
-        reason: why they could not be checked.
+        reason: why the check failed.
     """
 
     __match_args__ = ("topics", "reason")

@@ -41,7 +41,7 @@ class HoldRecord:
 
     @property
     def since(self) -> float | None:
-        """When it was placed, in seconds since the epoch; :attr:`at` may be its extension."""
+        """When it was placed, in seconds since the epoch; :attr:`at` may be later."""
         if self.hold is None or self.hold.since_ms is None:
             return self.at
         return self.hold.since_ms / 1000
@@ -67,7 +67,7 @@ class HoldRecord:
         return patterns.read_key(self.key).scope
 
     def covers(self, tp: TopicPartition) -> bool:
-        """Tell whether members of this version hold a partition by it."""
+        """Tell whether it makes members of this version hold a partition."""
         return self.scope.covers(tp)
 
     def cells(self) -> tuple[str, ...]:
@@ -119,7 +119,7 @@ class MemberFacts:
     Attributes:
         member_id: Kafka's id for it, new for each process and each lost membership.
         client_id: its ``client_id`` setting.
-        host: where it connects from.
+        host: the host from which it connects.
         assigned: its partitions; empty during a rebalance of the classic protocol.
         epoch: its epoch in a group of the protocol in which the broker assigns
             (KIP-848), which such a member reports as its generation; None in others.

@@ -27,7 +27,7 @@ from safeconsumer.holds.explain import counted, utc
 
 _INIT = "safeconsumer control init"
 _ACLS = "set the ACLs of safeconsumer control acls"
-# Seconds by which a member's clock may differ before it is worth a word.
+# Seconds by which a member's clock may differ before a finding names it.
 _SKEW = 10.0
 
 
@@ -40,7 +40,7 @@ def findings(operator: Operator, group: str | None) -> Iterator[Finding]:
         group: the group whose members are checked; None: no members are checked.
 
     Raises:
-        KafkaError: the rest could not be checked, as the last finding says.
+        KafkaError: a check failed; the last finding says that the rest is unchecked.
     """
     try:
         yield from _findings(operator, group)
@@ -142,13 +142,13 @@ def _status_topic(facts: topics.Facts) -> Iterator[Finding]:
 
 
 def _advice(facts: topics.Facts) -> str:
-    # A missing topic is made; a topic that is only hidden needs a right.
+    # A missing topic has to be created; a topic that is only hidden needs a right.
     is_seen = not facts.partitions or facts.settings is not None
     return _INIT if is_seen and not facts.is_hidden else _ACLS
 
 
 def _settings(facts: topics.Facts, faults: Collection[str]) -> Iterator[Finding]:
-    # The fault of several partitions has its own advice: init does not remove any.
+    # The fault "several partitions" has its own advice: init removes no partition.
     do = "" if facts.partitions and facts.partitions != 1 else _advice(facts)
     for fault in faults:
         yield Finding("topic-settings", BAD, fault, do="" if do in fault else do)

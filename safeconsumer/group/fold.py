@@ -20,9 +20,9 @@ NO_TIME_MS = -1
 @frozen
 class RawRecord:
     """
-    The parts of a control record that are used; its time may be NO_TIME_MS.
+    The parts of a control record that control uses; its time may be NO_TIME_MS.
 
-    Most are never decoded, as later records have the same key.
+    Most records are never decoded, as later ones have the same key.
     """
 
     key: bytes | None
@@ -65,7 +65,7 @@ class Fold:
 
     def take(self, records: Iterable[RawRecord]) -> tuple[list[HoldRecord], int]:
         """
-        Take over the next records; return the new one of each key, and the number of bad.
+        Take over the next records; return the last of each key, and the number of bad ones.
 
         If the fold has all groups, only the last readable record of each key is decoded:
         a topic has the records of a month, most of them superseded. So only bad records

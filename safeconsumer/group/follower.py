@@ -26,17 +26,17 @@ log = logging.getLogger("safeconsumer.group")
 
 _POLL_MS = 250
 _CLOSE_MS = 500
-# Seconds; a snapshot older than this says nothing about the present.
+# Seconds; an older snapshot does not describe the present.
 OLD_AFTER = 10.0
 _SURVEY_EVERY = 1.0
 # A survey takes at most this share of the time, however many groups there are, unless
 # its answers would be too old before the next one ends.
 _SURVEY_SHARE = 0.2
-# Making a snapshot of a thousand groups takes 30 ms: at most this share of the time.
+# Snapshots take at most this share of the time: one of a thousand groups takes 30 ms.
 _PUBLISH_SHARE = 0.1
 _PUBLISH_EVERY = 0.1
-# Seconds after which a page is shown again though only its ages have changed; it calls
-# itself old after 10.
+# Seconds after which a snapshot gets a new version though only ages have changed: a page
+# calls itself old after 10.
 _RENEW_EVERY = 5.0
 _VIEWED = 30.0
 _BACKOFF = 1.0
@@ -138,11 +138,11 @@ class _Asked:
 
 class Follower:
     """
-    Publishes snapshots of all groups, for a caller that shows them all the time.
+    Publishes snapshots of all groups, for a caller that shows them continuously.
 
     A follower reads both control topics with one consumer, and asks about groups with one
     admin client. It needs no more rights than an operator's commands, places no holds, and
-    keeps the last snapshot whatever happens to the cluster. A follower is a context
+    keeps the last snapshot even if the cluster is lost. A follower is a context
     manager.
 
     Args:
@@ -230,7 +230,7 @@ class Follower:
                 self._reading_trouble = why
             else:
                 self._asked = evolve(self._asked, trouble=why)
-            # The last snapshot stays: there is no verdict by reports that are not read.
+            # The last snapshot stays: unread reports allow no verdict.
             self._put(evolve(self._snapshot, trouble=why))
 
     # ------------------------------------------------------------ the control topics
@@ -391,13 +391,13 @@ class Follower:
 
 
 def _rest_after(took: float) -> float:
-    # Surveys are as rare as their share requires, and frequent enough not to be too old.
+    # Surveys are rare enough for their share, and frequent enough not to be too old.
     return max(_SURVEY_EVERY, min(took / _SURVEY_SHARE, OLD_AFTER / 2 - took))
 
 
 def _is_same(known: View, one: View) -> bool:
-    # A view in which only the time has changed is not judged again, unless it shows for
-    # how long a member has not reported.
+    # If only the time has changed, the known view with its verdicts stays, unless a view
+    # shows for how long a member has not reported.
     return (
         not one.former_reports
         and known.lasting == one.lasting

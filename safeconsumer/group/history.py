@@ -90,12 +90,12 @@ class Entry:
 
 class EntryStream:
     """
-    Makes the entries of a history whose records come step by step.
+    Makes the entries of a history whose records arrive step by step.
 
-    Each record is an entry once. The end of a hold that no record reports is another entry
-    when it is known: the hold may have ended, by this machine's clock; it has expired, once
-    members have lifted it and no record can extend or lift it any more. A step judges the
-    new records, and the holds that have not expired.
+    Each record becomes one entry. If no record reports the end of a hold, the end becomes
+    one, too: ``may have ended`` as soon as this machine's clock is past it, and ``expired``
+    once members have lifted the hold and no record can extend or lift it any more. A step
+    judges the new records, and the holds that have not expired.
 
     Args:
         skew: seconds by which members lift expired holds later.
@@ -207,9 +207,8 @@ def entries(
     """
     Return the entries of records, in their order.
 
-    A tombstone lifts nothing if there is no hold before it on the topic, or if that hold
-    had expired: it has no entry. The topic keeps the records before a record for as long as
-    that is not compacted.
+    A tombstone has no entry if the topic has no hold before it, or if that hold had
+    expired. As long as a record is not compacted, the topic has the records before it.
 
     Args:
         records: all records of a group, or of all groups, as they are on the topic.

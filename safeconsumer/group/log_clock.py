@@ -14,9 +14,9 @@ class LogClock:
     """
     Takes the broker's time from the times of records, and its own clock in between.
 
-    A record's time is the broker's time when it arrived there; its age is known only of a
-    record that was waited for. So if the newest record and our wall clock disagree, the
-    clock waits for one more record, once.
+    The time of a record is the broker's time at its arrival there. How long ago that was
+    is known only if we waited for the record. So if the newest record and our wall clock
+    disagree, the clock waits for one more record, once.
 
     Args:
         wall: our clock, in seconds since the epoch.
@@ -51,7 +51,7 @@ class LogClock:
         last, self._last = self._last, newest
         self.is_sure = True
         if self._ahead is None and abs(wall - newest) <= AGREE:
-            self._anchor_at(newest)  # good enough to tell who is live; it is no later
+            self._anchor_at(newest)  # close enough to find live members, and no later
         elif last is None:
             self._anchor_at(listen())
         elif newest != last:

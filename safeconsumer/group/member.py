@@ -19,7 +19,7 @@ _CLOSE_SECONDS = 2.0
 
 class GroupControl:
     """
-    The parts that a consumer with ``control=`` has and one without does not.
+    The parts that ``control=`` adds to a consumer.
 
     Thread rules: every method may be called on any thread.
     """

@@ -29,11 +29,11 @@ def former_findings(operator: Operator) -> Iterator[Finding]:
     """
     Find holds of members that are in force, as far as a record or a report proves.
 
-    Holds that the holds topic has, too, are left out. There are no findings if there is no
-    such topic, or if this principal may not see it.
+    The findings leave out holds that the holds topic has, too. If the topic does not exist,
+    or this principal may not see it, there are no findings.
 
     Raises:
-        KafkaError: the topic is there, and cannot be read.
+        KafkaError: the topic exists and cannot be read.
     """
     prefix = _prefix(operator.settings)
     name = f"{prefix}{_NAME}"

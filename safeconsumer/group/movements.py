@@ -15,7 +15,7 @@ from safeconsumer.holds.resets import Target
 from safeconsumer.holds.scope import Scope
 
 CANNOT_MOVE = "its client, settings or version cannot"
-"""Why a member that reports does not carry out resets."""
+"""The reason why a member that reports does not carry out resets."""
 
 _MOST_REASONS = 5
 
@@ -26,7 +26,7 @@ class Movement:
     A partition of a group that a reset moves.
 
     The partition was moved if the group has committed the target, and its owner, if it has
-    one, has read the reset: then the owner goes on there.
+    one, has read the reset: then the owner continues there.
 
     Attributes:
         tp: the partition.
@@ -44,7 +44,7 @@ class Movement:
 
     @property
     def is_moved(self) -> bool:
-        """Whether the group goes on at the target."""
+        """Whether the group continues at the target."""
         return not self.why
 
     @property

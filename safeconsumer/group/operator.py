@@ -1,4 +1,4 @@
-"""Does what operators do: places and lifts holds, and shows which members obey."""
+"""Places and lifts holds for operators, and shows which members obey."""
 
 import math
 import time
@@ -44,7 +44,7 @@ from safeconsumer.holds.scope import Target
 
 _WRITE_TIMEOUT = 10.0
 _READ_TIMEOUT = 30.0
-# The part of a look's time that is left for requests, after listening for reports.
+# The part of the time of look() that is left for requests, after waiting for reports.
 _ANSWER_SECONDS = 0.5
 _CLOSE_MS = 500
 _BACKOFF_MS = 20
@@ -74,7 +74,7 @@ class Operator:
     Attributes:
         base: how the cluster is reached.
         settings: the names of the control topics.
-        board: what was read of the topics.
+        board: the records that were read.
 
     Raises:
         KafkaError: from every method, if the broker cannot be reached or refuses.
@@ -91,7 +91,7 @@ class Operator:
         self.settings = settings
         self._clock = clock or LogClock()
         self._commits = CommitWatch()
-        # Milliseconds; a first request waits this long for unknown metadata.
+        # Milliseconds: a first request waits so long for unknown metadata.
         hasty = {"client_id": "safeconsumer-cli", "retry_backoff_ms": _BACKOFF_MS}
         self.base = {**hasty, **base}
         self._producer = clients.LazyProducer(
@@ -105,7 +105,7 @@ class Operator:
         )
         self._other: Operator | None = None
         self._is_fit = False
-        # The moment until which it must listen before a member counts as silent.
+        # The moment until which it must wait for reports before a member counts as silent.
         self._silent_at: float | None = None
 
     def __enter__(self) -> Self:
@@ -212,9 +212,9 @@ class Operator:
             ControlTopicError: there is no holds topic, or its settings would let Kafka
                 delete holds; nothing was written. The settings are asked for once, and
                 again if the topic was made again.
-            ControlWriteError: a hold was not acknowledged within 10 s. What was
-                acknowledged stands, what the message names may be written later; doing
-                it again is safe.
+            ControlWriteError: a hold was not acknowledged within 10 s. Acknowledged holds
+                are in force, those that the message names may be written later;
+                repeating the call is safe.
             HoldSettingError: group, owner, reason or time is not acceptable; nothing
                 was written.
             MissingExtraError: a pattern, and google-re2 is missing.
@@ -250,11 +250,12 @@ class Operator:
             group: the consumer group.
             targets: as for :meth:`pause`.
             owner: whose holds they are.
-            force: lift them unread, also if ``reset-offsets`` has not moved all yet.
+            force: lift them without reading the topic, even if ``reset-offsets`` has not
+                moved every partition yet.
 
         Raises:
-            HoldSettingError: not all is moved; nothing was written. :meth:`pause` names
-                other reasons.
+            HoldSettingError: a partition is not moved yet; nothing was written.
+                :meth:`pause` names other reasons.
         """
         wanted = _wanted(group, owner, targets, None)
         if not force:
@@ -266,7 +267,7 @@ class Operator:
             return [one for one in found if one.key in keys]
 
         if not any(one.hold and one.hold.reset for one in own(self.holds(group))):
-            return  # a look costs more
+            return  # a view costs more
         view = self.look(group, is_strict=True, has_lags=False)
         if undone := unmoved(view, own(view.holds)):
             why = "; ".join(reasons(undone))
@@ -357,7 +358,7 @@ class Operator:
 
     def retention(self, names: Sequence[str]) -> dict[str, float | None]:
         """
-        Return after how many seconds topics delete records; None: never because of age.
+        Return the seconds after which topics delete records; None for never by age.
 
         Topics for which the broker gives no answer are left out.
         """
@@ -372,7 +373,7 @@ class Operator:
         described = self.admin.describe_topics(sorted(names)) if names else ()
         return tuple(one["name"] for one in described if one["error_code"] == _NO_TOPIC)
 
-    # ------------------------------------------------------------ one look
+    # ------------------------------------------------------------ views
 
     def look(
         self,
@@ -385,15 +386,15 @@ class Operator:
         """
         Return the view of a group as it is now.
 
-        Without a control topic or a status topic, or the right to read one, the view has
-        the rest, and names the missing part.
+        If a control topic does not exist or may not be read, the view has the rest, and
+        names the missing part.
 
         Args:
             group: the consumer group.
             is_strict: raise if the holds topic cannot be read.
             has_lags: ask for the lags, too; no verdict needs them.
-            timeout: seconds after which it gives up, whatever the brokers do; None for
-                the clients' own limits, half a minute for each request.
+            timeout: seconds after which the call gives up, whatever the brokers do; None
+                for the clients' own limits, half a minute for each request.
 
         Raises:
             KafkaTimeoutError: there was no answer within ``timeout``.
@@ -412,7 +413,7 @@ class Operator:
             until = time.monotonic() + timeout - _ANSWER_SECONDS
             view = self.within(timeout, lambda one: ask(one, until))
         moves = self._commits.note(group, view.facts, view.held_by_silent)
-        if has_lags:  # a caller that looks repeatedly asks for none
+        if has_lags:  # a caller that asks repeatedly wants none
             moves = {**self._moves_at_once(view), **moves}
         return evolve(view, moves=moves)
 
@@ -439,7 +440,7 @@ class Operator:
         The function gets clients of its own, since those of a waiting thread are in use.
 
         Args:
-            seconds: after which it gives up.
+            seconds: the limit, after which it gives up.
             ask: called with an operator like this one, on another thread.
 
         Raises:
@@ -477,10 +478,10 @@ class Operator:
 
     def survey(self, *, has_lags: bool = False) -> tuple[tuple[View, ...], Readable]:
         """
-        Return the views of all groups, and of groups that exist only by their holds.
+        Return the views of all groups, also of groups that only holds name.
 
-        Also returns the part of the topics that could be read. Groups of brokers that do
-        not answer are unknown, and may be missing.
+        The second result is the part of the topics that could be read. Groups of brokers
+        that do not answer are unknown, and may be missing.
 
         Args:
             has_lags: ask for the lags of all groups, not only of those with holds.

@@ -19,7 +19,7 @@ _NEEDS_RE2 = (
 
 @frozen
 class _Anything:
-    """Stands in for an expression that cannot be compiled: it matches every name."""
+    """Replaces an expression that cannot be compiled: it matches every name."""
 
     pattern: str
 
@@ -76,7 +76,7 @@ def read_key(key: ControlKey) -> Read:
 
 def parse(text: str) -> Scope:
     """
-    Read a scope that is to be written; every member must understand it.
+    Read a scope for a record to be written; every member must understand it.
 
     Raises:
         ScopeSyntaxError: it is not a scope, or its pattern is not RE2.

@@ -1,27 +1,27 @@
 """
-Decides what a change of holds would do, before anything is written.
+Decides the effect of a change of holds before a record is written.
 
-An action is what an operator typed or clicked: :class:`Place`, :class:`Extend`,
-:class:`Lift`, or a reset (:class:`safeconsumer.group.reset_to.ResetTo`). :func:`plan_of`
-compares the action with a view of the group, and returns a :class:`Plan`: the records to
-write, what the operator must agree to first, and sentences about it. No clock is read: the
-view has the time. A :class:`Cluster` is asked for names that may have been meant; the same
-view and action give the same records and digest, whatever the cluster answers.
+An operator types or clicks an action: :class:`Place`, :class:`Extend`, :class:`Lift`, or a
+reset (:class:`safeconsumer.group.reset_to.ResetTo`). :func:`plan_of` compares the action
+with a view of the group, and returns a :class:`Plan`: the records to write, the needs that
+the operator must agree to first, and sentences about them. The module reads no clock: the
+view has the time. It asks a :class:`Cluster` only for similar names; the same view and
+action give the same records and digest, whatever the cluster answers.
 
 =====================================  ================================================
-The owner's hold of the same scope     What placing one does
+The owner's hold of the same scope     Effect of placing one
 =====================================  ================================================
-no hold                                it is placed
-of the same reason and duration        nothing: it is unchanged
-the same, and it ended or may have     it is placed again: it is renewed
-the same, and the topic has lost it    it is placed again: it is renewed
-another one                            it is replaced, which needs the owner's consent
+no hold                                the hold is placed
+same reason and duration               none: the hold is unchanged
+the same, and it ended or may have     the hold is placed again: renewed
+the same, and the topic has lost it    the hold is placed again: renewed
+another one                            it is replaced, if the owner agrees
 another one, and it ended              it is replaced
 =====================================  ================================================
 
-A plan whose result is there already (:attr:`Plan.is_done`) writes nothing: a form was sent
-twice, or a loop repeats a command. A digest shows whether a plan is still the one that was
-agreed to; :mod:`safeconsumer.group.carry_out` compares it right before it writes.
+A plan whose result exists already (:attr:`Plan.is_done`) writes no record: a form was sent
+twice, or a loop repeats a command. A digest shows whether a plan is still the one that the
+operator agreed to; :mod:`safeconsumer.group.carry_out` compares it right before it writes.
 """
 
 import hashlib
@@ -61,19 +61,19 @@ from safeconsumer.holds.scope import Everything, Scope
 Point = tuple[str, str]
 
 GONE = "it was lifted, it ended, or it has another owner"
-"""Why a hold that was named may not be there."""
+"""The reasons why a named hold may not exist."""
 
 LACKED = "the holds topic was made again and lacks it"
-"""Why a hold is written again that members obey."""
+"""The reason for writing a hold again that members obey."""
 
 
-# Seconds within which a form to extend a hold counts as sent twice; a later one asks for
-# another end.
+# Seconds within which a second form to extend a hold counts as a repetition; a later one
+# asks for another end.
 _SENT_AGAIN = 60.0
 
 
 class Cluster(Protocol):
-    """Names that no view has; they are needed only if a scope or a group looks mistyped."""
+    """Lists names that no view has, for a scope or a group that looks mistyped."""
 
     def groups(self) -> Sequence[str]:
         """Return the names of all groups."""
@@ -83,7 +83,7 @@ class Cluster(Protocol):
 
 
 class Action(Protocol):
-    """A change that an operator asks for, checked as far as that needs no cluster."""
+    """A change that an operator asks for, checked as far as possible without the cluster."""
 
     @property
     def group(self) -> str:
@@ -98,7 +98,7 @@ class Action(Protocol):
 
     def decide(self, plan: "Plan", cluster: Cluster, /) -> "Plan":
         """
-        Return the plan with its records, and what must be agreed to.
+        Return the plan with its records, and the needs that must be agreed to.
 
         Args:
             plan: has the partitions and the existing holds that the action meets.
@@ -109,7 +109,7 @@ class Action(Protocol):
         """Yield sentences about the plan, each with a level."""
 
     def facts(self) -> list[Any]:
-        """Return the action for a digest, without the ids that its records were given."""
+        """Return the action for a digest, without the ids of its records."""
 
     def document(self, plan: "Plan", /) -> dict[str, Any]:
         """Return the effect of the action's plan as plain JSON values."""
@@ -138,7 +138,7 @@ class Need:
         consent: how to agree; ``NONE`` if only another action is possible.
         why: the reason as text; empty if the operator knows it.
         ask: the text that is agreed to, or what to do.
-        about: what is agreed to, for the digest.
+        about: the names that the consent is about, for the digest.
     """
 
     consent: Consent
@@ -164,12 +164,12 @@ class Plan:
         own: the existing holds of the same owners and scopes.
         others: the other holds that cover some of these partitions, or the same scopes.
         changes: the records to write; empty if nothing is left to do.
-        needs: what the operator must agree to first.
-        unchanged: those of ``own`` that are what the action asks for, and stay.
-        renewed: those that are, and that have ended, may have ended, or are missing on the
-            holds topic.
-        kept: the holds to lift that the holds topic has lost, and members obey.
-        is_done: whether nothing is left to do.
+        needs: the points that the operator must agree to first.
+        unchanged: those of ``own`` that equal the requested hold, and stay.
+        renewed: those that equal it and have ended, may have ended, or are missing on the
+            holds topic: they are written again.
+        kept: the holds to lift that the holds topic has lost and members still obey.
+        is_done: whether the requested state exists already.
         limits: by topic, the seconds after which it deletes records; None for never.
             Topics without an answer are left out; None if the broker was not asked.
     """
@@ -194,18 +194,18 @@ class Plan:
 
     @property
     def replaced(self) -> tuple[HoldRecord, ...]:
-        """The existing holds that end because another one takes their place."""
+        """The existing holds that another hold replaces."""
         stays = {one.key for one in (*self.unchanged, *self.renewed)}
         return tuple(one for one in self.own if one.key not in stays)
 
     @property
     def to_agree(self) -> str | None:
-        """The text of what the operator must agree to first; None if nothing."""
+        """The text that the operator must agree to first; None if there is no need."""
         return "; ".join(one.ask for one in self.needs) or None
 
     @property
     def is_refused(self) -> bool:
-        """Whether no agreement lets it be carried out."""
+        """Whether no consent makes the plan possible."""
         return any(one.consent is Consent.NONE for one in self.needs)
 
     @cached_property
@@ -213,8 +213,8 @@ class Plan:
         """
         A text that two plans share if they do the same, over the same existing holds.
 
-        Left out is what changes by itself: sentences, times, and the partitions that
-        exist, since an agreement to ``@all`` is valid for all of them.
+        The digest leaves out values that change by themselves: sentences, times, and the
+        existing partitions, since an agreement to ``@all`` is valid for all of them.
         """
         action = self.action
         needs = [(one.consent.value, *one.about) for one in self.needs]
@@ -271,7 +271,7 @@ def plan_of(view: View, action: Action, cluster: Cluster) -> Plan:
 @frozen(kw_only=True)
 class TimedHolds:
     """
-    An action on holds of one owner, which shall last for some time.
+    An action that makes holds of one owner last for some time.
 
     Attributes:
         group: the group that obeys.
@@ -290,7 +290,7 @@ class TimedHolds:
         return [ControlKey(self.group, self.owner, str(one)) for one in self.scopes]
 
     def points(self, plan: Plan, /) -> Iterator[Point]:
-        """Yield what is covered, the members that would not obey, and the end."""
+        """Yield sentences about the covered partitions, disobeying members, and the end."""
         return _placed(plan, self.seconds)
 
     def facts(self) -> list[Any]:
@@ -311,7 +311,7 @@ class TimedHolds:
 @frozen(kw_only=True)
 class Place(TimedHolds):
     """
-    Placing holds, checked as far as that needs no cluster.
+    Places holds; the values are checked as far as possible without the cluster.
 
     Attributes:
         reason: the reason, as text for people.
@@ -472,7 +472,7 @@ def _needs(plan: Plan, action: Place, cluster: Cluster) -> Iterator[Need]:
 @frozen(kw_only=True)
 class Extend(TimedHolds):
     """
-    Letting existing holds of an owner last longer.
+    Makes existing holds of an owner last longer.
 
     The holds keep their id, their reason, and the time at which they were placed. If no
     member reports the broker's time they may last longer than asked for, and never shorter
@@ -557,7 +557,7 @@ class Extend(TimedHolds):
         return Change(own.key, longer).held_since(own.since)
 
     def points(self, plan: Plan, /) -> Iterator[Point]:
-        """Yield what is held for longer, or that it was extended already."""
+        """Yield sentences about the longer holds, or that they were extended already."""
         if plan.is_done:
             return (("note", f"extended already: {one}") for one in _rows(plan.own))
         return TimedHolds.points(self, plan)
@@ -568,7 +568,7 @@ class Extend(TimedHolds):
 
 
 def _over(own: HoldRecord, view: View) -> str:
-    """Return that a hold has ended, or may have; empty if no clock is past its end."""
+    """Describe that a hold has ended, or may have; empty if no clock is past its end."""
     end, lifted = own.expires_at, view.lifted_by([own])
     if end is not None and lifted is not None:
         return f"ended at {utc(end)}, and members lift it until {utc(lifted)}"
@@ -611,17 +611,17 @@ class NamedHold:
 @frozen(kw_only=True)
 class Lift:
     """
-    Lifting holds of a group.
+    Lifts holds of a group.
 
-    The lift is done already if the holds were shown, and none of them exists any more, of
-    no other owner; a hold may have been the only trace of its group. A hold that members
-    obey though the holds topic has lost it exists.
+    The lift is done already if the holds were shown and no owner has any of them any more;
+    a hold may have been the only trace of its group. A hold that the holds topic has lost
+    and members still obey counts as existing.
 
     Attributes:
         group: the group that obeys them.
         holds: the holds.
-        by: the operator that lifts them, and must type the scopes of others' holds; None
-            for one that names the owner anyway, and may name holds that do not exist.
+        by: the operator who lifts them, and must type the scopes of others' holds; None if
+            the action names the owner anyway, and may name holds that do not exist.
     """
 
     group: str
@@ -692,7 +692,7 @@ class Lift:
                 yield refusal(why, "give the hold's id or offset too")
 
     def points(self, plan: Plan, /) -> Iterator[Point]:
-        """Yield what begins to flow, and what others keep held."""
+        """Yield sentences about partitions that begin to flow, and that others keep held."""
         for one in plan.kept:
             yield "note", f"kept by members, as the holds topic has lost it: {one.line}"
         if free := flowing(plan):

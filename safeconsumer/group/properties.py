@@ -36,7 +36,7 @@ _NUMBERS = {
 _LOGIN = "sasl.jaas.config"
 _HOSTNAME = "ssl.endpoint.identification.algorithm"
 _CARRIED_OVER = (*_TEXTS, *_FILES, *_INLINE, *_NUMBERS, _LOGIN, _HOSTNAME)
-# Java's other names are less like these than a typing error is, but for this one.
+# A typing error is closer to one of these than Java's other names are, except this one.
 _ALIKE = 0.85
 _PASSED_OVER = {"retry.backoff.max.ms"}
 _JAAS = re.compile(
@@ -74,8 +74,8 @@ def client_configs(properties: Mapping[str, str]) -> dict[str, Any]:
     Properties that do not concern the connection are left out.
 
     Raises:
-        ClientPropertyError: a property cannot be converted, or its name is nearly that
-        of one which would count; the message says what to do.
+        ClientPropertyError: a property cannot be converted, or its name looks like a
+            mistyped name of one that counts; the message has advice.
     """
     configs: dict[str, Any] = {}
     for name, value in properties.items():

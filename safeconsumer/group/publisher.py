@@ -17,12 +17,12 @@ from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.partitions import scopes_text
 from safeconsumer.group.wire import ControlHold, ControlKey
 
-# Seconds for the client to give up by itself, at the end of the timeout.
+# Seconds in which the client gives up by itself after the timeout.
 _MARGIN = 0.5
 # Seconds between two tries of a record that the broker refused for the moment.
 _BACKOFF = 0.1
 
-# Errors after which a record may be in the topic all the same.
+# Errors after which a record may be in the topic nevertheless.
 _UNSURE = (
     kafka_errors.KafkaStorageError,
     kafka_errors.NetworkExceptionError,
@@ -107,7 +107,7 @@ def publish(
     """
     Write the changes and wait until every one is acknowledged.
 
-    The changes are no transaction: each is complete by itself, and writing it again is
+    The changes are not a transaction: each is complete by itself, and writing it again is
     safe. A record that may have been written is never sent again automatically: another
     process may have written the same key meanwhile, and this would undo it. Its result is
     unknown until the caller writes it again.
@@ -120,8 +120,8 @@ def publish(
             timeout.
 
     Raises:
-        ControlWriteError: one was not acknowledged; the message says of each change
-            whether it was, was not written, or is unknown.
+        ControlWriteError: one was not acknowledged; the message names the changes that
+            were acknowledged, that were not written, and whose result is unknown.
         KeyboardInterrupt: it was interrupted; the message is the same.
         BaseException: a signal handler raised it; the results are unknown.
     """
@@ -140,7 +140,7 @@ def publish(
 
 
 class _Writing:
-    """The state of some changes while they are written."""
+    """Writes changes, and knows the result of each."""
 
     def __init__(self, topic: str, wanted: Sequence[Change]) -> None:
         self._topic = topic
@@ -198,8 +198,8 @@ class _Writing:
         except (*_TROUBLES, AssertionError) as error:
             if is_from_handler(error):
                 raise
-            # Without a partition 0, send() fails an assertion. The other changes would
-            # fail alike.
+            # Without a partition 0, send() fails an assertion. The other changes would fail
+            # in the same way.
             for one in todo:
                 if one not in futures:
                     self._unknown.pop(one, None)
@@ -221,7 +221,7 @@ class _Writing:
         del self._unknown[one]
 
     def sentence(self) -> str:
-        """Describe of each change whether it was written."""
+        """Describe for each change whether it was written."""
         reasons: dict[str, list[Change]] = {}
         for one, why in self.refused.items():
             reasons.setdefault(_words(why), []).append(one)

@@ -1,4 +1,4 @@
-"""Reads the holds topic on a thread that starts again after every failure."""
+"""Reads the holds topic on a thread, and begins again after every failure."""
 
 import logging
 import threading
@@ -24,13 +24,13 @@ _POLL_MS = 500
 # for which poll() does not return.
 _EAGER_POLL_MS = 20
 _BACKOFF = (0.1, 0.2, 0.5, 1.0, 2.0)
-# Seconds for the thread to end, if the caller gives no time.
+# Seconds for the thread to end, if the caller gives no limit.
 _END_SECONDS = 2.0
 
 
 class Reader:
     """
-    Applies the holds topic's records, and opens the barrier up to where it has read.
+    Applies the holds topic's records, and reports to the barrier how far it has read.
 
     The reader keeps the holds through every failure: an unreachable broker, a topic that
     is gone, refused or created again, a defect of this package.

@@ -27,11 +27,11 @@ from safeconsumer.holds.scope import TopicPartition
 
 _NUL = "\0"
 
-# Seconds; no clock that is meant to be right is wrong by more.
+# Seconds: the largest clock skew that a report may state.
 _MOST_SKEW = 366 * 86_400.0
 
-# The most holds of a worker that a report names, the most that it has and its topic
-# lost (and topics that were recreated), and the most characters of each.
+# The most holds of a worker that a report names; the most holds that its topic has lost,
+# and recreated topics; the most characters of each.
 _FEW, MOST_KEPT, _MOST_TEXT = 4, 100, 400
 
 # Kinds of reporters other than members.
@@ -40,7 +40,7 @@ STREAM = "stream"
 # The partitions of a longer report are left out. Producers compress their records.
 MAX_REPORT_BYTES = 512 * 1024
 
-# More partitions than a cluster has: a report with more is made to keep readers busy.
+# More partitions than a cluster has: a larger report could only keep readers busy.
 _MOST_PARTITIONS = 1_000_000
 
 
@@ -75,7 +75,7 @@ class Report:
         group: its consumer group.
         member: a name that no other member has, the same in all its reports.
         client_id: Kafka's ``client_id``.
-        host: where it runs.
+        host: the host on which it runs.
         state: ``ready``, ``unavailable`` (no control topic), or ``stopped``.
         at_ms: its time, by the member's clock, in milliseconds since the epoch.
         applied: control topics with the offset up to which it has obeyed.
@@ -89,7 +89,7 @@ class Report:
         kept: holds that it obeys and that the holds topic does not have any more.
         recreated: topics that were deleted and recreated while it owned partitions of
             them, and whose new records it has not read; at most a hundred.
-        member_id: Kafka's id for the member; empty if it is no member, because it assigned
+        member_id: Kafka's id for the member; empty if it is not one, because it assigned
             its partitions itself or has not joined; None in an earlier version.
         generation: the generation of the group in which it is a member; -1 if it is no
             member; None in an earlier version.
@@ -99,7 +99,7 @@ class Report:
         busy: partitions, owned or not, on whose records a handler works, as ranges by
             topic.
         skew: seconds by which it lifts holds late; None in an earlier version.
-        kind: ``stream`` for a Spark stream, which is no member of the group for Kafka;
+        kind: ``stream`` for a Spark stream, which is not a member of the group for Kafka;
             empty for a member.
         clock_offset: seconds by which the broker's clock is ahead of the member's;
             computed by the reader of the report, not written.
@@ -160,7 +160,7 @@ def encode_report(report: Report) -> bytes:
 
 
 def decode_report(data: object) -> Report | None:
-    """Decode a report of this version or a later one; return None if it is no report."""
+    """Decode a report of this version or a later one; return None for other data."""
     document = document_of(data, MAX_REPORT_BYTES)
     found = fields_of(document, _NEEDED, _LATER) if version_of(document) else None
     return None if found is None else Report(**found)
@@ -242,7 +242,7 @@ def _skew(value: object) -> float:
 _LINE, _NAME = text(_MOST_TEXT), text(MAX_GROUP_LENGTH)
 _KEPT: Mapping[str, Read] = {"owner": _LINE, "scope": _LINE, "line": _LINE}
 
-# Without one of these, or if one cannot be read, it is no report.
+# A record that lacks one of these, or has an unreadable one, is not a report.
 _NEEDED: Mapping[str, Read] = {
     "group": _NAME,
     "member": _shown,

@@ -31,11 +31,11 @@ log = logging.getLogger("safeconsumer.group")
 # Seconds; changes within this time make one report, so that an application that pauses
 # in a loop does not flood the topic.
 _SETTLE = 0.05
-# Seconds between two tries where the status topic was not found.
+# Seconds before the next try after the status topic was not found.
 _REST = 20.0
-# The year 2011; earlier times are not taken for a clock's.
+# The year 2011, of the first Kafka: no broker's clock shows an earlier time.
 _KAFKA_MS = 1_293_840_000_000
-# Seconds for the client of a member that nobody closes.
+# Seconds to close the client of a member that the program dropped without close().
 _END_SECONDS = 2.0
 # Seconds between reports until the broker's time is known: no hold expires before.
 _RETRY = 3.0
@@ -43,7 +43,7 @@ _RETRY = 3.0
 HOST = socket.gethostname()[:100]
 # The state of a partition that is not moved yet, without a known obstacle.
 MOVING = "is being moved"
-# The most characters of a client's name in its reports' name, which readers limit.
+# The most characters of the client id in the member's name, whose length readers limit.
 _MOST_NAME = 200
 
 
@@ -80,8 +80,8 @@ class ReportSource(Protocol):
     """
     The questions that a report asks of a consumer's client, or of a Spark stream.
 
-    Any thread asks, the ledger first, then for records in hand: records of a partition
-    that is held from now on may have been given out just before. A partition with records
+    Any thread asks, first the ledger, then for the records in hand: the program may have
+    received records of a partition just before the hold. A partition with records
     in hand is not reported as quiet.
     """
 
@@ -119,7 +119,7 @@ class Client(ReportSource, Protocol):
 
 class Reporter:
     """
-    Sends reports on a separate thread, for which nothing waits.
+    Sends reports on a thread of its own, without blocking any other thread.
 
     Args:
         topic: writes the status topic; if that is missing, its client is closed, since it
@@ -197,7 +197,7 @@ class Reporter:
             self._topic.close(time.monotonic() + _END_SECONDS)
 
     def _report(self, state: str | None = None) -> None:
-        if self._is_given_up:  # the program may be gone that busy() asks
+        if self._is_given_up:  # busy() would call a program that may be gone
             return
         try:
             self._send(self._make(state))
@@ -253,7 +253,7 @@ class MemberReports:
         skew: float,
     ) -> None:
         shown = report_wire.for_people(client_id)[:_MOST_NAME]
-        self.member = f"{shown}-{uuid.uuid4().hex[:12]}"  # as no other member has
+        self.member = f"{shown}-{uuid.uuid4().hex[:12]}"  # unique
         self._group = group
         self._client_id = client_id
         self._read_status = read_status
@@ -262,7 +262,7 @@ class MemberReports:
         self._has_failed = False
 
     def report(self, state: str | None = None) -> Report:
-        """Return the report of now; with a state, it names no partitions."""
+        """Return the present report; with a state it names no owned and quiet partitions."""
         status = self._read_status()
         view = self._client.ledger.view()
         busy = {*self._client.busy(), *self._busy_elsewhere(view)}

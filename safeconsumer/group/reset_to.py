@@ -1,8 +1,8 @@
 """
 Decides to which offsets a group is moved under a hold, and asks brokers once.
 
-The targets are written into the holds of the owner that cover them, which lose their end
-by that. :mod:`safeconsumer.group.movements` judges the resets that are in force.
+The targets become part of the owner's holds that cover the partitions; these holds lose
+their end. :mod:`safeconsumer.group.movements` judges the resets that are in force.
 """
 
 import re
@@ -63,7 +63,7 @@ from safeconsumer.holds.scope import Everything, Pattern, Scope
 _ASK_TIMEOUT_MS = 10_000
 # Logs whose ranges a refusal shows.
 _MOST_LOGS = 5
-# A broker's, of topics from before Kafka 2.8.
+# The id that a broker reports for a topic from before Kafka 2.8.
 _NO_ID = UUID(int=0)
 
 
@@ -73,7 +73,7 @@ _NO_ID = UUID(int=0)
 @frozen(kw_only=True)
 class ResetTarget:
     """
-    The target of a reset, as it was typed; one of the values at most is set.
+    The target of a reset as it was typed; at most one of the values is set.
 
     Attributes:
         text: the target as text; ``earliest`` and ``latest`` set no value.
@@ -159,12 +159,12 @@ def reset_action(
         view: the group, with its committed offsets.
         owner: the owner of the holds.
         scopes: the scopes that shall be moved.
-        to: the target. ``latest`` is the end of completed transactions, as a group that
-            reads no others must not pass over open ones; so is a time after the last
-            record.
+        to: the target. ``latest``, or a time after the last record, is the end of the
+            completed transactions: a group that reads only committed records must not
+            pass over open ones.
 
     Raises:
-        KafkaError: a broker does not answer, or a partition is not there.
+        KafkaError: a broker does not answer, or a partition does not exist.
     """
     left = _left(view, scopes)
     several = tuple(tp for tp in covered(scopes, view.consumed) if tp.topic not in left)
@@ -208,9 +208,9 @@ def reset_action(
 
 def _left(view: View, scopes: tuple[Scope, ...]) -> list[str]:
     """
-    Return the topics that stay: no member reads them, and no scope names them.
+    Return the topics that are not moved: no member reads them, and no scope names them.
 
-    A reset of them would not be done while the group has members.
+    Their reset would not be done while the group has members.
     """
     if view.unsettled:
         return []
@@ -236,7 +236,7 @@ def _asked_already(
 
 
 def _topic_ids(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, str]:
-    """Return the ids of topics, as Kafka writes them, where the broker knows them."""
+    """Return the ids of topics, as Kafka writes them, if the broker knows them."""
     found = {}
     for one in admin.describe_topics(sorted(names)):
         known = UUID(str(one.get("topic_id") or _NO_ID))
@@ -276,14 +276,14 @@ def commit_for_empty_group(
 @frozen(kw_only=True)
 class ResetTo:
     """
-    Moving a group to other offsets, under holds of the operator.
+    Moves a group to other offsets, under holds of the operator.
 
     Attributes:
         group: the group.
         owner: the owner of the holds.
         scopes: the scopes that shall be moved.
         asked: the target, as it was typed.
-        places: the movement of each partition, as brokers have answered.
+        places: the movement of each partition, by the brokers' answers.
         topic_ids: topics with their ids, as Kafka writes them.
     """
 
@@ -296,7 +296,7 @@ class ResetTo:
 
     def _over(self, view: View) -> dict[TopicPartition, HoldRecord]:
         """Return the hold of the owner that covers each partition, the first of several."""
-        # A key of a later version covers everything for us, and only that writes it.
+        # For us a key of a later version covers everything; only that version writes it.
         held = [
             one
             for one in view.lasting
@@ -356,7 +356,7 @@ class ResetTo:
         )
 
     def _no_places(self, view: View, cluster: Cluster) -> Iterator[Need]:
-        """Yield why no partition is moved, or not all that are named."""
+        """Yield the reason why no partition is moved, or not every named one."""
         if not view.is_known:
             why = f"no group {self.group!r} here{suggestion(self.group, cluster.groups())}"
             yield refusal(why, "look for a typing error")

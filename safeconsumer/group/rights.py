@@ -11,7 +11,7 @@ from safeconsumer.group.settings import Control
 TOPIC, GROUP = "topic", "group"
 REPLAYING = "safeconsumer-replay-"
 """
-The beginning of the names of groups whose offsets say which dead letters were replayed.
+The prefix of the groups whose offsets show which dead letters were replayed.
 """
 _ANY = "*"
 # The kind and the name of a resource, and operations on it.
@@ -94,7 +94,7 @@ def grants(
         settings: the names of the control topics.
         operators: principals who place and lift holds.
         members: principals of consumers; they can already read their own topics.
-        groups: consumer groups that operators look at.
+        groups: consumer groups that operators may see.
         topics: the topics of these groups.
     """
     given = [(who, _operators(settings, groups, topics)) for who in operators]

@@ -76,7 +76,7 @@ def _are_settings(_self: object, _attribute: object, value: object) -> None:
             f"client_configs must be a dict of kafka-python's settings, not {what}"
         )
         raise ControlSettingError(message)
-    if value:  # what needs kafka-python is imported for those who have some
+    if value:  # only client_configs need kafka-python
         import_module("safeconsumer.group.clients").check(value)
 
 
@@ -89,7 +89,7 @@ class Control:
         holds_topic: the topic of the holds: clients that may write it hold and lift,
             members only read it.
         status_topic: the topic to which members report; None for no reports.
-        unavailable: what happens to newly assigned partitions while the holds topic
+        unavailable: the treatment of newly assigned partitions while the holds topic
             cannot be read: ``hold`` keeps them quiet, ``run`` lets them flow after
             ``run_after`` seconds. Partitions that flowed or were held before stay so.
         run_after: seconds; only for ``run``.
@@ -101,10 +101,11 @@ class Control:
             unavailable until it is repaired.
         start_timeout: the most seconds for which the consumer's constructor waits for
             the topics' settings, to refuse topics from which Kafka would delete holds.
-        trust_topic: do not ask for those settings; for brokers that cannot answer.
-        resets: whether this member moves its partitions where a hold of its group says
-            so. False: it holds, and moves nothing, for who gives out the right to hold
-            but not to skip data; ``status`` says so.
+        trust_topic: whether the member does not ask for those settings, for brokers that
+            cannot answer.
+        resets: whether this member moves its partitions if a hold of its group asks for
+            that. False: it only holds, for teams that grant the right to hold but not
+            the right to skip data; ``status`` shows that.
         client_configs: kafka-python settings for the control clients that differ from
             the consumer's own, such as another ``sasl_plain_username``.
 
@@ -126,12 +127,12 @@ class Control:
     start_timeout: float = field(default=5.0, converter=_seconds, validator=_is_seconds)
     trust_topic: bool = field(default=False, validator=_is_flag)
     resets: bool = field(default=True, validator=_is_flag)
-    # It may contain a password, and settings are printed.
+    # The value may contain a password, and programs print settings.
     client_configs: Mapping[str, Any] = field(
         factory=dict, repr=False, converter=_copied, validator=_are_settings
     )
 
-    if not TYPE_CHECKING:  # a checker knows the settings by their fields
+    if not TYPE_CHECKING:  # type checkers use the fields
 
         def __new__(cls, *_args: object, **settings: object) -> Self:
             """Refuse the settings of versions before 0.6, by the name of the new one."""
@@ -180,13 +181,13 @@ class Control:
         Begin to control one consumer, which has nothing assigned yet.
 
         Args:
-            client: answers what is asked of the consumer.
+            client: answers questions about the consumer.
             configs: the consumer's kafka-python configuration.
 
         Raises:
             ControlSettingError: it has no ``group_id``.
             ControlTopicError: the settings of the holds topic would let Kafka delete
-            holds.
+                holds.
         """
         stock = import_module("safeconsumer.group.clients")
         clients = stock.StockClients(configs, self.client_configs)

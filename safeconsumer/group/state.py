@@ -76,7 +76,7 @@ class ControlState:
         """
         Return the holds in force that were on the topic before it was created again.
 
-        The reason of one says so if offsets were to be moved under it.
+        If a reset under such a hold was forgotten, the hold's reason says so.
         """
         with self._lock:
             lost = {
@@ -120,8 +120,8 @@ class ControlState:
         self._resets.begin(wanted)
 
     def _targets(self) -> Targets:
-        # Members keep the holds of a topic that was created again. Whether they were lifted
-        # meanwhile, and which offsets were committed then, is unknown: nothing is moved.
+        # Members keep the holds of a topic that was created again. They do not know whether
+        # these were lifted meanwhile, and which offsets were committed: they move nothing.
         return targets_of(
             one
             for one in self._fold.holds()
@@ -150,7 +150,7 @@ class ControlState:
             return None
         now, at = self._clock.time(moment), one.at
         if at is None:
-            # Its time begins when it is read: late, never early.
+            # The time of such a hold begins when it is read: late, never early.
             now = at = moment[1]
         expires_at = None if body.ttl_ms is None else at + body.ttl_ms / 1000
         deadline = None  # while the broker's time is unknown, no hold may expire
@@ -171,7 +171,8 @@ class ControlState:
         """
         Set the deadlines of holds by the present estimate of the broker's time.
 
-        Holds that had expired by an earlier estimate are placed again if they have not.
+        Holds that had expired by an earlier estimate are placed again if the new one has
+        not reached their end.
         """
         with self._lock:
             moment = self._ledger.now()
@@ -201,22 +202,21 @@ class ControlState:
         read = patterns.read_key(key)
         is_new = patterns.read(key.scope) is None or bool(key.extra)
         if is_new:
-            # The scope is of a later version. Its name is one that no other record has, so
-            # that only its own tombstone lifts it.
+            # A later version wrote the scope. No other record gives this owner's name, so
+            # only its own tombstone lifts the hold.
             owner = " ".join((owner, key.scope, *key.extra))
         if read.trouble is not None and emit:
             hold = f"{read.scope} {owner}"
             event = control_events.ControlNotUnderstood
             self._ledger.emit(event, hold=hold, why=read.trouble)
         if not is_new and key != ControlKey(key.group, key.owner, str(read.scope)):
-            # A key of a later version, or one that is written differently, is another
-            # hold.
+            # A key of a later version, or with another spelling, is another hold.
             owner = f"{owner} {key.scope} of version {key.version}"
         return read.scope, owner
 
 
 def _forgotten(reason: str | None) -> str:
-    # It comes first, as reports cut long lines.
+    # The note comes first, as reports cut long lines.
     return f"(its reset is forgotten: ask for it again) {reason or ''}".rstrip()
 
 

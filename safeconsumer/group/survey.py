@@ -86,7 +86,8 @@ def listed_groups(
     """
     Return the names of all consumer groups that this principal may see.
 
-    Each broker lists its own; also returns which ones do not answer, with their errors.
+    Each broker lists its own groups. The second result has the brokers that do not
+    answer, with their errors.
 
     Raises:
         KafkaError: no broker answers, or one refuses.
@@ -122,7 +123,7 @@ def survey_of(admin: KafkaAdminClient, besides: Iterable[str]) -> Survey:
 
     Args:
         admin: the client.
-        besides: groups that the cluster need not list.
+        besides: more groups, which the cluster may not list.
 
     Raises:
         KafkaError: no broker answers, or one refuses to list its groups.
@@ -172,7 +173,7 @@ def with_lags(
         survey: the survey.
         groups: the groups whose lags are wanted.
         admin: the client that asks which topics there are.
-        asker: the client that asks where they end.
+        asker: the client that asks for their ends.
     """
     facts = {group: one for group, one in survey.facts.items() if group in groups}
     ends = _of_each_leader(
@@ -194,7 +195,7 @@ def ends_of(
     partitions: Iterable[TopicPartition], admin: KafkaAdminClient, asker: KafkaConsumer
 ) -> dict[TopicPartition, int]:
     """
-    Return the ends of partitions, of those that exist and have a leader.
+    Return the end offsets of the partitions that exist and have a leader.
 
     Raises:
         KafkaError: one end is not known.
@@ -250,8 +251,8 @@ def _of_each_leader(
 def _by_leader(
     admin: KafkaAdminClient, partitions: Iterable[TopicPartition]
 ) -> dict[int, list[TopicPartition]]:
-    # A question about a topic that is gone, or hidden from us, or about a partition without
-    # a leader, would have no answer.
+    # Brokers would not answer a question about a missing or hidden topic, or about a
+    # partition without a leader.
     wanted = frozenset(partitions)
     names = sorted({tp.topic for tp in wanted})
     leaders: dict[int, list[TopicPartition]] = {}
@@ -347,8 +348,8 @@ def _of_newer_protocol(
     try:
         return describe_consumer_groups(admin, names, node)
     except kafka_errors.UnsupportedVersionError:
-        # Such a broker has no group of that protocol. If it lists the name nevertheless,
-        # a proxy hides its requests from us.
+        # Such a broker has no group of that protocol. If the broker lists the name
+        # nevertheless, a proxy hides the request from us.
         listed = {one["group_id"] for one in admin.list_groups(broker_ids=[node])}
         return {name: _UNKNOWN_GROUP for name in names if name in listed}
 
@@ -366,8 +367,8 @@ def _error_of(text: str | None) -> Exception | None:
 def _try(
     ask: Callable[[Sequence[str]], tuple[dict[str, Any], _Errors]], names: Sequence[str]
 ) -> tuple[dict[str, Any], _Errors]:
-    # The answer has the refusals of single groups. Without an answer about all of them,
-    # there would be none about each.
+    # An answer has the refusals of single groups. If a request about all of them fails,
+    # requests about each would fail, too.
     try:
         return ask(names)
     except (*AWAY, kafka_errors.KafkaError) as error:

@@ -1,4 +1,4 @@
-"""Runs a question on a separate thread, and abandons it if no answer comes in time."""
+"""Runs a call on a thread of its own, and abandons it if it does not end in time."""
 
 import threading
 from collections.abc import Callable
@@ -11,12 +11,12 @@ T = TypeVar("T")
 
 class TimedCall(Generic[T]):
     """
-    A question that may wait for longer than its caller.
+    A call that may take longer than its caller waits.
 
     Args:
-        ask: the question; it may block for any time.
+        ask: the function; it may block for any time.
         tidy: called on the call's thread once it has ended, if it was abandoned; None
-            if there is nothing to tidy.
+            if that is not needed.
     """
 
     def __init__(
@@ -33,16 +33,16 @@ class TimedCall(Generic[T]):
 
     @property
     def is_over(self) -> bool:
-        """Whether there is an answer, or an error."""
+        """Whether the function has returned or raised."""
         return self._over.is_set()
 
     def result(self, seconds: float) -> T:
         """
-        Return the answer, or raise the question's exception.
+        Return the function's result, or raise its exception.
 
         Raises:
-            TimeoutError: there is no answer after so many seconds; the question is
-            abandoned.
+            TimeoutError: the function has not ended after so many seconds; the call is
+                abandoned.
         """
         self._over.wait(seconds)
         with self._lock:

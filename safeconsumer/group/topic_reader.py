@@ -16,7 +16,7 @@ _ASK_TIMEOUT_MS = 5_000
 _CLOSE_MS = 500
 # Seconds; the broker answers an idle fetch every fetch_max_wait_ms.
 _SILENCE = 5.0
-# For brokers that cannot look up times: more records than the reports of some seconds.
+# The last records to read if a broker cannot look up times: some seconds have fewer.
 _LAST_RECORDS = 20_000
 
 
@@ -32,7 +32,7 @@ class TopicReader:
     Args:
         connect: makes its client.
         recent: a topic of which only the last seconds are read; None if there is none.
-        seconds: the number of these seconds, about.
+        seconds: about how many seconds these are.
 
     Attributes:
         positions: the offsets below which everything was returned, past compacted
@@ -65,7 +65,7 @@ class TopicReader:
         ids: Mapping[str, object] | None = None,
     ) -> tuple[RecreatedTopic, ...]:
         """
-        Find out where the topics end, to read from the present positions up to there.
+        Ask for the topics' ends, to read from the present positions up to them.
 
         Args:
             names: the topics.
@@ -139,7 +139,7 @@ class TopicReader:
         Raises:
             KafkaError: the brokers do not answer, or refuse, or a topic was made again.
         """
-        # While the caller was busy with records, no fetch was on its way.
+        # While the caller was busy with records, no fetch was pending.
         if self._consumer is None or self._client is None or self._waited > _SILENCE:
             message = f"no answer to a fetch for {_SILENCE:.0f} s"
             raise kafka_errors.KafkaTimeoutError(message)
@@ -153,9 +153,8 @@ class TopicReader:
             raise
         waited = self._waited + time.monotonic() - began
         self._waited = 0.0 if polled else min(waited, self.silence())
-        # A topic that was created again is fetched from the old one's offset, as soon
-        # as the client has learnt its new id: those records do not follow the earlier
-        # ones.
+        # Once the client knows the new id of a recreated topic, it fetches from the old
+        # topic's offset: those records do not follow the earlier ones.
         if replaced := self.replaced(topic_ids(self._consumer, [*self._ids])):
             message = f"{', '.join(replaced)} was made again"
             raise kafka_errors.UnknownTopicOrPartitionError(message)
@@ -175,7 +174,7 @@ class TopicReader:
 
     @property
     def is_complete(self) -> bool:
-        """Whether it has read up to where the topics ended at its beginning."""
+        """Whether it has read up to the ends that the topics had at its beginning."""
         return all(self.positions.get(tp, 0) >= end for tp, end in self._ends.items())
 
     def silence(self) -> float:
@@ -206,7 +205,7 @@ def _since(
 
 
 def raw_record(record: Any) -> RawRecord:  # noqa: ANN401 - kafka-python is untyped
-    """Return the parts of a control topic's record that are used."""
+    """Return the parts of a control topic's record that control uses."""
     at_ms = NO_TIME_MS if record.timestamp is None else record.timestamp
     return RawRecord(record.key, record.value, record.offset, at_ms)
 

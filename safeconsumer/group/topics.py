@@ -14,13 +14,13 @@ _LEAST_KEPT_MS = _DAY_MS
 _LEAST_BYTES = wire.MAX_VALUE_BYTES + wire.MAX_KEY_BYTES + 1024
 _LEAST_STATUS_BYTES = report_wire.MAX_REPORT_BYTES + wire.MAX_KEY_BYTES + 1024
 
-# The holds topic is the journal of what operators did.
+# The holds topic is the operators' journal.
 HISTORY_DAYS = 30
 
 # One partition gives one order and one end offset. Holds expire by the broker's time.
-# No record of the last 30 days is compacted away; of older records, the last of each hold
-# stays, so that a start reads the month and these. Kafka's own maximum, no limit,
-# is set because a broker's may be shorter, which Kafka refuses beside the minimum.
+# Kafka compacts no record of the last 30 days; of older records the last of each hold stays,
+# so a member reads the month and these at its start. The maximum is Kafka's default, no
+# limit: a broker's may be shorter, which Kafka refuses together with the minimum.
 HOLDS_SETTINGS: Mapping[str, str] = {
     "cleanup.policy": "compact",
     "delete.retention.ms": str(7 * _DAY_MS),
@@ -65,7 +65,7 @@ class Facts:
 
 
 def absent(name: str) -> str:
-    """Return the sentence that a control topic does not exist, with advice."""
+    """Return a sentence saying that a control topic does not exist, with advice."""
     return f"no topic {name}: run safeconsumer control init"
 
 
@@ -126,7 +126,7 @@ def advice(facts: Facts) -> tuple[str, ...]:
 
 
 def unknown_settings(facts: Facts) -> str:
-    """Return the sentence that the settings of a topic are not known."""
+    """Return a sentence saying that the settings of a topic are not known."""
     return f"{facts.name}: settings unknown, no right to DescribeConfigs on it"
 
 
@@ -169,7 +169,7 @@ def status_faults(facts: Facts) -> tuple[str, ...]:
 
 
 def _untimed(facts: Facts, what: str) -> tuple[str, ...]:
-    """Return a sentence if a topic is known to have the times of its producers."""
+    """Return a sentence if a topic is known to keep the times of its producers."""
     kind = "message.timestamp.type"
     if (facts.settings or {}).get(kind, "LogAppendTime") == "LogAppendTime":
         return ()

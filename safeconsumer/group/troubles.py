@@ -59,7 +59,7 @@ def _judged(error: BaseException | None) -> _Judgement:
             return judgement
     if isinstance(error, ssl.SSLError) or _TLS in str(error):
         return _NO_TLS
-    # kafka-python raises a broker's error where the broker is silent, too.
+    # kafka-python raises a broker's error also if the broker is silent.
     is_own = _CLIENT_TIMEOUT in str(error)
     if isinstance(error, kafka_errors.BrokerResponseError) and not is_own:
         return _NOT_NOW if error.retriable else _BROKER_REFUSES

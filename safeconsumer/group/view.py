@@ -1,5 +1,5 @@
 """
-Shows one group at one moment: its members, its partitions and itself, each with a verdict.
+Describes one group at one moment: members, partitions and the group, with their verdicts.
 
 Commands, pages, JSON and metrics print a :class:`View`. A view makes no requests, and
 computes verdicts when they are first asked for:
@@ -41,7 +41,7 @@ UNSEEN = "a consumer that assigns partitions itself and does not report is not s
 """The part of every group that cannot be known."""
 
 UNCOMMITTED = "nothing committed"
-"""The words in place of a lag where there is no committed offset."""
+"""The words instead of a lag if there is no committed offset."""
 
 # Kafka's states of a group in which its members own what they are assigned.
 _SETTLED = frozenset({"Stable", "Empty", "Dead"})
@@ -66,13 +66,13 @@ class Times:
     :attr:`here` alone may have ended, and counts as in force: members obey it.
 
     Attributes:
-        now: the broker's time; None if it is unknown, because nobody reports.
+        now: the broker's time; None if it is unknown, as no member reports.
         newest: the time of the newest record; the broker's is no earlier.
         wall: this machine's time, which may be wrong.
-        is_by_broker: whether records of holds get the broker's time. Else they have the
-            time of the host that writes them.
-        taken_at: when these were the times, by our monotonic clock; None if no time
-            passes.
+        is_by_broker: whether the broker sets the times of holds' records; otherwise the
+            host that writes a record does.
+        taken_at: when these times were taken, by our monotonic clock; None if they stand
+            still.
     """
 
     now: float | None = None
@@ -88,7 +88,7 @@ class Times:
 
     @property
     def here(self) -> float:
-        """The broker's time if members report it, else by this machine's clock."""
+        """The broker's time if members report it; else the later of newest and wall."""
         return max(self.newest, self.wall) if self.now is None else self.now
 
 
@@ -101,7 +101,7 @@ def skew_of(own: float, reports: Iterable[Report]) -> float:
 
     Args:
         own: this side's setting, which counts if no member reports its own.
-        reports: of the members.
+        reports: the members' reports.
     """
     return max((one.skew for one in reports if one.skew is not None), default=own)
 
@@ -130,7 +130,7 @@ class Member:
 
     @property
     def id(self) -> str:
-        """A text that no other member has."""
+        """An id that no other member has."""
         if self.facts is not None:
             return self.facts.member_id
         return self.report.member if self.report else ""
@@ -164,19 +164,19 @@ class Member:
         """
         The partitions that it owns according to Kafka or to its report.
 
-        In a cooperative rebalance a member may go on for a moment with a partition that
-        Kafka has not given to a member yet.
+        In a cooperative rebalance a member may still deliver a partition for a moment that
+        Kafka has not assigned to another member yet.
         """
         return self.claimed | (self.facts.assigned if self.facts else frozenset())
 
     @cached_property
     def quiet(self) -> frozenset[TopicPartition]:
-        """The partitions that deliver nothing, as it reports."""
+        """The partitions that deliver nothing according to its report."""
         return frozenset(partitions_of(self.report.quiet if self.report else {}))
 
     @cached_property
     def busy(self) -> frozenset[TopicPartition]:
-        """The partitions on whose records it still works."""
+        """The partitions whose records it still works on."""
         return frozenset(partitions_of(self.report.busy if self.report else {}))
 
     @property
@@ -196,7 +196,7 @@ class Member:
 
     @property
     def is_lost(self) -> bool:
-        """Whether it reported lately, and does not any more."""
+        """Whether it reported lately and no longer does."""
         return self.verdict.words == verdicts.LOST.words and self.report is not None
 
     def delivers(self, tp: TopicPartition) -> bool:
@@ -207,11 +207,11 @@ class Member:
         """
         Tell whether a group is not quiet because of this member.
 
-        A member that reports no more counts by its partitions alone: it may have died
-        quiet.
+        A member that no longer reports counts only if one of its partitions is not quiet:
+        it may have died quiet.
 
         Args:
-            not_quiet: the partitions that are not quiet, or unknown.
+            not_quiet: the partitions that flow, or whose state is unknown.
         """
         if self.is_lost:
             return not (self.busy | self.owned).isdisjoint(not_quiet)
@@ -283,8 +283,8 @@ class Row:
         tp: the partition.
         answer: whether it is delivered. Only ``QUIET`` and ``UNOWNED`` are good.
         member: the member that decides it; None if there is no owner.
-        why: the reason, where the partition is neither quiet nor simply flowing; it
-            follows the member's name, if there is one.
+        why: the reason, if the partition is neither quiet nor simply flowing; in texts it
+            follows the member's name.
         owner: its owner's client id; empty if it has no owner, None if that is unknown.
         lag: records after its committed offset; None if unknown.
         committed: its committed offset; None if there is none, or it is unknown.
@@ -319,7 +319,7 @@ class Row:
 
     @property
     def own_reason(self) -> str:
-        """The sentence of its verdict; empty where the verdict on its member has it."""
+        """The sentence of its verdict; empty if its member's verdict has the same one."""
         is_members = (
             self.member is not None and self.why == self.member.verdict.sentence
         )
@@ -335,7 +335,7 @@ class Row:
 
     @property
     def is_ending(self) -> bool:
-        """Whether it flows only until work that began before the hold has ended."""
+        """Whether it flows only until work from before the hold ends."""
         is_behind = self.member is not None and self.member.is_behind
         return is_behind or self.why in {_IN_HAND, _IN_BATCH}
 
@@ -351,7 +351,7 @@ class Quietness:
     Attributes:
         view: the group.
         covers: the number of partitions that the scopes cover.
-        not_quiet: the partitions that are not quiet, or unknown.
+        not_quiet: the partitions that flow, or whose state is unknown.
         members: the number of members.
         missing: the members that do not obey everything, or deliver some of the scopes.
     """
@@ -428,7 +428,7 @@ class Quietness:
             named.setdefault(why, {})[name] = None
         for why, names in [*named.items()][:_MANY]:
             more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
-            each = "each of " if len(names) > 1 else ""  # the verb is of one
+            each = "each of " if len(names) > 1 else ""  # the verb is singular
             if why:
                 yield f"{each}{', '.join([*names][:_FEW])}{more} {why}"
 
@@ -439,7 +439,7 @@ class Quietness:
 @frozen(kw_only=True)
 class View:
     """
-    One group at one moment. Unreadable parts are None or empty, and are named.
+    One group at one moment. Unreadable parts are None or empty, and ``unread`` names them.
 
     Verdicts on members and partitions are computed once, when they are first asked for.
 
@@ -454,17 +454,17 @@ class View:
         times: the times at which the view was taken.
         unread: the parts that could not be read, each with the reason, as text.
         reports_are_read: whether reports could be read; else no member is known to obey.
-        skew: seconds by which members lift holds late, the most of all members.
+        skew: the most seconds by which a member lifts holds late.
         lost_streams: the last reports of Spark streams that no longer report, though they
             did not report that they stop.
         former_reports: the last reports of members that no longer report; and of members
             that have stopped, while Kafka lists them.
         recently_expired: holds that expired so recently that a report may still count
             them.
-        moves: held partitions whose committed offset moved: recently, between two views,
-            while one member owned them and did not report; or as one view shows it.
+        moves: held partitions whose committed offset moved: between two recent views while
+            a member that does not report owned them, or according to one view alone.
         age: seconds since the view was current, if that is too long; else None.
-        judged: the view as it was before it became too old; None if it is not.
+        judged: the view from before it became too old; None if it is not too old.
         incarnation: how many times the holds topic was created again, as far as its reader
             knows.
     """
@@ -539,7 +539,7 @@ class View:
     def held_since(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, float]:
-        """Return when the oldest hold of each partition was placed, where that is known."""
+        """Return when the oldest hold of each partition was placed, if that is known."""
         found = {
             tp: [
                 one.since
@@ -552,7 +552,7 @@ class View:
 
     @property
     def without_lag(self) -> frozenset[TopicPartition]:
-        """The partitions with a committed offset whose end could not be had."""
+        """The partitions with a committed offset whose end offset is unknown."""
         return frozenset(self.facts.committed.keys() - self.lags.keys())
 
     @property
@@ -570,7 +570,7 @@ class View:
 
     @property
     def least_lag(self) -> int:
-        """The least number of records that wait for the group, by the lags that are known."""
+        """The number of records that wait in the partitions whose lags are known."""
         return sum(self.lags.values())
 
     def lag_words(self, row: Row | None = None) -> str:
@@ -597,7 +597,7 @@ class View:
 
     @property
     def maybe_ended(self) -> tuple[HoldRecord, ...]:
-        """The holds among them that have ended by this machine's clock alone."""
+        """The lasting holds that have ended by this machine's clock alone."""
         here = self.times.here
         return tuple(one for one in self.lasting if one.is_over(here))
 
@@ -647,8 +647,9 @@ class View:
         """
         The members that Kafka lists, then others, each judged by its own report.
 
-        Others assigned partitions themselves, or may not know yet that they were
-        expelled; those that no longer report, and did not report that they stop, come last.
+        The others assigned partitions themselves, or may not know yet that they were
+        expelled. Members that no longer report, without having reported their end, come
+        last.
         """
         reports = {one.member_id: one for one in self.reports if one.member_id}
         former = {one.member_id: one for one in self.former_reports}
@@ -862,8 +863,8 @@ class View:
         return Answer.UNKNOWN, one, sentence
 
     def _died_quiet(self, tp: TopicPartition, one: Member) -> bool:
-        # Its last report shows that it obeyed a hold that is still in force. If it is
-        # frozen, and goes on, it does not deliver the partition either, unless the hold
+        # Its last report shows that it obeyed a hold that is still in force. If it was only
+        # frozen and continues, it still delivers nothing of the partition, unless the hold
         # may have ended by then: its clock skew may be smaller than that of others.
         report = one.report
         if report is None or report.is_partial or report.state != "ready":
@@ -973,8 +974,8 @@ def _is_out_of_date(facts: MemberFacts, report: Report, last: int) -> bool:
     """
     Tell whether a report is of an earlier generation than the last reported one.
 
-    An epoch of KIP-848 moves for all members whenever one joins or leaves, also for those
-    that keep their partitions; they need not notice.
+    With KIP-848 the epoch of all members rises whenever one joins or leaves. Members that
+    keep their partitions need not notice.
     """
     generation = report.generation or -1
     if facts.epoch is None:
@@ -1006,7 +1007,7 @@ def _busy_of(one: Member) -> _Delivery:
 def _by_delivering_owner(tp: TopicPartition, one: Member) -> _Delivery:
     if tp in one.busy:
         return _busy_of(one)
-    # Kafka's answer and the report are of two moments, with perhaps a rebalance between.
+    # Kafka's answer and the report are from two moments; a rebalance may lie in between.
     if tp not in one.claimed:
         return Answer.UNKNOWN, one, _UNREPORTED
     return Answer.FLOWING, one, _LEFT if one.has_gone else one.verdict.sentence

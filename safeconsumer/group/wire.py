@@ -27,7 +27,7 @@ MAX_GROUP_LENGTH = 1024
 MAX_NAME_LENGTH = 255
 # Kafka's own limit.
 _MAX_TOPIC_LENGTH = 249
-# Milliseconds; a bit over ten years, longer than needed and below what dates hold.
+# Milliseconds: a bit over ten years, more than needed and less than dates allow.
 MAX_TTL_MS = 10 * 366 * 24 * 3600 * 1000
 
 # The end of the year 9999.
@@ -92,8 +92,8 @@ class ControlHold:
         ttl_ms: milliseconds after the broker's time of the record, or None.
         version: the value's version; a later version is not understood, but held.
         host: the machine that placed it, by its own name, or None.
-        principal: the login of its writer, as that claims, or None. The topic's ACLs
-            decide who may write it.
+        principal: the login that its writer claims to have, or None. The topic's ACLs
+            decide which logins may write.
         since_ms: the broker's time of the record that placed the hold, if a later record
             of its owner and scope came before its end: it was extended, renewed or
             replaced, and its partitions are held since then. Otherwise None.
@@ -244,7 +244,7 @@ def fields_of(
 
 
 def of_type(kind: type[Kind], value: object) -> Kind:
-    """Return a value if it has a type; True and False are no numbers."""
+    """Return a value if it has a type; True and False are not numbers."""
     if not isinstance(value, kind) or isinstance(value, bool):
         message = f"no {kind.__name__}"
         raise TypeError(message)
@@ -293,7 +293,7 @@ def several(read: Read, most: int) -> Read:
 
 
 def pairs(first: Read, second: Read) -> Read:
-    """Read a list of lists of two."""
+    """Read a list of pairs."""
     return lambda value: tuple(
         (first(one), second(other)) for one, other in of_type(list, value)
     )
@@ -315,7 +315,7 @@ def version_of(document: object) -> int:
 
 PARTITION, OFFSET = number(0, 2**31 - 1), number(0, 2**63 - 1)
 
-# A record without one of these fields, or with an unreadable one, is no hold.
+# A record without one of these fields, or with an unreadable one, is not a hold.
 _HOLD: Mapping[str, Read] = {
     "id": text(MAX_OWNER_LENGTH),
     "reason": _reason,

@@ -121,7 +121,7 @@ class ActivityTracker:
 
 def query_name(description: str) -> str:
     """
-    Return the name of a query from what Spark says of its batch; empty if it has none.
+    Return the name of a query from Spark's description of a batch; empty if it has none.
 
     The description has four lines: the name, ``id = ...``, ``runId = ...``, ``batch =
     ...``.

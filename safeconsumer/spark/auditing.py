@@ -87,8 +87,8 @@ class SparkJournals:
     """
     Journals that a Spark session can read, by any of its paths.
 
-    They are read once: what the judge needs of them is kept on the executors' disks for
-    the duration of a ``with`` block.
+    They are read once: the executors' disks keep their facts for the duration of a
+    ``with`` block.
 
     Args:
         spark: the session, set up for its file systems.
@@ -210,7 +210,7 @@ def _answers(spark: Any, facts: Frame, settings: Settings) -> Frame:  # noqa: AN
 
 
 def _try(spark: Any) -> None:  # noqa: ANN401 - pyspark is optional
-    # Verdicts are asked for later, when a missing package would be a trace of Java's.
+    # A query for verdicts comes later, and would report a missing package by Java's trace.
     nothing = spark.range(1).coalesce(1).selectExpr(f"'{REPORT}' as address")
     nothing.mapInArrow(distributed.tell_needs, _ddl(NEEDS)).collect()
 

@@ -15,7 +15,7 @@ class HoldsTopic(Protocol):
     Reads the holds topic in the rhythm of plans: each up to where the topic ends then.
 
     After an exception its caller closes it. The next :meth:`connect` makes other
-    clients, and the next :meth:`begin` goes on where it was.
+    clients, and the next :meth:`begin` continues at its position.
 
     Thread rules: one thread at a time.
     """

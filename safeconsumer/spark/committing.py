@@ -30,9 +30,8 @@ class Committer:
     A failure is reported once, and the next batch tries again: no batch waits for it.
     Each commit asks first whether the group is still the stream's own: a fleet may have
     come to it and be away for a moment, when Kafka accepts anybody's commits. Of two
-    streams with one group the one that began to commit last goes on, as after a restart.
-    If it is dropped without :meth:`close` its thread ends all the same, after the last
-    commit.
+    streams with one group the one that began to commit last continues, as after a restart.
+    If a committer is dropped without :meth:`close`, its thread ends after the last commit.
 
     Thread rules: any thread.
 

@@ -51,7 +51,7 @@ class Controller:
 
     Attributes:
         is_over: returns whether its session was stopped, or it was closed.
-        on_close: frees what the session has of it, here and in the JVM.
+        on_close: releases its decider and connection, here and in the JVM.
     """
 
     def __init__(
@@ -133,19 +133,19 @@ class Controller:
         query: str | None = None,
     ) -> None:
         """
-        Skip offsets of one partition, without surgery on the checkpoint.
+        Skip offsets of one partition, without an edit of the checkpoint.
 
         The next planned batch ends the partition at ``to`` and reads nothing of it, held
         or not; one that was cut off and runs again reads it from there. One query skips,
         and only once: another one that reads the partition does not. Progress and an
-        event say which offsets are skipped, by whom and why, or why that cannot be.
-        The checkpoint keeps it, so a batch that runs again skips the same.
+        event name the skipped offsets, the owner and the reason, or the reason of a refusal.
+        The checkpoint keeps the skip, so a batch that runs again skips the same offsets.
 
         Args:
             target: one partition: ``"orders:3"``, or a ``TopicPartition``.
-            to: the offset at which reading goes on: in front of where reading is, and
-                not behind the partition's end; anything up to its end in a topic that
-                was made again, and is shorter now than what was read.
+            to: the offset at which reading continues: ahead of the offset that is read
+                next, and not behind the partition's end. If the topic was made again and
+                is shorter now than that, any offset up to its end.
             reason: text for people.
             owner: the owner of the skip.
             query: the name or id of the query that skips; a new checkpoint has a new
@@ -180,20 +180,20 @@ class Controller:
         """
         Wait until no stream of this session reads held partitions, or will.
 
-        A batch that was planned before a hold may go on for any time. A hold's
-        partitions are quiet when no such batch runs any more. A query of this session
-        that is starting is waited for, whatever it will read: it begins with the batch
-        in which it was stopped, if there is one, held or not. A query that is started
-        after this has returned does so, too.
+        A batch that was planned before a hold may run for any time. A hold's partitions
+        are quiet when no such batch runs any more. The call also waits for a query of
+        this session that is starting, whatever it will read: it begins with the batch in
+        which it was stopped, if there is one, held or not. So does a query that starts
+        after this has returned.
 
         Args:
-            targets: as for :meth:`pause`; without any, everything that is held. While
-                a stream cannot tell what is held, it is not quiet.
+            targets: as for :meth:`pause`; without any, everything that is held. A
+                stream that cannot read its holds is not quiet.
             timeout: seconds.
 
         Raises:
-            NotQuietError: the time is over; the message says which query reads what,
-                and why.
+            NotQuietError: the time is over; the message has each query, the partitions
+                that it reads, and the reason.
             HoldSettingError: the timeout is not a number of seconds.
             SparkSetupError: the session was stopped.
         """
@@ -283,7 +283,7 @@ class Controller:
             raise SparkSetupError(message)
 
     def explain(self, target: object) -> tuple[str, ...]:
-        """Return one line per hold that covers a partition or topic: who, why, until when."""
+        """Return a line per hold that covers a partition or topic: owner, reason and end."""
         wanted = _scopes((target,))
         self._refuse_if_over()
         return tuple(map(hold_line, self._overlapping(wanted)))

@@ -1,4 +1,4 @@
-"""Decides what a batch may read, without Spark, clock or Kafka."""
+"""Decides which offsets a batch may read, without Spark, clock or Kafka."""
 
 from collections.abc import Iterable, Mapping
 

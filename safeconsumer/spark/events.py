@@ -80,7 +80,7 @@ class OffsetsSkipped(StreamEvent):
 
 class SkipRefused(StreamEvent):
     """
-    A batch does not skip offsets, though that was asked for; the skip is dropped.
+    A requested skip is impossible, and is dropped.
 
     Attributes:
         reasons: one line per partition.
@@ -94,7 +94,7 @@ class SkipRefused(StreamEvent):
 
 class ProgressNotCommitted(StreamEvent):
     """
-    A stream's progress cannot be committed to its ``commitGroup``; batches go on.
+    A stream's progress cannot be committed to its ``commitGroup``; batches continue.
 
     Attributes:
         group: the group.

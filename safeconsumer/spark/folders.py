@@ -1,22 +1,22 @@
-"""Reads and writes folders of Spark's, on any file system of a session."""
+"""Reads and writes Spark's folders, on any file system of a session."""
 
 import re
 from typing import Any
 
 from safeconsumer.errors.base import SparkSettingError
 
-# A batch in one of Spark's logs: its number; others there are being written.
+# The file of a batch in one of Spark's logs; other files there are being written.
 _BATCH = re.compile(r"(\d+)(\.compact)?")
 
 
 def refuse_another_checkpoint(spark: Any, to: str, checkpoint: str) -> None:  # noqa: ANN401 - pyspark is optional
     """
-    Return if a folder of files has no batch that a checkpoint does not know.
+    Return if a checkpoint knows every batch in a folder of files.
 
     Spark counts the batches of each checkpoint from 0, and a folder takes a batch only
-    if its number is new there: those of a second checkpoint are passed over, silently,
-    until they have caught up. A second checkpoint that has as many batches as the folder
-    is not noticed.
+    if its number is new there: Spark silently drops those of a second checkpoint until
+    they have caught up. This check does not notice a second checkpoint that has as many
+    batches as the folder.
 
     Args:
         spark: the session.
@@ -24,7 +24,7 @@ def refuse_another_checkpoint(spark: Any, to: str, checkpoint: str) -> None:  # 
         checkpoint: the folder of the checkpoint with which a query is to begin.
 
     Raises:
-        SparkSettingError: it has; a query would lose records.
+        SparkSettingError: the folder has other batches; a query would lose records.
     """
     written = _latest(spark, to, "_spark_metadata")
     if written > _latest(spark, checkpoint, "offsets"):
@@ -48,16 +48,15 @@ def _latest(spark: Any, folder: str, log: str) -> int:  # noqa: ANN401 - pyspark
 
 class CheckpointSkips:
     """
-    Keeps the skips of batches in a checkpoint, each batch's in a file of its number.
+    Keeps the skips of batches in a checkpoint: a file for each batch, named by its number.
 
-    Spark's own Kafka source passes over that folder, so the checkpoint can go back to
-    it.
+    Spark's own Kafka source ignores that folder, and can use the checkpoint again.
 
     Thread rules: one thread.
 
     Args:
         spark: the session.
-        folder: what Spark gives the source in the checkpoint.
+        folder: the source's folder in the checkpoint.
     """
 
     def __init__(self, spark: Any, folder: str) -> None:  # noqa: ANN401 - pyspark is optional
@@ -77,7 +76,7 @@ class CheckpointSkips:
             opened.close()
 
     def store(self, batch: int, text: str) -> None:
-        """Keep the text of a batch, in place of what is there."""
+        """Store the text of a batch, instead of an earlier one."""
         path, files = _place(self._spark, self._folder, str(batch))
         opened = files.create(path, True)  # noqa: FBT003 - Java's; it overwrites
         opened.write(text.encode())

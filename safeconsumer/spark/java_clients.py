@@ -71,7 +71,7 @@ def errors(*more: type[Exception]) -> tuple[type[Exception], ...]:
 
 
 def java_class(jvm: Any, name: str) -> Any:  # noqa: ANN401 - py4j is untyped
-    """Return a class of Java by its full name, to be called for its static methods."""
+    """Return a Java class by its full name, for calls of its static methods."""
     found = jvm
     for part in name.split("."):
         found = getattr(found, part)
@@ -79,7 +79,7 @@ def java_class(jvm: Any, name: str) -> Any:  # noqa: ANN401 - py4j is untyped
 
 
 def root_cause(error: BaseException) -> tuple[str, str]:
-    """Return the class of the first cause of an error of Java's, and its message."""
+    """Return the class of a Java error's first cause, and its message."""
     java = getattr(error, "java_exception", None)
     if java is None:
         return type(error).__name__, platforms.reason(error)
@@ -174,15 +174,15 @@ class JavaClients:
         )
 
     def admin(self) -> Any:  # noqa: ANN401 - Java's
-        """Return a client that describes topics and asks where they end."""
+        """Return a client that describes topics and queries their ends."""
         return self._made(f"{_KAFKA}.clients.admin.AdminClient", {}, "create")
 
     def duration(self, seconds: float) -> Any:  # noqa: ANN401 - Java's
-        """Return a duration of Java's."""
+        """Return a Java duration."""
         return self.jvm.java.time.Duration.ofMillis(int(seconds * 1000))
 
     def result(self, future: Any, until: float) -> Any:  # noqa: ANN401 - Java's
-        """Return the result of a future of Java's, until a time of the monotonic clock."""
+        """Return the result of a Java future; wait until a time of the monotonic clock."""
         left = max(_LEAST_MS, int((until - time.monotonic()) * 1000))
         return future.get(left, self._milliseconds)
 
@@ -200,7 +200,7 @@ class JavaClients:
         return kind(topic, 0, at_ms, key, value)
 
     def offsets_of(self, partitions: Iterable[Any], where: str = "latest") -> Any:  # noqa: ANN401 - Java's
-        """Return the question to an admin where partitions end, or begin."""
+        """Return an admin's query for the ends, or the beginnings, of partitions."""
         spec = java_class(self.jvm, f"{_KAFKA}.clients.admin.OffsetSpec")
         wanted = self.jvm.java.util.HashMap()
         for one in partitions:
@@ -267,7 +267,7 @@ class JavaHoldsTopic:
         return topic_facts.Facts(self._name, partitions, self._settings(until))
 
     def begin(self, until: float) -> RecreatedTopic | None:
-        """Ask where the topic ends now; return it if it was created again, or cut."""
+        """Query where the topic ends now; return it if it was created again, or cut."""
         asked = self._admin.listOffsets(self._to_end).partitionResult(self._partition)
         self._end = int(self._clients.result(asked, until).offset())
         remade = self._remade(until)
@@ -315,7 +315,7 @@ class JavaHoldsTopic:
         clients = [one for one in (self._consumer, self._admin) if one is not None]
         self._consumer = self._admin = None
         for one in clients:
-            # The JVM may have ended, or Kafka could not say goodbye.
+            # The JVM may have ended, or the broker may not answer.
             with suppress(*errors()):
                 self._clients.close(one)
 

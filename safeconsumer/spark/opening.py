@@ -62,7 +62,7 @@ class Opening:
         Args:
             name: the stream's name.
             options: the stream's options.
-            folder: what Spark gives the source in the checkpoint.
+            folder: the source's folder in the checkpoint.
 
         Raises:
             SparkSettingError: the group for commits has members, or others' offsets.

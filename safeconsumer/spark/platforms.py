@@ -172,7 +172,7 @@ def is_of_spark(error: BaseException) -> bool:
 
 
 def reason(error: BaseException) -> str:
-    """Return what an exception of Spark's says in one line, without traces and plans."""
+    """Return the message of Spark's exception in one line, without traces and plans."""
     java = getattr(error, "java_exception", None)  # of py4j, whose text has the trace
     text = str(error if java is None else java.toString())
     text = _DETAILS.split(text, maxsplit=1)[0]

@@ -1,4 +1,4 @@
-"""Reports on the status topic what streams obey, as members do."""
+"""Reports on the status topic which holds streams obey, as members do."""
 
 import atexit
 import logging
@@ -111,7 +111,7 @@ class StreamReport:
         return self
 
     def view(self) -> View:
-        """Return what is held of the stream; nothing is quiet while a plan is made."""
+        """Return the stream's holds; no partition is quiet while a plan is made."""
         # The holds are read before the activity, never the other way round.
         holds = self.follower.known_holds()
         held = {tp for tp in self._activity.now().partitions if self._covers(tp)}
@@ -126,8 +126,8 @@ class StreamReport:
         """
         Return the partitions that the last planned batch reads.
 
-        Also when the stream stops: a batch that has not ended then runs again in full
-        when its query is started again.
+        That holds also when the stream stops: a batch that has not ended then runs again
+        in full when its query is started again.
         """
         return self._activity.now().reading
 
@@ -140,7 +140,7 @@ class StreamReport:
         return "", -1
 
     def recreated(self) -> Collection[str]:
-        """Return nothing: Spark's source finds that out."""
+        """Return nothing: Spark's source detects recreated topics."""
         return ()
 
 

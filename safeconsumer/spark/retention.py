@@ -8,7 +8,7 @@ from safeconsumer.holds.scope import TopicPartition
 from safeconsumer.spark.clients import Cluster
 from safeconsumer.spark.offsets import Offsets
 
-# Seconds between two questions for the same partitions, and for one answer.
+# Seconds between two queries for the same partitions, and for one answer.
 _EVERY = 10.0
 _PATIENCE = 1.0
 
@@ -17,14 +17,14 @@ class Retention:
     """
     Watches held partitions: their deleted records, and whether their topics are the same.
 
-    Spark's Kafka source looks at the offsets that a batch reads, so it would notice
-    neither before the hold is lifted; and a topic that was made again with as many
-    records it would never notice.
+    Spark's Kafka source checks only the offsets that a batch reads, so it notices neither
+    before the hold is lifted. It never notices a recreated topic that has as many records
+    as the old one.
 
     Thread rules: one thread.
 
     Args:
-        cluster: is asked where partitions begin, and for topic ids.
+        cluster: returns first offsets and topic ids.
         clock: returns seconds that only grow.
     """
 
@@ -47,15 +47,15 @@ class Retention:
         skipped: Collection[TopicPartition] = (),
     ) -> None:
         """
-        Ask again, if it is time or other partitions are held than before.
+        Query the cluster again, if it is time or the held partitions have changed.
 
-        Partitions that were held before are asked for as well: the end of a hold is the
-        last moment at which a loss can be reported before a batch meets it.
+        The query includes partitions that were held before: the end of a hold is the last
+        moment at which a loss can be reported before a batch meets it.
 
         Args:
             held: the held partitions.
-            skipped: the partitions that skip now, and go on in the new topic: their
-                loss is reported once more.
+            skipped: the partitions with a skip in this batch, which continue in the new
+                topic: their loss is reported once more.
         """
         wanted = frozenset(held)
         every = wanted | self._watched

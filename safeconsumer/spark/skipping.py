@@ -33,7 +33,7 @@ log = logging.getLogger("safeconsumer.spark")
 @frozen(kw_only=True)
 class Skip:
     """
-    A request to go on at an offset.
+    A request to continue at an offset.
 
     Attributes:
         topic: the topic.
@@ -243,7 +243,7 @@ class SkipFiles(Protocol):
         """Return the text of a batch; empty if there is none."""
 
     def store(self, batch: int, text: str) -> None:
-        """Keep the text of a batch, in place of what is there."""
+        """Store the text of a batch, instead of an earlier one."""
 
 
 class Skipping:

@@ -1,4 +1,4 @@
-"""Makes SQL views of delivery journals: what was delivered, owned, held and committed."""
+"""Makes SQL views of delivery journals: deliveries, ownerships, holds and commits."""
 
 import os
 from collections.abc import Sequence
@@ -85,11 +85,11 @@ def views(
     """
     Make the views ``deliveries``, ``ownerships``, ``holds``, ``commits`` and ``findings``.
 
-    They are temporary views of the session, and read the journals each time when they
-    are asked. ``findings`` has the columns of
-    :func:`~safeconsumer.spark.findings`, and is what the judge says. The others show
-    what members wrote: ``since`` and ``until`` are when something began and ended, null
-    if a journal has no end of it, and ``end`` says how it ended.
+    They are temporary views of the session, and each query reads the journals. The view
+    ``findings`` has the judge's verdicts, with the columns of
+    :func:`~safeconsumer.spark.findings`. The others show the journals' facts: ``since``
+    and ``until`` are the times of begin and end, the latter null if a journal has none,
+    and ``end`` is the kind of end.
 
     Args:
         spark: the session.

@@ -1,10 +1,12 @@
 """Lets signal handlers interrupt the calls that wait for kafka-python's IO thread."""
 
 import logging
+import os
 import threading
 from collections.abc import Callable
 from typing import Any
 
+from safeconsumer._kafka.fork import forked_error
 from safeconsumer._kafka.network import (
     NetworkSelector,
     call_soon,
@@ -39,8 +41,10 @@ class InterruptibleSelector(NetworkSelector):
 
         Raises:
             KafkaTimeoutError: kafka-python 3.1, which waits no longer for what goes on.
+            ForkedConsumerError: the loop runs in the process that this one was forked from.
             Exception: the coroutine's own; or the loop has ended, by this error.
         """
+        _refuse_child(self)
         here = threading.current_thread()
         if self._closed or self._exception or self._io_thread in {None, here}:
             return super().run(coro, *args, **limit)
@@ -77,8 +81,10 @@ def wait_on(net: Any, ended: InterruptibleEvent, seconds: float | None) -> None:
     Wait until an event is set, or for a time; None waits without a limit.
 
     Raises:
+        ForkedConsumerError: the loop runs in the process that this one was forked from.
         Exception: the loop has ended, or ends meanwhile, by this error.
     """
+    _refuse_child(net)
 
     def begin() -> None:
         error = loop_error(net)
@@ -117,3 +123,10 @@ def adopt_network(net: NetworkSelector) -> None:
     """Let signal handlers interrupt the waits for a client's loop, from the next on."""
     if type(net) is NetworkSelector:
         net.__class__ = InterruptibleSelector
+        net._safe_process = os.getpid()
+
+
+def _refuse_child(net: Any) -> None:  # noqa: ANN401 - kafka-python is untyped
+    # Before any lock of the loop: a thread of the parent may have had it at the fork.
+    if getattr(net, "_safe_process", None) not in {None, os.getpid()}:
+        raise forked_error()

@@ -8,12 +8,12 @@ from typing import Any, NoReturn, TypeVar, cast
 
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
-from safeconsumer._kafka.fork import run_in_child
+from safeconsumer._kafka.fork import forked_error, run_in_child
 from safeconsumer._kafka.pausing.fetcher import Drained
 from safeconsumer._kafka.pausing.steps import Steps
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from safeconsumer._kafka.structs import ConsumerRecord
-from safeconsumer.errors.kafka_python import ConcurrentPollError, ForkedConsumerError
+from safeconsumer.errors.kafka_python import ConcurrentPollError
 
 T = TypeVar("T")
 
@@ -179,11 +179,7 @@ class Iteration:
             ForkedConsumerError: in that case.
         """
         if self._is_in_child:
-            message = (
-                "this consumer was made before the process was forked and its threads "
-                "stayed behind; make a consumer in the child process"
-            )
-            raise ForkedConsumerError(message)
+            raise forked_error()
 
     def records(self) -> Generator[ConsumerRecord, None, None]:
         """

@@ -1,11 +1,11 @@
 """
 A2: every record is delivered.
 
-Offsets decide. Positions go over what is no record, too: only where producers' journals,
-or the topic itself, say what was written, a record that nobody delivered is one for sure.
-What the application skipped by a seek is not missing, nor what the client's reset rule
-skipped, unless the log still has it. Members without a group share nothing: each must
-deliver all records between its first position and its last record.
+Offsets decide. A position also passes offsets without a record: a loss is certain only
+if producers' journals, or the topic itself, show which records were written. Records
+that the application skipped by a seek are not missing, nor are those that the client's
+reset rule skipped, unless the log still has them. Members without a group share nothing:
+each must deliver all records between its first position and its last record.
 """
 
 import math
@@ -21,24 +21,24 @@ from safeconsumer.audit.rules.a4 import auto_reset_text
 from safeconsumer.audit.rules.rule import Rule, Unjudged
 from safeconsumer.audit.spans import Span, Spans, between, merged, uncovered
 
-# Why it is not judged where everything that was written should have been delivered.
+# Why A2 is not judged under ``--drained``.
 _UNKNOWN_WRITES = (
     "nothing says what was written: that takes producers' journals, or the topic "
     "(audit --against-topic)"
 )
 
-# Why it is not judged where a position went over what may have been records.
+# Why A2 is not judged if a position passed offsets that may have had records.
 _UNRECORDED = (
     "had no record, in a topic that is not compacted and of which no transaction was "
     "read: "
 )
 
-# Why it is not judged where a position was out of range.
+# Why A2 is not judged if a position was out of range.
 _UNKEPT = "only the topic says where its log begins (audit --against-topic)"
 
 
 def of_offsets(check: str, offset: int, evidence: str) -> Finding:
-    """Return what offsets of several members together show."""
+    """Return a finding that rests on the offsets of several members."""
     return Finding(
         check=check,
         member="",
@@ -91,18 +91,18 @@ def _missing(case: Case, epochs: Sequence[Epoch]) -> Iterator[Finding]:
 
 
 def positions(epochs: Iterable[Epoch]) -> Spans:
-    """Return what positions went over, or peeks read, records or not."""
+    """Return the ranges that positions passed, or peeks read, with records or not."""
     return merged(span for one in epochs for span in (*one.runs, *one.peeked))
 
 
 def deleted(epochs: Iterable[Epoch], kept: int | None) -> Spans:
-    """Return what the client's reset rule skipped, where the log begins behind it."""
+    """Return what the client's reset rule skipped, if the log begins after that."""
     spans = (span for one in epochs for span in one.deleted)
     return merged(span for span in spans if kept is None or span[0] < kept)
 
 
 def skipped(epochs: Sequence[Epoch], kept: int | None) -> Spans:
-    """Return what a seek, or the client's reset rule, skipped."""
+    """Return the ranges that a seek, or the client's reset rule, skipped."""
     found = [span for one in epochs for span in one.skipped]
     found += deleted(epochs, kept)
     # A seek before anything came skips what lies between all others and its target.
@@ -126,9 +126,9 @@ def skipped(epochs: Sequence[Epoch], kept: int | None) -> Spans:
 @frozen
 class Unrecorded:
     """
-    Offsets that positions went over and of which no member had a record.
+    Offsets that positions passed and of which no member had a record.
 
-    A transaction leaves one of them at least: they are counted, not kept.
+    Each transaction leaves at least one of them, so they are counted, not kept.
 
     Attributes:
         first: the first run of them; None if there are none.
@@ -141,9 +141,9 @@ class Unrecorded:
 
 def unrecorded(case: Case) -> Unrecorded:
     """
-    Return the offsets that positions went over and of which no member had a record.
+    Return the offsets that positions passed and of which no member had a record.
 
-    Offsets of which a producer or the topic tells are not among them.
+    Offsets that a producer or the topic accounts for are not among them.
     """
     acknowledged: Acknowledged = case.acknowledged
     is_known = acknowledged.written or acknowledged.kept is not None

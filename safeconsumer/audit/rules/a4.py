@@ -4,9 +4,9 @@ A4: nothing is passed over, and nothing comes again within an ownership.
 Within an ownership a run of records begins where the position is. An ownership begins
 where the broker answered that the group has committed, or where the member left off if a
 rebalance gave the partition back; a seek of the program, and an operator's reset that
-the holds topic confirms, choose another place. The client's reset rule is its own word:
-where it goes back, this is not judged. An ownership that begins below the committed offset
-is a finding of A6.
+the holds topic confirms, choose another place. The client's reset rule is the client's own
+claim: where it goes back, A4 is not judged. An ownership that begins below the committed
+offset is a finding of A6.
 """
 
 from collections.abc import Iterator, Sequence
@@ -44,7 +44,7 @@ def auto_reset_text(member: str, entry: int, start: int, end: int) -> str:
 
 
 def _confirmed(case: Case, part: Part, reset: Reset) -> Iterator[Finding | Unjudged]:
-    # A member's word that it was moved counts if an operator's hold says so, too.
+    # A member's claim that it was moved counts if an operator's hold confirms it.
     control, group = case.control, case.address.group or ""
     target = group, reset.owner, f"{case.address.topic}:{case.address.partition}"
     spans = () if control is None else control.targets.get((*target, reset.offset), ())

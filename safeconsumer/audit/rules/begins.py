@@ -4,8 +4,8 @@ Compares where ownerships began with what the broker answered, for A4 and A6.
 A commit names the journal whose member made it, and its newest entry by then. A member
 that begins at a commit has the broker's answer in its own journal. So each ownership is
 judged by that answer, and the answer by the journal that it names: no clock, no
-generation and no order of journals says which of two members was earlier. A journal that
-is named and not there is missing.
+generation and no order of journals decides which of two members was earlier. A journal
+that a commit names and that was not given is missing.
 """
 
 import re
@@ -21,7 +21,7 @@ from safeconsumer.journal.format import NOTE
 
 _NOTE = re.compile(NOTE + r"(.+)#(\d{1,18})", re.DOTALL)
 
-# The checks that the entries of a journal that is missing could have changed.
+# The checks that depend on the entries of a missing journal.
 OF_ALL = ("A2", "A4", "A6")
 
 
@@ -29,8 +29,8 @@ def wrong_begins(case: Case) -> Iterator[Finding | Unjudged]:
     """
     Yield ownerships that began after or before the committed offset (A4, A6).
 
-    Or the checks that are not judged, and why: a journal is missing, or a commit that
-    no journal has moved the group.
+    Also yield the checks that are not judged, and why: a journal is missing, or a commit
+    that no journal has moved the group.
     """
     if not case.address.group or case.incomparable:
         return
@@ -118,8 +118,8 @@ def _of_other_journals(
 def _of_its_maker(
     epoch: Epoch, offset: int, maker: Part | None, place: tuple[str, int]
 ) -> Iterator[Finding]:
-    # The broker answers with the last commit: what was asked for once that one had been
-    # answered cannot have been done before.
+    # The broker returns the last commit: once a later commit of the ownership is
+    # acknowledged, it cannot return this one.
     name, entry = place
     evidence = f"began at {offset}, which {name} committed in entry {entry}"
     made = None if maker is None else maker.epoch_at(entry)
@@ -139,9 +139,9 @@ def _of_its_maker(
 
 
 def _moved(case: Case, epoch: Epoch, began: Positioned) -> str:
-    # Why it is not known whose commit without a name it was; "" if it may be of a
-    # program with metadata of its own, or of a producer's transaction. A commit without
-    # any metadata is no consumer's with a journal, whatever offset it has.
+    # Why the maker of a commit without a note is unknown; "" if a program with metadata
+    # of its own may have made it, or a producer's transaction. A consumer with a journal
+    # makes no commit without metadata, whatever the offset.
     offset = began.answered or 0
     is_in_a_journal = began.by and offset in case.offsets
     if is_in_a_journal or offset <= case.most_of_producers:
@@ -156,8 +156,8 @@ def _moved(case: Case, epoch: Epoch, began: Positioned) -> str:
 
 
 def _of_one_commit(case: Case) -> Iterator[Finding | Unjudged]:
-    # The broker answers with the last commit: of several ownerships that it had begin at
-    # one commit, none had committed anything when the others asked.
+    # The broker returns the last commit: if several ownerships begin at one commit, none
+    # of them had committed when the others asked.
     sharing: dict[tuple[int | None, str], list[Epoch]] = {}
     for one in case.epochs:
         began = one.began
@@ -172,7 +172,7 @@ def _of_one_commit(case: Case) -> Iterator[Finding | Unjudged]:
 
 
 def _further(case: Case, epoch: Epoch) -> Iterator[Committed]:
-    # The commits by which an ownership left the one where it began.
+    # The commits of an ownership after the one at which it began.
     if (began := epoch.began) is None:
         return
     for one in case.parts[epoch.member].commits.of(epoch.owned.n):
@@ -213,8 +213,8 @@ def _is_earlier(one: Epoch, other: Epoch) -> bool:
 
 
 def _was_before(owner: Epoch, made: Committed, epoch: Epoch) -> bool:
-    # Whether a commit was done when an ownership asked what is committed. Of a generation
-    # that is over the broker takes none.
+    # Whether a commit was done when an ownership queried the committed offset. The broker
+    # refuses commits of past generations.
     asked = 0 if epoch.began is None else epoch.began.asked
     is_answered = owner.member != epoch.member or made.n < asked
     return _is_earlier(owner, epoch) and is_answered
@@ -239,7 +239,7 @@ def _copied_by(case: Case, epoch: Epoch) -> str:
 
 
 def _without_commit(case: Case) -> Iterator[Unjudged]:
-    # Ownerships that found nothing committed, though somebody had committed.
+    # Ownerships that found no committed offset, although a member had committed.
     nothing = [one for one in case.epochs if _found_nothing(one)]
     first = _first_commits(case) if nothing else []
     why = ""

@@ -17,10 +17,10 @@ from safeconsumer.audit.rules.rule import Unjudged
 
 def under_group_holds(case: Case, check: str) -> Iterator[Finding | Unjudged]:
     """
-    Yield what was delivered (G2), or what handlers began (W10), under the group's holds.
+    Yield deliveries (G2), or starts of handlers (W10), under the group's holds.
 
-    Or, of a member whose clock is not known, the check that is not judged, and why: what
-    it did may have been before the hold, or after it, or under it though it seems not.
+    For a member with an unknown clock yield the check that is not judged, and why: its
+    actions may have been before the hold, after it or under it.
 
     An ownership that began after somebody had read the hold is bound by it from its
     first record on: the broker's time of the record is a little before it can be read.

@@ -54,7 +54,7 @@ class PythonClients:
         return PythonStatusTopic(self._base, name)
 
     def cluster(self) -> Topics:
-        """Return the topics, which answer with what the planner has asked."""
+        """Return the topics, which answer with the results of the planner's queries."""
         return self._topics
 
 
@@ -62,7 +62,7 @@ class PythonHoldsTopic:
     """
     A :class:`~safeconsumer.spark.clients.HoldsTopic` on kafka-python.
 
-    Ends are asked over a connection of their own: an idle fetch keeps the other busy.
+    A separate connection queries the ends: an idle fetch keeps the other one busy.
     """
 
     def __init__(self, base: Mapping[str, Any], name: str) -> None:

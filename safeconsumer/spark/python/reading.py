@@ -111,7 +111,7 @@ class RangeReading:
         consumer: is assigned to its partition alone, and stands at its start.
 
     Attributes:
-        position: the offset below which everything was returned.
+        position: the offset below which all records were returned.
     """
 
     def __init__(self, settings: Settings, wanted: Range, consumer: Any) -> None:  # noqa: ANN401 - tests have others
@@ -147,7 +147,7 @@ class RangeReading:
                 f"{self._wanted.end}"
             )
             raise StreamStalledError(message)
-        # If offsets are missing, so many records reach behind the end.
+        # If offsets are missing, this number of records reaches behind the end.
         rows: list[Any] = polled.get(self._tp, [])
         while rows and rows[-1].offset >= self._wanted.end:
             rows.pop()
@@ -175,8 +175,8 @@ class KeptClient:
     """
     A client that stays in the process between tasks, with what it has fetched already.
 
-    It goes on where it was only for the same topic, by its id: a topic that was deleted
-    and made again has other records at the same offsets.
+    It continues at its position only for the same topic, by its id: a topic that was
+    deleted and made again has other records at the same offsets.
 
     Thread rules: one thread; Spark runs one task at a time in a Python process.
     """
@@ -218,7 +218,7 @@ class KeptClient:
         with kept.closed_on_error():
             if not kept.has_other(wanted):
                 return kept
-        kept.close()  # a seek to where it stands would keep what it has of the old topic
+        kept.close()  # a seek to its position would keep the fetched records of the old topic
         return None
 
     @contextmanager
@@ -230,7 +230,7 @@ class KeptClient:
             closing.pop_all()
 
     def has_other(self, wanted: Range) -> bool:
-        """Tell whether it knows another topic of that name than the plan did."""
+        """Tell whether its topic of that name has another id than the plan's."""
         known = topic_ids(self.consumer, [wanted.topic])[wanted.topic]
         if known is None or not wanted.topic_id:
             return False
@@ -238,7 +238,7 @@ class KeptClient:
 
     def give_back(self, rest: Range) -> None:
         """Keep it for the next task, which may begin where this range ended."""
-        if not rest.topic_id:  # of a broker before 2.8: which topic it has is not known
+        if not rest.topic_id:  # a broker before 2.8 reports no topic ids
             self.close()
             return
         self._idle[self._key, _place(rest)] = self

@@ -65,8 +65,8 @@ _CHOICES = {
     "check.crcs": ("true", "false"),
     "isolation.level": ("read_uncommitted", "read_committed"),
 }
-# In a class of characters Java joins nested ones and cuts by &&; Python takes both for
-# characters, and would match other topics in silence.
+# In a character class Java unites nested classes and intersects by &&. Python reads both
+# as characters, and would silently match other topics.
 _ONLY_JAVA = re.compile(r"\[[^\]]*(\[|&&)")
 _MAX_DIGITS = 18
 EARLIEST, LATEST = -2, -1
@@ -80,7 +80,7 @@ class Settings:
     Attributes:
         holds: the holds and limits that it obeys, and whether a loss fails it.
         way: the option that names its topics, in lower case.
-        wanted: the topics, the expression, or the partitions, as the way says.
+        wanted: the topics, the expression, or the partitions, by ``way``.
         starting: ``earliest``, ``latest``, or offsets by partition.
         most: the most offsets of a batch; None: no limit.
         least_ranges: the least number of ranges of a batch.

@@ -1,4 +1,4 @@
-"""Names the source for Spark, and refuses what it does not have."""
+"""Registers the source in pure Python with Spark, and refuses what it lacks."""
 
 import importlib
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Asks the brokers about a stream's topics: partitions, ids, first and next offsets."""
+"""Queries the brokers for a stream's topics: partitions, ids, first and next offsets."""
 
 import re
 import time
@@ -16,8 +16,8 @@ from safeconsumer.spark.python.settings import Settings
 
 _ASK_TIMEOUT_MS = 20_000
 _CLOSE_MS = 200
-# A topic with an error is asked for so often, and so many seconds apart: its leaders may
-# just be chosen. If it were left out, its partitions would not be read, silently.
+# The number of queries for a topic with an error, and the seconds between them: its
+# leaders may just be chosen. Without the topic its partitions would silently not be read.
 _TRIES = 3
 _BETWEEN = 0.1
 _UNKNOWN = kafka_errors.UnknownTopicOrPartitionError.errno
@@ -27,10 +27,10 @@ Described = Mapping[str, Any]
 
 class Topics:
     """
-    Asks about the topics of one stream, over connections that it keeps.
+    Queries the topics of one stream, over connections that it keeps.
 
-    It is the :class:`~safeconsumer.spark.clients.Cluster` of its stream, whose questions
-    it answers as of the last plan.
+    It is the :class:`~safeconsumer.spark.clients.Cluster` of its stream, and answers with
+    the results of the last plan.
 
     Thread rules: one thread.
 

@@ -69,7 +69,7 @@ def test_topics_are_removed_after_ctrl_c_or_named(monkeypatch, is_removable):
 
 
 @pytest.mark.parametrize("error", [TOPIC_AUTHORIZATION_FAILED, POLICY_VIOLATION])
-def test_cluster_in_which_nothing_may_be_created_is_one_line(error):
+def test_missing_right_to_create_is_reported_in_one_line(error):
     with EmbeddedBroker() as broker:
         broker.fail("CreateTopics", error=error)
         ended = run(broker.bootstrap)
@@ -78,7 +78,7 @@ def test_cluster_in_which_nothing_may_be_created_is_one_line(error):
     assert ended.stderr.count("\n") == 1
 
 
-def test_address_without_a_broker_is_one_line(monkeypatch):
+def test_address_without_a_broker_is_reported_in_one_line(monkeypatch):
     assert cluster._BOOTSTRAP_MS < 5000
     monkeypatch.setattr(cluster, "_BOOTSTRAP_MS", 200)
     ended = run("127.0.0.1:1")

@@ -42,7 +42,7 @@ def test_program_ends_with_the_tests_that_started_it():
         ("uvicorn", "console", ("console", "--bootstrap", "127.0.0.1:1")),
     ],
 )
-def test_missing_package_is_one_line_with_the_command_that_installs_it(
+def test_missing_package_is_reported_with_the_command_that_installs_it(
     package, extra, arguments
 ):
     ended = run(*arguments, first=f"sys.modules[{package!r}] = None; ")
@@ -102,7 +102,7 @@ def test_program_ends_silently_if_its_output_is_closed(arguments):
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("pause", "--help")])
-def test_help_on_a_full_disk_is_one_line_and_a_status(arguments):
+def test_help_on_a_full_disk_has_one_line_and_a_status(arguments):
     with FULL.open("w") as disk:
         ended = run(*arguments, stdout=disk)
     assert ended.returncode == Status.BROKEN

@@ -19,7 +19,7 @@ from tests.harness.docs.pages import (
     inline,
     printed_after,
 )
-from tests.harness.group.tour import lasting, told
+from tests.harness.group.tour import lasting, renewed
 from tests.harness.processes import ran_python
 
 LIMIT = 30.0
@@ -125,7 +125,7 @@ class Reader:
     def read(self, block):
         """Run the block, and compare its output with the page."""
         if block.language == "console":
-            assert lasting(told(block.code, self._command)) == lasting(block.code)
+            assert lasting(renewed(block.code, self._command)) == lasting(block.code)
         if block.language == "python":
             shown = printed_after(self.blocks, block)
             printed = self._python(block)

@@ -338,7 +338,7 @@ def _interrupted(*arguments):
 @pytest.mark.contract("P18")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.nightly)])
-def test_a_call_raises_at_each_place_and_the_next_polls_go_on(every):
+def test_polls_go_on_after_a_call_that_raised_at_any_place(every):
     """P18: each exception comes out as it is; each record comes once, in order."""
     _interrupted("--every", str(every))
 

@@ -424,7 +424,7 @@ def test_rest_of_a_cut_log_is_done(lab, start):
 
 
 @pytest.mark.contract("W12")
-def test_worker_that_was_done_begins_at_the_end_of_a_cut_log(lab):
+def test_idle_worker_begins_at_the_end_of_a_cut_log(lab):
     handler, _ = cut_back(lab)
     lab.until(lambda: committed(lab) == [10])
     elect_without_the_last_two(lab)

@@ -176,7 +176,9 @@ def test_an_older_shim_is_refused_by_this_wheel(tmp_path):
     assert "speaks protocol 1, the installed safeconsumer 6" in done.stdout, done
 
 
-def test_batches_continuous_mode_and_bad_options_are_refused_in_words(lake, controller):
+def test_batches_continuous_mode_and_bad_options_are_refused_with_the_reason(
+    lake, controller
+):
     batch = lake.spark.read.format("safekafka").option("subscribe", lake.orders)
     batch = batch.option("kafka.bootstrap.servers", lake.broker.bootstrap)
     with pytest.raises(Exception, match=r'read batches with format\("kafka"\)'):
@@ -201,7 +203,7 @@ def test_batches_continuous_mode_and_bad_options_are_refused_in_words(lake, cont
 
 
 @pytest.mark.parametrize("mode", ["error", "append", "overwrite", "ignore"])
-def test_writing_is_refused_in_words(lake, controller, mode):
+def test_writing_is_refused_with_the_reason(lake, controller, mode):
     frame = lake.spark.range(1).selectExpr("cast(id as string) as value")
     writer = frame.write.format("safekafka").option("topic", lake.orders)
     writer = writer.option("kafka.bootstrap.servers", lake.broker.bootstrap)

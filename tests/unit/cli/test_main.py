@@ -43,7 +43,7 @@ def program(monkeypatch):
     ids=["key", "two lines", "no text", "system"],
 )
 @pytest.mark.parametrize("has_traceback", [False, True])
-def test_unforeseen_error_is_one_line_and_a_status_of_its_own(  # noqa: PLR0913, PLR0917 - fixtures
+def test_unforeseen_error_has_one_line_and_its_own_status(  # noqa: PLR0913, PLR0917 - fixtures
     program, monkeypatch, capsys, error, line, has_traceback
 ):
     """Status 1 would mean a bad outcome."""

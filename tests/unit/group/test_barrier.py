@@ -146,7 +146,7 @@ def test_gate_never_opens_by_time_unless_a_time_is_set():
 
 
 @pytest.mark.contract("G5")
-def test_run_opens_gates_after_its_time_with_an_alarm():
+def test_run_after_opens_gates_with_an_alarm():
     lab = BarrierLab(run_after=30.0)
     lab.assign(A)
     lab.clock.now += 29
@@ -160,7 +160,7 @@ def test_run_opens_gates_after_its_time_with_an_alarm():
 
 
 @pytest.mark.contract("G5")
-def test_run_lifts_no_hold():
+def test_run_after_lifts_no_hold():
     lab = BarrierLab(run_after=0.0)
     lab.hear(control_record("orders", 0))
     lab.assign(A, C)

@@ -233,7 +233,7 @@ def test_a_wildcard_is_a_principal():
     ],
     ids=short,
 )
-def test_an_illegal_group_is_one_line(command, more):
+def test_illegal_group_is_reported_in_one_line(command, more):
     """The command fails before it asks a broker."""
     for group in ("", "bill\udcff", "b\nad", "x" * 40_000):
         arguments = [command, *more, "--group", group, "--bootstrap", "127.0.0.1:1"]
@@ -258,7 +258,7 @@ def test_an_illegal_group_is_one_line(command, more):
     ],
     ids=short,
 )
-def test_an_illegal_hold_is_one_line_before_any_broker_is_asked(arguments, said):
+def test_illegal_hold_is_reported_in_one_line_without_a_broker(arguments, said):
     where = ("--group", "g", "--reason", "x", "--bootstrap", "127.0.0.1:1")
     ended = run("pause", *where, *arguments)
     assert (ended.exit_code, ended.stdout) == (Status.USAGE, "")
@@ -311,7 +311,7 @@ def test_a_missing_broker_ends_a_command_soon(command, monkeypatch):
         (" , ", "--bootstrap HOST:PORT"),
     ],
 )
-def test_a_bad_address_is_one_line(servers, said):
+def test_bad_address_is_reported_in_one_line(servers, said):
     ended = run("status", "--group", "g", "--bootstrap", servers)
     assert (ended.exit_code, ended.stderr.count("\n")) == (Status.USAGE, 1)
     assert said in ended.stderr

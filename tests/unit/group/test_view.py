@@ -640,7 +640,7 @@ def test_a_key_of_a_later_version_covers_everything():
     assert Coverage([later]).covering(TopicPartition("audit", 3)) == (later,)
 
 
-def test_many_holds_of_single_partitions_are_one_line():
+def test_many_holds_of_single_partitions_are_listed_in_one_line():
     several = [hold(f"t:{number}") for number in range(1_000)]
     view = viewed(A, report("a", 0), holds=(*several, hold("orders")))
     lines = status(view)

@@ -5,6 +5,7 @@ import signal
 
 import pytest
 from kafka import TopicPartition
+from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import SafeConsumer
 from safeconsumer.errors import ForkedConsumerError
@@ -25,6 +26,11 @@ CALLS = {
     "poll": lambda consumer: consumer.poll(0),
     "iterate": next,
     "close": lambda consumer: consumer.close(autocommit=False),
+    "commit": lambda consumer: consumer.commit({A: OffsetAndMetadata(1, "", -1)}),
+    "committed": lambda consumer: consumer.committed(A),
+    "position": lambda consumer: consumer.position(A),
+    "end_offsets": lambda consumer: consumer.end_offsets([A]),
+    "topics": lambda consumer: consumer.topics(),
 }
 
 

@@ -111,7 +111,8 @@ def _crashed(call):
     ids=["poll-inf", "poll-20s", "iteration"],
 )
 def test_a_poll_raises_the_error_that_ended_the_loop(call, monkeypatch):
-    # pytest keeps what is logged and raised, by its traceback the sockets, beyond the test.
+    # pytest keeps logged and raised errors beyond the test, and by their tracebacks the
+    # sockets.
     monkeypatch.setattr(logging.getLogger(NetworkSelector.__module__), "disabled", True)
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     assert _crashed(call) == [OSError]

@@ -197,7 +197,9 @@ def test_skip_beyond_the_end_of_a_cut_topic_is_refused(lab):
     assert answer["metric.skipRefused"] == why
 
 
-def test_a_skip_that_the_checkpoint_does_not_take_holds_everything_and_is_kept(lab):
+def test_skip_that_cannot_be_stored_is_kept_and_holds_everything(
+    lab,
+):
     def refuse(_batch, _text):
         raise OSError
 
