@@ -229,7 +229,7 @@ def test_records_that_the_final_check_puts_back_count_as_parked(lab, decoder):
 @pytest.mark.parametrize("taken", [3, 7])
 @both_decoders
 def test_records_put_back_repeatedly_come_once_and_in_order(lab, decoder, taken):
-    """They count once against the cap."""
+    """The records count once against the cap."""
     asked = []
     reader = Meddled(lab, parked_max_bytes=1500, decoder=decoder)
     lab.cluster.on_request = lambda _, message: asked.extend(

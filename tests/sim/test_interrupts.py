@@ -139,7 +139,7 @@ def test_interrupted_read_delivers_each_record_once(lab, how, decoder):
 @pytest.mark.contract("P18", "P8")
 @everywhere
 def test_interrupted_traced_step_delivers_each_record_once(lab, monkeypatch):
-    """P18: in upstream's part, in the tracing, and behind both."""
+    """P18: the handler raises in upstream's part, in the tracing, and behind both."""
     trace(monkeypatch)
     written, reader = reading(lab, how="iterate")
     written.read_everywhere(reader, OURS, GROUP_FILE, meddling.__file__)
@@ -466,7 +466,7 @@ CALLS = {  # what comes before, the call, and how many partitions it pauses
 @pytest.mark.parametrize("name", CALLS)
 @everywhere
 def test_interrupted_call_can_be_repeated(lab, name):
-    """P18: everything is read once."""
+    """P18: all records are read once."""
     before, call, count = CALLS[name]
     written, reader = reading(lab, "t", max_poll_records=500)
     consumer, tps = reader.consumer, written.tps

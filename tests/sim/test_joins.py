@@ -421,7 +421,7 @@ def test_member_that_was_lost_claims_no_partition_in_its_next_join(lab, kind, le
 
 @stock_fails("poll raises what a pattern subscriber meets while it asks for metadata")
 @pytest.mark.parametrize("is_cut", [True, False], ids=["cut", "silent"])
-def test_poll_raises_nothing_for_a_broker_that_is_away_before_a_join(lab, kind, is_cut):
+def test_poll_does_not_raise_if_a_broker_is_down_before_a_join(lab, kind, is_cut):
     """The next polls join."""
     lab.topic("t", 1, records=10)
     reader = Reader(lab, kind, request_timeout_ms=1000)

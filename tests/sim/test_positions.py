@@ -149,7 +149,7 @@ def test_answer_is_used_only_for_a_partition_that_stayed(lab):
 
 @simulated(seeds=1, nightly=10)
 def test_an_answer_from_before_a_seek_is_not_used_for_a_later_reset(lab):
-    """1. To the end. 2. To an offset. 3. To the end, which has moved."""
+    """The program seeks to the end, to an offset, and to the end, which has moved."""
     (p0,) = lab.topic("t", 1, records=3)
     reader = Asked(lab, p0)
     consumer = reader.consumer

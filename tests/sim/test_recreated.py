@@ -422,7 +422,7 @@ def test_handler_may_raise_at_every_place_of_the_poll_that_finds_a_recreation(la
 
 @pytest.mark.contract("P21", "P18")
 @everywhere
-def test_a_handler_may_raise_at_every_place_of_assign_and_the_id_is_known(lab):
+def test_handler_may_raise_at_every_place_of_assign_without_losing_the_id(lab):
     (tp,) = lab.topic("t", records=1)
     reader = assigned(lab)
     reader.take(1)

@@ -113,9 +113,7 @@ class Late(Watching):
         ("latest", "iterate", "read_uncommitted"),
     ],
 )
-def test_a_held_partition_goes_on_at_the_first_record_that_is_left(
-    lab, reset, how, level
-):
+def test_held_partition_continues_at_the_first_remaining_record(lab, reset, how, level):
     """P16: under each policy; one event has both positions and the number of offsets."""
     reader = Late(lab, auto_offset_reset=reset, how=how, isolation_level=level)
     reader.held_past_retention()

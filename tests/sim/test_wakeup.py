@@ -33,7 +33,7 @@ def wakes(lab, waiting, reader):
 @in_flight
 @simulated(seeds=1, nightly=10)
 def test_a_wakeup_ends_a_poll_that_waits_for_records(lab, how, *, in_flight):
-    """P19: on another thread; the next poll waits again and loses nothing."""
+    """P19: another thread wakes it; the next poll waits again and loses no record."""
     reader = parked(lab, in_flight=in_flight, how=how)
     (p0, *_) = lab.partitions("t")
     for _ in range(3):

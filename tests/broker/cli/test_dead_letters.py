@@ -480,7 +480,7 @@ def test_replay_with_filters_commits_nothing_and_reports_it(topic):
     assert topic.replayed() == Counter(f"{topic.name}:0@{n}" for n in sent)
 
 
-def test_letter_is_replayed_by_its_name_each_time_and_no_run_passes_it(topic):
+def test_letter_replayed_by_its_name_is_replayed_by_later_runs_too(topic):
     topic.put_several(2)
     for _ in range(2):
         ended = topic.run("replay", topic=f"{topic.name}:0@1")

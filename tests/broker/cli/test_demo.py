@@ -107,7 +107,7 @@ def test_broker_that_goes_away_in_a_play_ends_the_demo(monkeypatch):
 
 # The demo, which is CI's first step, plays each of them on the embedded broker.
 @pytest.mark.nightly
-def test_stock_client_under_our_name_leaks_and_one_that_raises_ends_its_play():
+def test_stock_client_under_our_name_leaks_and_an_error_ends_its_play():
     lines = []
     impostor = evolve(STOCK, title=SAFE.title, is_ours=True)
     broken = evolve(SAFE, make=int)

@@ -237,7 +237,7 @@ def test_second_sigterm_gives_up_a_handler_or_its_thread(program, target):
 @pytest.mark.contract("W8")
 @pytest.mark.any_broker
 def test_second_sigterm_ends_process_whose_loop_never_returns(program):
-    """The program cannot commit then."""
+    """In that case the program cannot commit."""
     process = program.start("handlers:standing")
     program.wait_file("stands")
     process.send_signal(signal.SIGTERM)

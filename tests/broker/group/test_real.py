@@ -183,7 +183,7 @@ def wait_until_cleaned(team, scope):
 
 @pytest.mark.contract("G4")
 def test_a_hold_in_a_flood_of_garbage_is_obeyed(team):
-    """10,000 records a second."""
+    """The test writes 10,000 records a second."""
     consumer = team.subscribed()
     got = team.settled(consumer)
     poll_until(consumer, lambda: sum(map(len, got.values())) == 20, got=got)

@@ -142,7 +142,7 @@ def test_a_committed_position_beyond_the_end_goes_to_the_cut(reading, make_consu
 def test_a_topic_that_was_recreated_under_a_hold_is_read_from_its_start(  # noqa: PLR0913 - four fixtures
     kafka_topic, kafka_broker, make_consumer, make_producer, count, *, by_hand
 ):
-    """P21: metadata are not asked for meanwhile; no old position is committed."""
+    """P21: the consumer requests no metadata meanwhile, and commits no old position."""
     reported = EventLog()
     topic = kafka_topic(partitions=2)
     settings = {

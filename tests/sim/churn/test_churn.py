@@ -74,7 +74,7 @@ def test_a_planted_fault_is_found(plant):
     "subscribed or not; the member refuses it, and joins again ten times a second",
 )
 @pytest.mark.parametrize("kind", [SafeConsumer, KafkaConsumer])
-def test_a_sticky_member_that_leaves_a_topic_does_not_join_for_ever(lab, kind):
+def test_sticky_member_that_leaves_a_topic_does_not_join_endlessly(lab, kind):
     """P11: a member that subscribes to fewer topics does not spin."""
     topics = ("t", "u", "v")
     for topic, count in zip(topics, (4, 2, 1), strict=True):

@@ -57,9 +57,7 @@ in_both = pytest.mark.parametrize("is_frozen", [True, False])
 
 @in_both
 @simulated(seeds=1, nightly=3, nodes=3)
-def test_a_survey_without_one_coordinator_shows_the_groups_of_the_others(
-    lab, *, is_frozen
-):
+def test_survey_without_one_coordinator_shows_the_other_groups(lab, *, is_frozen):
     """Its groups are known again once another broker coordinates them."""
     operator = groups(lab)
     with operator.looking() as looking:

@@ -275,7 +275,7 @@ def as_printed(team, ended):
 
 
 @played()
-def test_a_members_hold_of_a_group_that_is_not_there_is_placed_as_printed(team):
+def test_printed_command_places_a_members_hold_of_a_missing_group(team):
     """The hold has no limit, and the members were stopped for the upgrade."""
     team.create(f"{team.prefix}holds_group", topics.HOLDS_SETTINGS)
     on_the_members_topic(team, "app\0later", b'{"v":1,"id":"a","reason":"its own"}')
@@ -511,7 +511,7 @@ def test_status_has_the_lag_of_a_group_and_of_its_held_partitions(team):
 
 
 @played()
-def test_the_retention_of_a_topic_with_a_limit_of_size_alone_is_unknown(team):
+def test_retention_of_a_topic_with_only_a_size_limit_is_unknown(team):
     with Operator(team.broker.client_config, team.settings) as one:
         for age, size, kept in (
             ("-1", "-1", {"sized": None}),

@@ -205,9 +205,7 @@ def counted(consumer):
 
 
 @operated()
-def test_poll_requests_one_report_only_after_records_of_a_held_partition(
-    operator,
-):
+def test_poll_requests_one_report_only_after_records_of_a_held_partition(operator):
     consumer = consumer_with_records(operator)
     asked = counted(consumer)
     consumer.poll(200)

@@ -209,9 +209,7 @@ def test_a_transaction_that_ends_after_the_move_is_corrected_under_the_hold(
 
 
 @operated(nightly=4)
-def test_a_target_that_is_committed_already_is_done_when_its_owner_begins_there(
-    lab, operator
-):
+def test_committed_target_is_done_once_its_owner_begins_there(lab, operator):
     """Until then the owner would continue, and commit, at its old position."""
     one = at_work(lab, operator, auto_commit_interval_ms=60_000)
     one.call(lambda consumer: consumer.commit({T: at(4)}))

@@ -419,7 +419,7 @@ def refusal(consumer, offset):
 
 @pytest.mark.parametrize("target", [3, 15], ids=["back", "forward"])
 @operated(nightly=2)
-def test_an_ownership_that_a_reset_began_commits_between_target_and_delivered(
+def test_ownership_after_a_reset_commits_between_target_and_delivered_offset(
     lab, operator, target
 ):
     """An older commit, under the hold or after it, would undo the reset."""
@@ -671,7 +671,7 @@ def test_a_gate_opened_by_time_moves_nothing_before_the_holds_topic_is_read(
 @pytest.mark.parametrize("target", [3, 15], ids=["back", "forward"])
 @pytest.mark.parametrize("is_confirmed", [True, False], ids=["confirmed", "made up"])
 @operated()
-def test_the_audit_accepts_only_a_reset_that_the_holds_topic_confirms(
+def test_audit_accepts_only_a_reset_that_the_holds_topic_has(
     lab, operator, tmp_path, target, is_confirmed
 ):
     one = at_work(lab, operator, journal=tmp_path)

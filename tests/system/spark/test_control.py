@@ -112,7 +112,7 @@ def test_a_stream_reads_the_control_topics_with_its_own_login(spark, secured):
 
 @pytest.mark.nightly
 def test_control_topics_that_are_missing_hold_everything(lake, operator):
-    """S4: progress reports it; the query lives, and goes on once the topics exist."""
+    """S4: progress reports the hold; the query lives, and goes on once the topics exist."""
     options = operator.options()
     options["holds.topic"] = late = f"late-{operator.topic}"
     options["holds.controlTimeoutMs"] = "1000"

@@ -49,7 +49,7 @@ def test_a_run_with_another_source_or_with_once_fails_too(lake, trigger):
 
 @pytest.mark.contract("S4")
 def test_missing_control_topics_fail_a_run_that_ends_by_itself(lake):
-    """S4: it fails even without records to read; the next run reads all of them once."""
+    """S4: the run fails even without records; the next run reads all records once."""
     for _ in range(2):
         why = failure(lake.start(**away()))
         assert "the holds cannot be read, so this run may not read" in why

@@ -70,9 +70,7 @@ def test_spark_23685_offsets_without_records_are_not_a_loss(lake, controller, li
 
 
 @pytest.mark.contract("S3")
-def test_apache_spark_31089_offsets_that_are_gone_are_not_passed_over_in_silence(
-    lake, controller
-):
+def test_apache_spark_31089_deleted_offsets_are_not_skipped_silently(lake, controller):
     """The query fails when the hold ends, or goes on behind them (`failOnDataLoss`)."""
     lake.produce(lake.orders, 10)
     controller.pause(lake.orders)
@@ -133,7 +131,7 @@ def test_spark_22956_a_union_is_restarted_while_one_side_has_nothing_new(
 
 
 @pytest.mark.contract("S2")
-def test_spark_41387_a_run_that_ends_takes_partitions_that_came_meanwhile_next_time(
+def test_spark_41387_a_run_leaves_partitions_added_meanwhile_to_the_next(
     lake, controller
 ):
     """The end of the run was fixed before; a hold, and a skip, do not go past it."""

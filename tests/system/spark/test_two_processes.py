@@ -107,7 +107,7 @@ def test_a_session_that_another_process_decides_for_is_refused(guest):
 
 @pytest.mark.nightly
 def test_hanging_process_blocks_no_other_process(lake, guest, tmp_path):
-    """S4: requests to it fail in time, and it does not count as ended."""
+    """S4: requests to the process fail in time, and it does not count as ended."""
     from pyspark.sql import SparkSession  # noqa: PLC0415  if installed
 
     assert guest.ask("register", is_new=True) == ""
@@ -129,7 +129,7 @@ def test_hanging_process_blocks_no_other_process(lake, guest, tmp_path):
 
 @pytest.mark.nightly
 def test_streams_of_a_process_that_died_are_held(lake, controller, guest, tmp_path):
-    """S4: they are held; the other process starts new streams as usual."""
+    """S4: the streams are held; the other process starts new streams as usual."""
     assert guest.ask("register", is_new=True) == ""
     lake.produce(lake.orders, 5)
     guest.ask("start", options=options(lake), folder=str(tmp_path / "guest"))

@@ -295,7 +295,7 @@ def test_offsets_without_records_are_judged_by_the_settings_of_their_topic(
     assert (done.exit_code, line in done.output) == (0 if is_judged else 2, True)
 
 
-def test_topic_counts_as_compacted_unless_the_broker_says_otherwise(monkeypatch):
+def test_topic_counts_as_compacted_unless_its_settings_differ(monkeypatch):
     facts = [
         Facts("plain", 1, {"cleanup.policy": "delete"}),
         Facts("packed", 1, {"cleanup.policy": "compact"}),

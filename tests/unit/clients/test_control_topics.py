@@ -119,7 +119,7 @@ def test_a_report_is_acknowledged_with_the_time_when_it_was_sent(clock):
     assert (producers.made, producers.closed) == (1, 0)
 
 
-def test_a_producer_that_failed_is_given_up_and_the_next_report_makes_another():
+def test_failed_producer_is_closed_and_the_next_report_makes_another():
     producers = Producers()
     topic = topic_of(producers)
     producers.error = OSError("gone")

@@ -151,7 +151,7 @@ def test_holds_of_others_are_lifted_at_once_if_their_scopes_are_typed():
     assert scopes == [f"topic-005:{number}" for number in range(3)]
 
 
-def test_hold_that_is_gone_is_named_and_the_others_are_previewed_again():
+def test_missing_hold_is_named_and_the_others_are_previewed_again():
     still = held_by("alice", "alice")
     served, writer = writing(still)
     boxes = boxes_of(served.page("/group", group=HELD))

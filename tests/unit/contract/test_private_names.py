@@ -180,7 +180,7 @@ def classes_of(tree):
     return [one for one in tree.body if isinstance(one, ast.ClassDef)]
 
 
-def test_every_name_is_defined_by_the_class_that_it_is_looked_up_on():
+def test_class_defines_every_name_that_is_looked_up_on_it():
     """A name on another class of kafka-python does not help."""
     uses = list(looked_up())
     assert len(uses) > 800

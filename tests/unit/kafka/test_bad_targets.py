@@ -92,7 +92,7 @@ def test_a_bad_target_resumes_and_explains_nothing(consumer, target, error, name
         (IllegalTargetError, {IllegalStateError, NotConsumedError, ScopeSyntaxError}),
     ],
 )
-def test_upstreams_illegal_state_catches_targets_that_are_not_consumed(kind, parents):
+def test_upstreams_illegal_state_catches_unassigned_targets(kind, parents):
     assert all(issubclass(kind, parent) for parent in parents)
 
 

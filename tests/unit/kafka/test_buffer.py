@@ -231,9 +231,7 @@ def _drain(subscription, end):
     state.position = OffsetAndMetadata(end, "", -1)
 
 
-def test_the_delivered_position_is_that_before_the_drain_until_the_poll_returns(
-    subscription,
-):
+def test_delivered_position_does_not_move_until_the_poll_returns(subscription):
     for end in (5, 10):
         _drain(subscription, end)
         assert subscription.delivered_position(A) == 0

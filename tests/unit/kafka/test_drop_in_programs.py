@@ -142,7 +142,7 @@ def test_warning_points_to_the_same_line_as_upstreams(way):
     assert ours == stock
 
 
-def test_the_setting_of_a_deserializer_stays_the_function_that_was_given():
+def test_config_keeps_the_given_function_as_the_deserializer():
     given = bytes.decode
     with (
         pytest.warns(DeprecationWarning, match="value_deserializer"),

@@ -75,7 +75,7 @@ def test_partition_is_fetched_without_an_answer_after_half_a_second(one):
     assert one.is_doubtful()
 
 
-def test_a_partition_that_rests_again_within_a_second_is_fetched_at_once(one):
+def test_partition_idle_again_within_a_second_is_fetched_at_once(one):
     """The partition stays doubtful, and waits when the second is over."""
     one.left_out()
     one.name()
@@ -89,7 +89,7 @@ def test_a_partition_that_rests_again_within_a_second_is_fetched_at_once(one):
 
 
 @pytest.mark.parametrize("is_held", [True, False])
-def test_a_partition_is_doubtful_if_its_topic_was_not_seen_for_a_while(one, is_held):
+def test_partition_is_doubtful_if_no_answer_named_its_topic_for_a_while(one, is_held):
     """A flowing one, as behind a slow handler, becomes so later than a held one."""
     if not is_held:
         one.lab.ledger.confirm([TP], one.lab.ledger.moves)

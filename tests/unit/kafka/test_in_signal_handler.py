@@ -77,7 +77,7 @@ CALLS = {
 
 @pytest.mark.parametrize("consumes", CONSUMED.values(), ids=CONSUMED)
 @pytest.mark.parametrize("handover", ["off", "assignor"])
-def test_a_handler_returns_while_another_thread_has_all_locks_of_upstreams(
+def test_handler_returns_while_another_thread_holds_upstreams_locks(
     safe, consumes, handover
 ):
     consumer = safe(group_id="g", pause_handover=handover)

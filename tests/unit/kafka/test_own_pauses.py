@@ -153,7 +153,7 @@ def test_each_set_has_the_objects_of_the_assignment(consumer, asked):
 
 
 @pytest.mark.contract("P3")
-def test_a_resume_of_all_that_is_quiet_lifts_the_applications_holds(consumer):
+def test_resume_of_all_quiet_partitions_lifts_the_applications_holds(consumer):
     """The resume returns the holds that still cover the partitions."""
     consumer.pause(A, B)
     consumer.pause(B, AUDIT, owner="ops")

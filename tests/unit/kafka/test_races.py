@@ -157,7 +157,7 @@ def test_a_reset_waits_for_the_records_before_it(safe):
 
 
 def test_an_answer_is_used_for_the_reset_that_asked_only(consumer):
-    """1. A request for the start. 2. Seeks. 3. The second request. 4. The first answer."""
+    """The consumer requests a start, seeks, requests again, and gets the first answer."""
     answered = consumer._fetcher._reset_offset_if_needed
     state = consumer._subscription.assignment[A]
     asked = []

@@ -146,7 +146,7 @@ def test_holds_are_counted_by_the_kind_of_their_owner():
 
 
 @pytest.mark.parametrize("is_caught_up", [False, True])
-def test_a_consumer_says_whether_it_has_read_the_control_topics_until_it_is_closed(
+def test_open_consumer_shows_whether_it_has_read_the_control_topics(
     safe, monkeypatch, *, is_caught_up
 ):
     consumer = safe()

@@ -96,7 +96,7 @@ def test_partitions_are_named_in_runs():
     assert offsets.named(tps) == "a:0-2,7 b:1"
 
 
-def test_only_a_held_partition_that_ends_before_its_next_record_has_lost_it():
+def test_only_held_partition_that_ends_before_its_next_record_lost_records():
     """A partition that is read to its end has lost nothing."""
     start = {("orders", number): 5 for number in range(4)}
     latest = {("orders", 0): 5, ("orders", 1): 6, ("orders", 2): 4}

@@ -68,7 +68,7 @@ def test_a_text_that_is_not_a_version_is_refused():
 
 
 def test_a_spark_without_package_metadata(installed):
-    """A SPARK_HOME of a vendor on PYTHONPATH, built for Scala 2.12."""
+    """PYTHONPATH has a vendor's SPARK_HOME, built for Scala 2.12."""
     installed.version("3.5.4-amzn-0", "python/pyspark")
     installed.jars("spark-core_2.12-3.5.4-amzn-0.jar", folder="jars")
     assert safe.packages() == "org.apache.spark:spark-sql-kafka-0-10_2.12:3.5.4"
@@ -207,7 +207,7 @@ def test_the_jar_is_of_the_sources_beside_it():
 
 
 def test_the_shim_stays_small():
-    """Decisions belong into Python."""
+    """Decisions belong in Python."""
     files = list(shim.SOURCES.rglob("*.java"))
     assert sum(len(file.read_text("utf-8").splitlines()) for file in files) <= 386
 

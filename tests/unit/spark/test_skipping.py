@@ -174,9 +174,7 @@ def test_impossible_skip_is_refused_after_the_repeated_batch(lab):
     assert lab.batch(LATEST, LATEST, number=8)["metric.skipRefused"] == why
 
 
-def test_recreated_topic_is_read_from_0_after_the_repeated_batch(
-    lab,
-):
+def test_recreated_topic_is_read_from_0_after_the_repeated_batch(lab):
     lab.controller.pause("orders")
     lab.controller.skip("orders:0", to=0, reason="made again")
     end = {ORDERS: 5, RETURNS: 8}
@@ -197,9 +195,7 @@ def test_skip_beyond_the_end_of_a_cut_topic_is_refused(lab):
     assert answer["metric.skipRefused"] == why
 
 
-def test_skip_that_cannot_be_stored_is_kept_and_holds_everything(
-    lab,
-):
+def test_skip_that_cannot_be_stored_is_kept_and_holds_everything(lab):
     def refuse(_batch, _text):
         raise OSError
 

@@ -77,7 +77,7 @@ def test_offsets_of_the_official_source_are_taken_over_and_handed_back(lab, held
         ("other", "", False),
     ],
 )
-def test_a_plan_is_one_question_unless_the_limiter_has_to_be_asked_again(
+def test_plan_needs_one_question_unless_the_limiter_is_asked_again(
     lab, limit, held, is_done
 ):
     if held:
@@ -163,7 +163,7 @@ def test_unreadable_holds_cannot_be_lifted(lab):
 
 
 def test_a_stream_whose_holds_become_unreadable_is_not_quiet(lab):
-    """S4: this holds in the middle of a batch, too, and without a target."""
+    """S4: the stream is not quiet in the middle of a batch, and without a target."""
     lab.batch(START, LATEST)
     assert lab.not_quiet() == ""
     lab.elsewhere.trouble = "no broker"
@@ -330,7 +330,7 @@ def test_a_query_is_not_quiet_from_its_start_to_its_first_plan(lab):
     assert lab.not_quiet() == ""
 
 
-def test_a_stream_that_spark_gave_up_before_it_was_opened_is_not_awaited(lab):
+def test_stream_that_ended_before_it_was_opened_is_not_awaited(lab):
     """Its query has ended; Spark does not always notify its sources."""
     lab.ask("close")
     spark = lab.spark

@@ -34,7 +34,7 @@ def both_polled(*consumers):
     return lambda: all(one.polled.is_set() for one in consumers)
 
 
-def test_one_consumer_needs_no_list_and_silent_ones_return_no_records():
+def test_single_consumer_needs_no_list_and_silent_ones_return_no_records():
     one, silent = Counting(0), Counting(1000)
     records = poll_until(one, both_polled(one, silent), silently=silent)
     assert records == list(range(len(records)))

@@ -90,7 +90,7 @@ def test_the_same_records_give_the_same_run():
     assert [one.at for one in first.calls] == [one.at for one in second.calls]
 
 
-def test_a_skipped_record_is_passed_over_and_a_blocked_one_keeps_those_behind_it():
+def test_skipped_record_is_passed_and_a_blocked_one_blocks_later_ones():
     records = [*some("a", "bad", "b"), *some("c", partition=1)]
     run = run_worker(Failing(bad=[Reject("no")]), records, on_exhausted="skip")
     assert [record.value for record in run.skipped] == ["bad"]

@@ -267,7 +267,7 @@ def _goes_on_after(report):
         report(error)
 
 
-def test_call_that_goes_on_keeps_its_locals_and_loses_them_at_its_end(collect):
+def test_running_call_keeps_its_locals_until_its_end(collect):
     kept, errors = KeptErrors(), []
 
     def report(error):
@@ -343,9 +343,7 @@ def length(error):
         ("thread", refuse, None),  # and the sink raises it
     ],
 )
-def test_error_that_is_raised_again_and_again_has_a_bounded_traceback(
-    executor, handle, batch
-):
+def test_repeatedly_raised_error_has_a_bounded_traceback(executor, handle, batch):
     """A letter took 18 ms on average of 500, 26 ms on average of 1,000, and so on."""
     SHARED.__traceback__ = None
     retry = Retry(attempts=2, first=0.001, most=0.001)

@@ -433,9 +433,7 @@ def test_partition_with_an_empty_shared_lane_and_running_tasks_does_not_starve()
 
 
 @pytest.mark.parametrize("order", list(Order))
-def test_records_given_back_and_fetched_again_are_handed_out(
-    order,
-):
+def test_records_given_back_and_fetched_again_are_handed_out(order):
     """A hold, for example, sent them back before a handler began."""
     desk = Desk(order, quantum=4, records=10)
     tasks = desk.decisions.queue.claim()
