@@ -33,7 +33,7 @@ CHANGE, LATER = 4, 13
 
 class Program:
     """
-    Does something in each turn, before it polls.
+    A program that acts in each turn, before it polls.
 
     Attributes:
         reads_b: whether it subscribes to topic ``b``, too; of that one partition is

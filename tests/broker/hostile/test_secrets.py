@@ -127,7 +127,7 @@ def test_the_search_finds_a_password_in_any_form(collected):
 def test_a_member_and_its_operator_write_no_password(team, collected, tmp_path):
     """The member joins, pauses, obeys, writes a journal, and its ``repr`` is printed."""
     permit(team)
-    collected.parts.clear()  # what kafka-python's own admin client wrote is not ours
+    collected.parts.clear()  # lines of kafka-python's own admin client do not count
     journal = JournalWriter(tmp_path / "journals", member="m", group=team.group)
     more = {"hooks": [log_event, collected.add], "journal": journal}
     consumer = team.subscribed(**more, **team.broker.client_of("member"))

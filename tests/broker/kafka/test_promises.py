@@ -281,7 +281,7 @@ def test_a_wakeup_ends_the_poll_or_the_next_one(reading):
 
 @pytest.mark.contract("P9", "P14")
 def test_every_hook_gets_the_same_events_in_order(reading):
-    """P14: one event for one call, in order, also if another hook raises; P9: purges."""
+    """P14: each call emits one event, in order, even if a hook raises; P9: purges do so."""
 
     def raising(_event):
         raise ZeroDivisionError

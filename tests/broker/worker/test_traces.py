@@ -407,7 +407,7 @@ def test_dead_letter_keeps_the_context_of_its_record(lab, spans, has_sdk):
     assert len(spans.all) == has_sdk
 
 
-# ------------------------------------------------------------ off, and out of order
+# ------------------------------------------------------------ disabled or failing
 
 
 def test_span_processor_that_raises_fails_no_record(lab):

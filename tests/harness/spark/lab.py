@@ -46,7 +46,7 @@ class Refused(Exception):  # noqa: N818 - an answer
 
 
 class Undecided(Exception):  # noqa: N818 - an answer
-    """The answer does not count."""
+    """Raised if an answer does not count."""
 
 
 def asked(bridge, question, **facts):

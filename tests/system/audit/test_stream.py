@@ -21,7 +21,7 @@ def written(folder, *member):
 
 
 def test_memory_does_not_grow_with_the_journal(tmp_path):
-    """Polls that continue one another are one run, however many they are."""
+    """Any number of polls that continue one another form one run."""
     peaks = []
     for polls in (1_000, 5_000):
         folder = tmp_path / str(polls)

@@ -257,7 +257,7 @@ def test_streams_that_could_not_be_opened_leave_nothing(lake, controller):
 @pytest.mark.nightly
 def test_a_stopped_session_leaves_no_stream_and_logs_once(lake):
     """
-    In a process of its own; a decision hangs for twenty triggers before that.
+    The session has a process of its own, in which a decision first hangs for twenty triggers.
 
     A query that is stopped while it is planned is not reported as held.
     """

@@ -99,7 +99,7 @@ def test_worst_result_is_the_status_and_errors_stand_below_the_table(
         assert is_named is ("error" in outcome)
 
 
-def test_sentence_counts_only_situations_that_kafka_python_has_calls_for(play):
+def test_sentence_counts_only_situations_that_kafka_python_can_play(play):
     """A thread pool is the program's own, and KafkaConsumer has no pause of a group."""
     ended = play()
     assert ended.stdout.splitlines()[-1] == (

@@ -71,7 +71,7 @@ def test_other_error_has_a_status_and_a_cause(error, status, start):
 
 
 def test_advice_is_given_once():
-    """Errors of our own have it in their text."""
+    """Our own errors have the advice in their text."""
     error = kafka_errors.TopicAuthorizationFailedError(f"no right to read t: {ACLS}")
     assert error_text(error).count(ACLS) == 1
 

@@ -386,7 +386,7 @@ BACK = {"group": HELD, "scopes": "topic-005:0-1", "to": "-100"}
 
 
 def resetting(*owners, resets=()):
-    """Return a held group, all but the first of whose members carry out these resets."""
+    """Return a held group in which all members but the first carry out these resets."""
     still = held_by(*owners)
     view = still.known.views[HELD]
     first, *others = view.reports
@@ -492,7 +492,7 @@ def test_hold_is_not_lifted_while_its_offsets_are_not_moved():
     assert (sent.status_code, writer.written) == (409, [])
 
 
-def test_member_that_moves_nothing_has_to_be_agreed_to():
+def test_reset_past_a_member_that_moves_nothing_needs_consent():
     served, writer = writing(resetting("alice", "alice", resets=None))
     asked = served.client().get("/reset", params=BACK)
     said = "topic-005:0-1 would not be moved: group-005-0 moves nothing"

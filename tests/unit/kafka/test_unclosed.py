@@ -112,7 +112,7 @@ def close_in_the_handshake(kind, server):
 
 
 def close_unsent(kind, server):
-    """Close a connection behind a request, and its client at once."""
+    """Close a connection right after a request, and its client at once."""
     client = made(kind, server, "PLAINTEXT")
     transport = connecting(client)
     client._net.poll(future=transport)

@@ -391,7 +391,7 @@ def test_a_topic_that_was_made_again_is_reported_until_its_hold_has_ended(lab):
 
 
 def test_skip_accepts_a_recreated_topic(lab):
-    """The hold is of the new topic from then on, which may be made again once more."""
+    """From then on the hold belongs to the new topic, which may be recreated, too."""
     lab.controller.pause("orders")
     lab.batch(START, LATEST)
     found = {ORDERS: 3, RETURNS: 8}
