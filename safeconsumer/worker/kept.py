@@ -193,7 +193,6 @@ class KeptRecords:
             dropped = DroppedWork(epoch, mark, epoch.records - done, running - done)
             self.done += done
             epoch.is_closed = epoch.is_held = True
-            epoch.revoked.set()
             if epoch.tasks:
                 self.left_behind.setdefault(epoch.tp, set()).update(epoch.tasks)
             self.records -= epoch.records

@@ -405,6 +405,33 @@ def test_overlapping_seeks_are_written_without_a_target(
     assert faults_in(tmp_path) == []
 
 
+@pytest.mark.contract("S5")
+def test_seek_that_returns_after_a_later_one_is_written_without_a_target(lab, tmp_path):
+    """The second seek comes within the first one, moves first, and returns last."""
+    (tp,) = lab.topic("t", records=200)
+    settings = {"group_id": None, "journal": tmp_path, "max_poll_records": 5}
+    reader = Reader(lab, SafeConsumer, tps=[tp], **settings)
+    reader.take(10)
+    write = reader.consumer._safe_journal.write
+    second = threading.Thread(target=lambda: reader.consumer.seek(tp, 100))
+
+    def slow(kind, fields):
+        is_second = threading.current_thread() is second
+        if kind == "return" and is_second:
+            lab.sleep(2)
+        write(kind, fields)
+        if kind == "call" and not is_second:
+            second.start()
+            lab.sleep(1)
+
+    reader.consumer._safe_journal.write = slow
+    reader.consumer.seek(tp, 50)
+    second.join()
+    reader.take(10)
+    reader.consumer.close()
+    assert faults_in(tmp_path) == []
+
+
 def test_a_close_that_is_refused_does_not_end_the_journal(lab, tmp_path):
     """A rebalance listener calls close(); later entries are written."""
     lab.topic("t", records=5)

@@ -110,7 +110,7 @@ def test_without_its_holds_topic_a_stream_reads_nothing(planned, operator):
 
 @pytest.mark.contract("S9", "S4")
 def test_a_holds_topic_that_is_deleted_and_made_again(planned, operator):
-    """Everything is held while the topic is gone; an earlier hold stays until it is lifted."""
+    """Everything is held while the topic is gone; an earlier hold stays until its lift."""
     planned.start(**operator.options(), **{"holds.controlTimeoutMs": "500"})
     operator.hold(f"{planned.topic}:0")
     planned.produce(10, 10)

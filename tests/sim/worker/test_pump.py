@@ -371,6 +371,25 @@ def test_exception_waits_for_batches_of_other_threads(lab):
     assert committed(lab) == [4]
 
 
+@pytest.mark.contract("W5", "W6")
+def test_exception_waits_for_the_last_batch_if_another_thread_answers_it(lab):
+    """Given back, its records would come again at the next owner."""
+
+    def loop():
+        with pumping(lab, 4, drain=Drain(shutdown=60)) as pump:
+            for batch in pump:
+                in_thread(
+                    lambda batch=batch: (batch.done(0), lab.sleep(5), batch.done())
+                )
+                lab.sleep(1)
+                raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        loop()
+    assert round(lab.now) == 5
+    assert committed(lab) == [4]
+
+
 @pytest.mark.contract("W8")
 def test_exit_of_the_block_is_bounded(lab):
     reading = consumer(lab, "t", **FOUR)

@@ -1,5 +1,7 @@
 """The board: members that report, holds, and snapshots, record by record."""
 
+import time
+
 import pytest
 from attrs import evolve, frozen
 from kafka import TopicPartition
@@ -376,6 +378,26 @@ def test_members_are_not_silent_while_the_reader_is_in_trouble(following):
     following.turn()
     assert names(one.snapshot().views["g"].reports) == []
     assert one.snapshot().trouble is None
+
+
+@pytest.mark.contract("G8")
+@pytest.mark.parametrize(
+    ("silence", "is_newer"), [(0.0, True), (60.0, False)], ids=["read", "not read"]
+)
+def test_snapshot_is_no_newer_than_the_last_answer_about_reports(
+    following, monkeypatch, silence, is_newer
+):
+    """The survey goes on, and no fetch of the control topics is answered."""
+    monkeypatch.setattr(module, "survey_of", lambda *_: Survey(facts={}))
+    monkeypatch.setattr(module, "ends_of", lambda *_: {TopicPartition("ops", 0): 0})
+    monkeypatch.setattr(module, "with_lags", lambda survey, *_: survey)
+    following.fed.silence = lambda: silence
+    following.fed.report("a")
+    following.turn()
+    one = following.follower
+    known = one.snapshot().as_of
+    one._ask_once(None, None, time.monotonic())
+    assert (one.snapshot().as_of > known) is is_newer
 
 
 @pytest.mark.contract("G8")

@@ -1,12 +1,15 @@
 """A member's reports about itself, and the client that sends them."""
 
+import time
+
 import pytest
 from kafka import TopicPartition
 from kafka.errors import KafkaError
 
+from safeconsumer.group.broker_clock import BrokerClock
 from safeconsumer.group.clients import LazyProducer
 from safeconsumer.group.report_wire import decode_report, encode_report
-from safeconsumer.group.reports import ControlStatus, MemberReports
+from safeconsumer.group.reports import ControlStatus, MemberReports, Reporter
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.scope import ALL
 from tests.harness.holds.lab import assign_to
@@ -103,6 +106,30 @@ def test_the_report_of_a_member_of_any_name_can_be_read(name):
     assert read.member == made.member
     assert made.member.isprintable()
     assert reports(Member(), name).member != made.member
+
+
+class Acknowledging:
+    """A status topic that acknowledges each report with its time plus an offset."""
+
+    def __init__(self, offset_ms):
+        self._offset_ms = offset_ms
+
+    def send(self, _key, _value, at_ms, acknowledged, _failed):
+        acknowledged(at_ms + self._offset_ms, time.monotonic())
+
+
+@pytest.mark.contract("G6")
+@pytest.mark.parametrize("offset_ms", [0, 5000], ids=["CreateTime", "LogAppendTime"])
+def test_time_that_a_status_topic_keeps_is_no_time_of_the_broker(offset_ms):
+    """Journals would measure the member's clock against itself, and call it right."""
+    measured, made = [], reports(Member())
+    clock = BrokerClock(is_reporting=True, on_measure=lambda *one: measured.append(one))
+    topic = Acknowledging(offset_ms)
+    reporter = Reporter(topic=topic, interval=60.0, report=made.report, clock=clock)
+    reporter.start()
+    reporter.stop(time.monotonic() + 60)
+    assert clock.is_settled
+    assert bool(measured) is bool(offset_ms)
 
 
 class Client:

@@ -103,6 +103,13 @@ def test_no_member_has_left_while_kafka_lists_no_members(seen, former, words):
     assert listed.present == ()
 
 
+def test_silence_of_a_member_is_counted_by_the_brokers_clock():
+    """The member's own clock is a minute behind, and its report has that time."""
+    last = report("b", 1, at_ms=22_000, clock_offset=60.0)
+    view = viewed(A, B, report("a", 0), former_reports=(last,), times=LATER)
+    assert f"b {FROZEN}" in view.quietness(ALL).sentence()
+
+
 STALE = "has reported for generation 7, and not yet for this one"
 
 

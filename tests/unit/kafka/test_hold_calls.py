@@ -180,6 +180,15 @@ def test_a_block_lifts_its_own_hold_only(consumer):
     assert consumer.quiet() == {A}
 
 
+@pytest.mark.contract("P7")
+def test_block_of_the_application_ends_no_whole_pause(consumer):
+    """A whole pause ends with the application's next resume, and a block has none."""
+    consumer.pause(*(tp for tp in consumer.assignment() if tp.topic == "orders"))
+    with consumer.held(AUDIT, owner="app"):
+        assert consumer.quiet() == {A, B, AUDIT}
+    assert consumer.quiet() == consumer.paused(owner="app (all)") == {A, B}
+
+
 def test_a_block_with_an_owner_may_be_lifted_by_that_name(consumer):
     with consumer.held(A, owner="ops", for_=60):
         assert _names(consumer.holds()) == [("orders:0", "ops")]
@@ -302,6 +311,17 @@ def test_a_pause_on_another_thread_during_the_check_breaks_nothing(safe):
     with pytest.raises(NotConsumedError, match="audit"):
         consumer.subscribe([Name("orders"), "logs"])
     assert next(numbers) > 0
+
+
+@pytest.mark.contract("P5", "P6")
+def test_hold_from_before_is_checked_by_the_first_subscription_alone(safe):
+    """Later ones may leave its topic out, and it stays."""
+    consumer = safe(group_id="g")
+    consumer.pause("audit")
+    consumer.subscribe(["audit", "orders"])
+    consumer.subscribe(["orders"])
+    assert consumer.subscription() == {"orders"}
+    assert _names(consumer.holds()) == [("audit", "app")]
 
 
 def test_holds_that_were_lifted_are_not_remembered_for_the_check(safe):

@@ -52,6 +52,17 @@ def test_a_new_producer_aborts_the_open_transaction_and_must_retry():
     assert [one.first for one in cluster.log(old.topic, 0).aborted] == [1]
 
 
+def test_transaction_that_exceeds_its_time_is_aborted_and_its_producer_fenced():
+    """As in Kafka; otherwise the producer would begin another one, and miss the abort."""
+    cluster, clock = cluster_of()
+    writer = writer_in(in_kit(cluster, clock))
+    assert [writer.adds(), writer.writes()] == [_codes.NONE] * 2
+    clock.pass_(61)
+    clock.pass_(1)
+    assert [one.first for one in cluster.log(writer.topic, 0).aborted] == [1]
+    assert writer.adds() == writer.ends(is_committed=True) == _codes.PRODUCER_FENCED
+
+
 @pytest.mark.parametrize("gone", ["topic", "group"])
 def test_a_transaction_commits_no_offset_of_a_deleted_topic_or_group(gone):
     """Otherwise a group would begin in the middle of a new topic of the same name."""
