@@ -36,7 +36,7 @@ if sys.version_info < (3, 13):
 # Of xdist's workers: sets of texts have one order in all of them.
 os.environ.setdefault("PYTHONHASHSEED", "0")
 
-# Set for the commands of whoever runs the suite.
+# The user may have set these for commands.
 for one in ("BOOTSTRAP", "CONFIG", "OWNER", "TOPIC_PREFIX"):
     os.environ.pop(f"SAFECONSUMER_{one}", None)
 
@@ -86,7 +86,7 @@ def pytest_report_header(config):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Skip what does not fit the broker."""
+    """Skip tests that do not fit the broker."""
     markers.apply(items, config.stash[KIND])
     spark_options.pytest_collection_modifyitems(config, items)
 
@@ -99,7 +99,7 @@ def pytest_collection_finish():
 
 @pytest.fixture
 def caplog(caplog):
-    """Lend pytest's own, without what threads of earlier tests still log."""
+    """Lend pytest's own fixture, without lines that threads of earlier tests still log."""
     main = threading.main_thread()
     earlier = {one.ident for one in threading.enumerate() if one is not main}
 

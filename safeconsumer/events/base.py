@@ -71,7 +71,7 @@ class Event:
 
     @property
     def severity(self) -> str:
-        """The level of the log line: ``level``, unless the fields call for another one."""
+        """The level of the log line; it is ``level`` unless the fields call for another."""
         return self.level
 
     @property

@@ -54,7 +54,7 @@ class Lifetime(enum.Enum):
     """The event that ends a hold, apart from a resume of its owner and its expiry."""
 
     UNTIL_RESUMED = "until_resumed"
-    """No event: the hold survives rebalances, lost membership, changed subscriptions."""
+    """No event ends it; rebalances, lost membership and changed subscriptions do not."""
 
     WHILE_ASSIGNED = "while_assigned"
     """The last partition that the hold covered here is really revoked or lost."""

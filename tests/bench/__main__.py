@@ -7,7 +7,7 @@ all clients read and resume, and their latency and CPU for single records, which
 group holds, ``members`` members on other clients against their libraries' own consumers,
 ``spark`` the Spark source against the official one, and ``auditing`` the judge of journals.
 ``regressions`` compares this state of the package with the last landed one: its exit status
-is 1 if something got slower or larger. The others judge nothing.
+is 1 if something got slower or larger. The others only measure.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""Figures: what was measured, whether it reaches its target, and the report of them all."""
+"""Figures: measured values, their targets, and the report of all of them."""
 
 import contextlib
 import datetime as dt
@@ -24,10 +24,10 @@ Values = Mapping[str, Sequence[float]]
 @frozen
 class Figure:
     """
-    One figure of one row, which ``--only`` names: what was measured, in its unit.
+    One figure of one row, which ``--only`` names: a measured value, in its unit.
 
-    The ends of the target are None where it has none; without both the figure is for
-    information. ``rounds`` has the raw values, ``note`` how they came about.
+    A bound of the target may be None; without both the figure is for information. ``rounds``
+    has the raw values, ``note`` how they came about.
     """
 
     row: str
@@ -38,7 +38,7 @@ class Figure:
     at_least: float | None = field(default=None, kw_only=True)
     rounds: Values = field(factory=dict, kw_only=True)
     note: str = field(default="", kw_only=True)
-    # Where the middle half of what it is the median of lies.
+    # The quartiles of the values whose median it is.
     spread: Sequence[float] = field(factory=tuple, kw_only=True)
 
     @property
@@ -64,8 +64,8 @@ def ratio(  # noqa: PLR0913 - a comparison has two sides, a name, a target
     """
     Return the median of the ratios of values of two arms that were measured side by side.
 
-    What slows the machine for a while slows both of a pair. ``scale`` is what raw values
-    are multiplied with for the report.
+    A slow moment of the machine affects both values of a pair. The report multiplies raw
+    values by ``scale``.
     """
     pairs = zip(taken[over], taken[under], strict=True)
     ratios = [one / other for one, other in pairs]
@@ -108,7 +108,7 @@ def _middle(values):
 
 
 def percentiles(row, name, values, targets, note=""):
-    """Yield percentiles of milliseconds: by the percentile, what it should be at most."""
+    """Yield percentiles of milliseconds, each with its upper target."""
     for percent, at_most in targets.items():
         yield Figure(
             row,
@@ -135,10 +135,10 @@ _ALLOWED = 0.02
 
 def judged(row, name, values, rounds):
     """
-    Compare what ``now`` took with what ``before`` took, of which less is better.
+    Compare the costs of ``now`` with those of ``before``; less is better.
 
-    It may take 2 % more; or twice as much more as the same state took more, or less, in
-    any of the rounds: the others of a round share its processes, and their luck.
+    ``now`` may cost 2 % more, or twice the largest difference that the same state showed in
+    any round: figures of one round share its processes, and their random effects.
     """
     again, now = values["now again"], values["now"]
     pairs = [one / other for one, other in zip(again, now, strict=True)]
@@ -153,7 +153,7 @@ def judged(row, name, values, rounds):
 
 
 def sentences(figures):
-    """Yield what each figure of a report says, as a sentence."""
+    """Yield a sentence for each figure of a report."""
     for one in figures:
         more, allowed = one["measured"] - 1, one["at_most"] - 1
         change = f"{abs(more):.1%} {'more' if more > 0 else 'less'} than before"

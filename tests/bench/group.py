@@ -1,4 +1,4 @@
-"""Group control in figures: how soon a hold is obeyed, and what many holds cost."""
+"""Group control in figures: the delay of a hold, and the cost of many holds."""
 
 import time
 
@@ -77,7 +77,7 @@ def _first_record(team, **settings):
 
 
 def reporting(stage):
-    """Read what a thousand members report."""
+    """Read the reports of a thousand members."""
     with Team(stage.broker) as team:
         topic = str(team.settings.status_topic)
         assigned = {team.topic: ((0, 3),)}

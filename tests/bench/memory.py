@@ -1,4 +1,4 @@
-"""How much memory this process needs."""
+"""Measures the memory of this process."""
 
 import re
 import resource
@@ -9,16 +9,17 @@ _STATUS = Path("/proc/self/status")
 
 def peak_mb():
     """
-    Return the most it ever had resident, in MB.
+    Return its peak resident memory, in MB.
 
-    Linux' ``ru_maxrss`` begins with that of the process that started this one, so that
-    small programs of a big parent all look the same; the kernel's own mark does not.
+    Linux's ``ru_maxrss`` begins with the value of the
+    parent process, so small programs of a big parent all look the same; the kernel's own
+    high-water mark does not.
     """
     return _marked("VmHWM")
 
 
 def resident_mb():
-    """Return how much this process has resident now, in MB; its peak where no /proc is."""
+    """Return the resident memory now, in MB; the peak if /proc is missing."""
     return _marked("VmRSS")
 
 

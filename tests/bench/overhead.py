@@ -15,7 +15,7 @@ _LIMIT = 1.02
 # Ways to read: the most records of one call, None for one by one.
 _BY_POLL = {"poll(max_records=5000)": 5000, "poll(), default 500": 500}
 _BY_ITERATION = {"iteration": None}
-# The same client twice: how far from 1 a ratio gets by chance.
+# The same client twice shows how far a ratio differs from 1 at random.
 _CONTROL = "stock again, 0 paused"
 _ALIKE = (
     "CPU of the whole process; 8 partitions with 100-byte values and 20 empty ones, "
@@ -108,7 +108,7 @@ def ten_thousand(stage):
         yield median(row, name, micros, "us", at_most=100.0)
 
 
-# ---------------------------------------------------------------- what an import takes
+# ---------------------------------------------------------------- cost of imports
 
 _STOCK = "from kafka import KafkaConsumer"
 SAFE = "from safeconsumer import KafkaConsumer"
@@ -137,7 +137,7 @@ def timed(stage, imports):
 def imports(stage):
     """Import the class, and kafka-python's."""
     taken = timed(stage, {one: (one, {}) for one in (_STOCK, SAFE)})
-    # An import waits for nothing: what wall has on top is what else runs here.
+    # An import never waits: wall time beyond CPU time comes from other processes.
     for name, limit in (("CPU", 1.25), ("wall", None)):
         what = f"{SAFE}, {name} / stock"
         note = "raw values in milliseconds"

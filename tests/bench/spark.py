@@ -1,9 +1,9 @@
 """
 The Spark source in figures: against the official one, tuned alike and at its defaults.
 
-One session, the arms interleaved there and back, the first queries dropped. What is
-compared closely is compared on queries of twenty seconds and more, whose records are
-chosen after a first query has shown how quick the machine is.
+One session, the arms interleaved there and back, the first queries dropped. Close comparisons
+use queries of twenty seconds and more, whose number of records is chosen after a first query
+has shown the speed of the machine.
 """
 
 import atexit

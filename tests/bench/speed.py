@@ -1,4 +1,4 @@
-"""How fast all clients are, side by side; and the table of it that people read."""
+"""Measures the speed of all clients, side by side, and writes the table of the pages."""
 
 import json
 from pathlib import Path
@@ -42,7 +42,7 @@ _OTHERS = [one for one in CLIENTS if one != OURS]
 def resumed(stage):
     """Time ``resume`` after half a second's pause in the middle of a backlog."""
     topic = stage.filled(SMALL, max(2_400, _RECORDS // stage.sizes.scale))
-    # The default: how long a request may still be under way when it is resumed.
+    # The default: the longest time that a request may still be in flight at the resume.
     every = {"partitions": SMALL.partitions, "wait_ms": 500}
     kinds = {one: stage.reader(one, topic, **every) for one in CLIENTS}
     taken = lapped(kinds, "stop", rounds=stage.sizes.rounds, laps=LAPS)
@@ -60,7 +60,7 @@ ROWS = throughput.ROWS | trickle.ROWS | {"resumed": resumed}
 
 
 def write(result):
-    """Keep what the table needs of a report of ``speed``; write it into the pages."""
+    """Store the figures of a report of ``speed`` that the table needs; write the pages."""
     DATA.write_text(_text(kept(result)), "utf-8")
     for page in PAGES:
         page.write_text(written(page, page.read_text("utf-8")), "utf-8")
@@ -73,7 +73,7 @@ def _text(data):
 
 
 def kept(result):
-    """Return, of a report, what the table is made of: by row the figures of each client."""
+    """Return the table's figures out of a report: by row those of each client."""
     versions = [
         f"{name} {result['versions'][name]}"
         for name in ("aiokafka", "confluent-kafka", "kafka-python")

@@ -1,4 +1,4 @@
-"""The broker and topics that rows measure on, and how much they measure."""
+"""The broker and topics of the measurements, and their sizes."""
 
 import contextlib
 import itertools
@@ -26,7 +26,7 @@ _numbers = itertools.count(1)
 
 @frozen(kw_only=True)
 class Sizes:
-    """How much is measured: rounds of fresh processes, laps in each, records of a lap."""
+    """The sizes of a measurement: rounds of processes, laps in each, records of a lap."""
 
     rounds: int = 5
     laps: int = 20
@@ -35,7 +35,7 @@ class Sizes:
     assigned: int = 10_000  # partitions that a consumer with many has
     strangers: int = 100_000  # holds of one with many
     tries: int = 200  # tries of a figure with percentiles
-    scale: int = 1  # what all that is large otherwise is divided by
+    scale: int = 1  # the divisor of all large sizes
 
 
 BRIEF = Sizes(
@@ -64,7 +64,7 @@ class Case:
     is_compacted: bool = False  # and each second record is gone
 
     def readable(self, records):
-        """Return how many of so many records a consumer gets."""
+        """Return the number of written records that a consumer gets."""
         if self.is_transactional:
             return records - records // _ABORTED
         # One more to each partition ends the segment with the others.
@@ -86,7 +86,7 @@ class Stage:
     sizes: Sizes = field(factory=Sizes)  # how much is measured
     # By arm: the environment of its process, where states of the package are compared.
     states: Mapping[str, Mapping[str, str]] = field(factory=dict)
-    # The last topic that rows share: its name by what is in it.
+    # The last topic that rows share: its name, by its contents.
     _shared: dict[tuple[Case, int], str] = field(factory=dict, init=False)
 
     def arm(self, kind, client, **settings):

@@ -19,9 +19,9 @@ def landed(checkout=ROOT):
     """
     Return the last landed state, as a commit.
 
-    That is where this one left origin's main, or main where there is no origin. For a
-    commit of main itself it is the newest one before it that is older by a day, as a
-    nightly run asks what the day has brought; or its parent, where all are younger.
+    That is where this one left origin's main, or main where there is no origin. For a commit
+    of main it is the newest earlier commit that is older by a day, as a nightly run compares
+    with the day before; or its parent, if all are younger.
     """
     head = _git(checkout, "rev-parse", "HEAD")
     for main in ("origin/main", "main"):
@@ -41,7 +41,7 @@ def built(against):
     """
     Build a commit and the working tree; yield the environments of their arms.
 
-    The arms are ``before``, ``now``, and ``now again``, which shows what is chance. They
+    The arms are ``before``, ``now``, and ``now again``, which shows random differences. They
     run this tree's benchmarks, each with its state's package.
 
     Raises:
@@ -65,7 +65,7 @@ def environment(folder):
 
 
 def _installed(source, folder):
-    """Do what pip does: build a wheel, with compiled code, and unpack it."""
+    """Build a wheel, with compiled code, and unpack it, as pip does."""
     wheels = folder.with_suffix(".dist")
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", wheels]
     _output(command, source)

@@ -13,13 +13,13 @@ CLIENTS = (STOCK, OURS, "aiokafka", TUNED)
 # More records of 100 B than a second reads; of larger ones several times fewer, which
 # are read again.
 _BYTES = 300_000_000
-_STEP = 2_400  # what all cases can divide their records by
+_STEP = 2_400  # a common divisor of the records of all cases
 _ALONE = 20  # a broker takes so many times fewer that come alone
 
 
 @frozen(kw_only=True)
 class Row:
-    """Records of one kind, read in one way, and what is aimed at."""
+    """Records of one kind, read in one way, and the targets."""
 
     title: str  # in the tables of pages
     case: Case = field(factory=Case)
@@ -130,7 +130,7 @@ def read(stage, row, arms, laps=LAPS):
 
 
 def compared(stage, name):
-    """Yield what each client takes, and the ratios of ours to each other one."""
+    """Yield the cost of each client, and the ratio of ours to each other one."""
     row = READING[name]
     taken = read(stage, row, {one: {"client": one} for one in CLIENTS})
     cpu = taken["cpu"]

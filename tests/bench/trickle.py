@@ -16,7 +16,7 @@ from tests.bench.throughput import CLIENTS, CPU, LAPS, OURS, STOCK
 from tests.bench.workers import arms, in_turns
 
 P50, P99 = "produced to returned, p50", "produced to returned, p99"
-# By what is measured: its name, its unit, and how many of these a second is.
+# By measured value: its name, its unit, and the number of units in a second.
 _MEASURED = {
     "p50": (P50, "ms", 1e3),
     "p99": (P99, "ms", 1e3),
@@ -26,7 +26,7 @@ _MEASURED = {
 
 @frozen(kw_only=True)
 class Flow:
-    """Records that come evenly to all partitions; what is aimed at, by what and client."""
+    """Records that come evenly to all partitions; the targets, by value and client."""
 
     partitions: int
     rate: float  # records per second

@@ -1,8 +1,8 @@
 """
 Arms of a measurement, each in a process of its own, controlled step by step.
 
-The processes live side by side and work in turns, so that a slow moment of the
-machine meets all arms, and what one leaves in memory meets none of the others.
+The processes run side by side and work in turns, so that a slow moment of the machine affects
+all arms, and the memory of one arm none of the others.
 """
 
 import contextlib
@@ -29,11 +29,11 @@ class Arm:
         self._say({"arm": kind, "with": settings})
 
     def wait_started(self):
-        """Return what the arm says of its start, once it is ready."""
+        """Return the arm's answer about its start, once it is ready."""
         return self.answer(_START_TIMEOUT)
 
     def call(self, step, timeout=240.0, **args):
-        """Let the arm do one step and return what it measured."""
+        """Let the arm do one step, and return its measurement."""
         self.begin(step, **args)
         return self.answer(timeout)
 
@@ -84,8 +84,8 @@ def lapped(kinds, step, *, rounds, laps, warm_up={}, **args):  # noqa: B006 - it
     """
     Let arms do a step in turns, lap by lap, in fresh processes each round.
 
-    Each does it once more before, which is not counted; ``warm_up`` has arguments that
-    are others then, or is None: without.
+    Each arm first does one step that does not count, with the arguments of ``warm_up`` in
+    place of the usual ones; if ``warm_up`` is None, without that step.
     """
     taken = defaultdict(lambda: defaultdict(list))
     for number in range(rounds):

@@ -22,7 +22,7 @@ _FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/\S+?::.*?)(?: - .*)?$", re.MULTI
 @frozen
 class Result:
     """
-    How a run of pytest ended.
+    The outcome of a run of pytest.
 
     Attributes:
         failed: the tests that failed, by their ids.
@@ -89,7 +89,7 @@ class Copy:
             "PYTHONHASHSEED": "0",
             "COLUMNS": "1000",  # a narrow report is cut off
         }
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # each run would compile anew
+        environment.pop("PYTHONDONTWRITEBYTECODE", None)  # each run would compile again
         quiet = ("-q", "--tb=no", "-rfE", "--no-header", "-p", "no:cacheprovider")
         with self._lock:
             if self._is_ended:

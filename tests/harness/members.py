@@ -9,7 +9,7 @@ class Polled:
     """
     Polls consumers, each on a thread of its own, until its block ends.
 
-    The records are thrown away.
+    Their records are dropped.
     """
 
     def __init__(self, *consumers):
@@ -58,7 +58,7 @@ class Librdkafka:
     A member of a group on confluent-kafka; one thread polls it.
 
     Attributes:
-        records: partition and offset of all that it was given.
+        records: partition and offset of every record that it received.
         owned: its partitions after the last poll; librdkafka blocks other threads that
             ask for its assignment.
     """

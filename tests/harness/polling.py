@@ -13,7 +13,7 @@ def poll_until(consumer, condition, *, got=None, limit=LIMIT):
     """
     Poll until the condition holds, and return the offsets that came, by partition.
 
-    With ``got`` they are added to what had come before.
+    A given ``got`` gets the offsets, too.
     """
     got = {} if got is None else got
     for _ in looks(condition, "what is polled for", limit, seen=lambda: got):
@@ -22,7 +22,7 @@ def poll_until(consumer, condition, *, got=None, limit=LIMIT):
 
 
 def collect(got, polled):
-    """Add the offsets of what a ``poll`` returned."""
+    """Add the offsets of the records that a ``poll`` returned."""
     for tp, records in polled.items():
         got.setdefault(tp, []).extend(record.offset for record in records)
 

@@ -69,7 +69,7 @@ class Process:
                 self._is_at_end = True
                 self._changed.notify_all()
 
-    # ------------------------------------------------------------ talking
+    # ------------------------------------------------------------ input and output
 
     def tell(self, line):
         """Write a line to its stdin; nothing if it has ended."""
@@ -81,7 +81,7 @@ class Process:
             stdin.flush()
 
     def take(self, limit):
-        """Wait for the oldest line that is not taken yet; None if none will come."""
+        """Wait for the oldest line that is not taken yet; None if the output has ended."""
         with self._changed:
             if not self._changed.wait_for(lambda: self.lines or self._is_at_end, limit):
                 message = f"a line of {self._popen.args}: not within {limit:g} s"

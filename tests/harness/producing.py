@@ -7,7 +7,7 @@ def write(producer, records, limit=LIMIT):
     """
     Write records, each as the arguments of ``send``; return their metadata, in order.
 
-    Those of a partition are one batch, if they fit: nothing is sent before the last.
+    Records of a partition form one batch, if they fit: none is sent before the last.
     """
     config = producer._accumulator.config
     before = config["linger_ms"]
@@ -21,7 +21,7 @@ def write(producer, records, limit=LIMIT):
 
 
 def numbered(topic, *counts):
-    """Yield records for each partition, so many; their values count from 0."""
+    """Yield so many records for each partition; their values count from 0."""
     for partition, count in enumerate(counts):
         for number in range(count):
             yield {"topic": topic, "partition": partition, "value": b"%d" % number}

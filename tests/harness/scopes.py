@@ -1,4 +1,4 @@
-"""Reads scopes of holds as text, without the product's code that a judge has to judge."""
+"""Reads scopes of holds from text, without the product's code, which a judge tests."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Installs real signal handlers for a test, also one that raises at any place of a call."""
+"""Installs real signal handlers for a test, among them one that raises at any place."""
 
 import signal
 import sys
@@ -29,7 +29,7 @@ class Places:
 
     Args:
         inside: begins of file names; the functions of these files have places.
-        is_here: tells whether a handler could interrupt the running thread.
+        is_here: returns whether a handler could interrupt the running thread.
 
     Attributes:
         place: the place at which the handler ran in the last call; empty if it did not.

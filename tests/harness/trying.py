@@ -1,4 +1,4 @@
-"""Tries the reusable cases with a client; has the known verdicts on ours and stock."""
+"""Tries the reusable cases with a client; lists the known verdicts on ours and stock."""
 
 from enum import StrEnum
 from functools import partial
@@ -50,7 +50,7 @@ def tried(one, lab, client):
     Try one case, and close the consumers that it left open.
 
     A case whose situation does not come about is tried up to three times, and the
-    outcome has the reasons. Ours has one try: a join that fails is its own fault.
+    outcome has the reasons. Our consumer has one try: if a join fails, that is its own fault.
     """
     tries = 1 if client == OURS else _TRIES
     found, missed = _judged(one, lab, client), []

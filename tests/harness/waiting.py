@@ -13,12 +13,12 @@ class NotReachedError(Exception):
     """
     A condition that a test waits for did not hold in time.
 
-    Not an ``AssertionError``, so that no expected failure can hide it.
+    The class is not an ``AssertionError``, so that no expected failure can hide it.
     """
 
 
 def looks(condition, what, limit=LIMIT, *, seen=None):
-    """Yield between two looks at a condition, until it holds: the bound of a loop."""
+    """Yield between two checks of a condition, until it holds, for a bounded loop."""
     deadline = time.monotonic() + limit
     while not condition():
         if time.monotonic() > deadline:
@@ -29,13 +29,13 @@ def looks(condition, what, limit=LIMIT, *, seen=None):
 
 
 def wait_for(condition, what, limit=LIMIT, *, seen=None, pause=PAUSE):
-    """Return once a condition holds, to which other threads or processes lead."""
+    """Return once a condition holds that other threads or processes bring about."""
     for _ in looks(condition, what, limit, seen=seen):
         time.sleep(pause)
 
 
 def retried(call, *refusals, limit=LIMIT):
-    """Call until none of these errors is raised; return what the call returned."""
+    """Call until none of these errors is raised; return the result."""
     deadline = time.monotonic() + limit
     while True:
         try:

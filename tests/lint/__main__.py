@@ -10,7 +10,7 @@ from tests.lint import examples, figures, history, names, prose
 
 
 def findings():
-    """Yield what every part finds."""
+    """Yield the findings of all parts."""
     for part in (prose, names, examples, figures, history):
         yield from part.findings()
 

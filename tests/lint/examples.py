@@ -26,7 +26,7 @@ _EXTRAS = {
 
 
 def findings():
-    """Yield what is wrong with the blocks of README and the site's pages."""
+    """Yield the faults of the code blocks of README and the site's pages."""
     yield from readme_faults((ROOT / "README.md").read_text("utf-8"))
     for page in PAGES:
         for block in blocks(page):
@@ -37,7 +37,7 @@ def findings():
 
 
 def readme_faults(text):
-    """Yield what makes README too long for somebody who has a minute."""
+    """Yield the parts of README that are too long for a reader with one minute."""
     if len(text) > _README_CHARACTERS:
         yield f"README.md: over {_README_CHARACTERS} characters; put more behind links"
     if len(_REMARK.sub("", text).partition("```")[0].split()) > _WORDS_FIRST:
@@ -45,7 +45,7 @@ def readme_faults(text):
 
 
 def faults(block):
-    """Yield what is wrong with a block."""
+    """Yield the faults of a block."""
     if block.run_by is not None:
         file = block.run_by.split(",")[0]
         if not (ROOT / file).is_file():
@@ -62,7 +62,7 @@ def faults(block):
 
 
 def inline_faults(text):
-    """Yield what is wrong with the commands in a page's prose."""
+    """Yield the faults of the commands in a page's prose."""
     for command, line in inline(text):
         if fault := _inline_fault(command, line):
             yield f"`{command}`: {fault}"

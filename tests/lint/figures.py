@@ -1,4 +1,4 @@
-"""Finds versions, counts and tables on pages that differ from where they come from."""
+"""Finds versions, counts and tables on pages that differ from their source."""
 
 import re
 import shlex
@@ -18,7 +18,7 @@ _COUNTS = {4: "four", 5: "five", 6: "six"}
 
 
 def findings():
-    """Yield every figure that is not what its source says."""
+    """Yield every figure that differs from its source."""
     yield from _pythons()
     yield from _kafkas()
     yield from _sparks()

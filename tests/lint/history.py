@@ -1,8 +1,8 @@
 """
 Finds odd subjects of commits, and odd names of tests, that are not on main yet.
 
-The words are few; CONTRIBUTING's rule is the aim: the subject of a sentence is a thing with a
-name, and the verb is what it does.
+The list of words is short; the aim is CONTRIBUTING's rule: the subject of a sentence is a
+thing with a name, and the verb is what it does.
 """
 
 import re
@@ -21,7 +21,7 @@ _NEW_TEST = re.compile(r"^\+\s*(?:async )?def (test_\w+)", re.MULTILINE)
 
 
 def findings():
-    """Yield the faults of what the checkout has beyond main."""
+    """Yield the faults of commits and tests that the checkout has beyond main."""
     base = next(filter(None, map(_known, ("origin/main", "main"))), None)
     if base is not None:
         subjects = _git("log", "--no-merges", "--format=%s", f"{base}..HEAD")
@@ -31,7 +31,7 @@ def findings():
 
 
 def subject_faults(subjects):
-    """Yield what is odd about subjects of commits."""
+    """Yield the odd subjects of commits."""
     for one in subjects:
         if len(one) > _LENGTH:
             yield f"commit of over {_LENGTH} characters: {one}"
@@ -42,7 +42,7 @@ def subject_faults(subjects):
 
 
 def name_faults(names):
-    """Yield what is odd about names of tests."""
+    """Yield the odd names of tests."""
     for one in names:
         if _RIDDLE.match(one):
             yield f"name the case and the result: {one}"

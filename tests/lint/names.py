@@ -1,4 +1,4 @@
-"""Finds names of files, modules, classes and methods that are not there."""
+"""Finds names of files, modules, classes and methods that do not exist."""
 
 import ast
 import re
@@ -11,7 +11,7 @@ _ARCHITECTURE = ROOT / "design" / "architecture.md"
 
 
 def findings():
-    """Yield what pages, scripts and workflows name that is not there."""
+    """Yield the missing files and methods that pages, scripts and workflows name."""
     design = sorted((ROOT / "design").glob("*.md"))
     for page in (*PAGES, ROOT / "CONTRIBUTING.md", *design):
         for name in links(page, page.read_text("utf-8")):
@@ -39,7 +39,7 @@ def links(page, text):
 
 
 def lost(text):
-    """Yield paths of tests and scripts, and modules to run, that are not there."""
+    """Yield paths of tests and scripts, and modules to run, that do not exist."""
     for name in re.findall(r"(?<![\w/.-])((?:tests|design|\.ci)/[\w/.-]*\w)", text):
         if not any(ROOT.glob(f"{name}*")):  # test_{one,other}.py
             yield name

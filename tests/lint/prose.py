@@ -1,10 +1,10 @@
 """
 Finds the commonest faults of English in pages of Markdown and in docstrings.
 
-Code, tables, headings and comments are not read. A sentence counts as one without a
-verb if none of its words may be one: few are found that are fine, and some that are not
-are passed over. In docstrings only words are looked for, and how a module begins: a
-class or an attribute is well described without a verb.
+Code, tables, headings and comments are not read. A sentence counts as one without a verb if
+none of its words may be a verb: few false alarms come, and some fragments are missed. In
+docstrings the lint checks only words and the beginning of a module: a class or an attribute
+may be described without a verb.
 """
 
 import ast
@@ -110,7 +110,7 @@ def docstring_faults(source):
         bare = " ".join(_PYTHON_CODE.sub("`x`", _NAME.sub("", text)).split())
         for sentence in _SENTENCE.split(bare):
             for phrase, better in DOCSTRING_PHRASES.items():
-                # As it is written: ``None`` is Python's.
+                # The spelling counts: ``None`` is Python's.
                 found = re.search(rf"\b{phrase}\b", sentence[:1].lower() + sentence[1:])
                 if found is not None:
                     yield f"{found[0]!r}, write {better}: {sentence}"
@@ -145,7 +145,7 @@ def _blocks(text):
 
 
 def has_verb(sentence):
-    """Tell whether one of its words may be a verb; True of what is no sentence."""
+    """Return whether one of its words may be a verb; True if it is not a sentence."""
     if not sentence.endswith(".") or _LABEL.match(sentence):
         return True
     words = re.findall(r"`x`|[A-Za-z']+", sentence.lower())

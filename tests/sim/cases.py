@@ -33,7 +33,7 @@ _CLIENTS = tuple(str(Path(one.__file__).parent) for one in (safeconsumer, kafka)
 
 
 class Simulated(adapter.Adapter):
-    """Tries a class whose threads, clocks and waits are the world's."""
+    """An adapter whose threads, clocks and waits are simulated."""
 
     def poll_limited(self, timeout, limit):
         """Read once while a signal handler raises on this thread, in the client's code."""
@@ -61,7 +61,7 @@ class Deaf(Simulated):
 
 
 class Process:
-    """A simulated process with one adapter in it; the same calls as a real one."""
+    """A simulated process with one adapter in it; it has the methods of a real one."""
 
     def __init__(self, lab, launch):
         self._lab = lab
@@ -86,7 +86,7 @@ class Process:
 
     @property
     def is_at_rest(self):
-        """Whether every call that was begun was waited for."""
+        """Whether the test has awaited every call that it began."""
         return not self._awaited
 
     def call(self, name, *args):
@@ -120,12 +120,12 @@ class Process:
         self._lab.thaw(self._process)
 
     def kill(self):
-        """End it, without a word to the group."""
+        """End the process; it sends no LeaveGroup."""
         self._lab.kill(self._process)
 
 
 class Broker:
-    """The world's cluster, as the cases' lab knows brokers."""
+    """The simulated cluster, with the methods that the cases call on a broker."""
 
     def __init__(self, lab):
         self.is_real = False

@@ -8,13 +8,13 @@ from tests.sim import playing
 
 
 def pytest_configure(config):
-    """Tell what is played, before a test is made."""
+    """Decide whether nightly tests are collected, before pytest collects any."""
     playing.is_day = config.option.markexpr.strip() == "not nightly"
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_pycollect_makeitem(collector, name, obj):
-    """Play a test by the first seed, unless ``@simulated`` names others."""
+    """Play a test with the first seed, unless ``@simulated`` names others."""
     is_test = name.startswith("test_") and inspect.isfunction(obj)
     if not is_test or "lab" not in inspect.signature(obj).parameters:
         return None

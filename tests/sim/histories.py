@@ -3,7 +3,7 @@ Plays random histories of one consumer, and judges them by its own calls.
 
 The judge knows the next record, the paused partitions and the content of each log; it
 shares no code with the product. After a position may have moved by itself (a reset, a cut
-log, a new ownership) the next record that comes tells the judge the position.
+log, a new ownership) the next record shows the judge the position.
 """
 
 import random
@@ -73,7 +73,7 @@ class History:
     # ------------------------------------------------------------ judging
 
     def got(self, tp, offset, way):
-        """Check that a record is of no paused partition, and the next one."""
+        """Check that a record is the next one of its partition, which is not paused."""
         assert not any(tp in some for some in self.held.values()), f"P1: {tp} by {way}"
         following = self.next[tp]
         if following is not None:
@@ -90,7 +90,7 @@ class History:
             assert not missed, f"P8: {what} of {tp} is {offset}, {missed[:5]} not come"
 
     def visible(self, tp):
-        """Return the offsets of all records that the consumer has to get."""
+        """Return the offsets of all records that the consumer must deliver."""
         log = self.lab.cluster.log(*tp)
         end = log.stable_end if self.sees_committed else log.end
         return [

@@ -1,9 +1,9 @@
 """
-Programs that pause as people write them, and how each fares with either client.
+Programs that pause as users write them, and the verdict on each with either client.
 
 A test plays each as the only member of a group and dictates its assignment. A record that
-comes while the program wants none is a leak; a partition that gives no record at the end,
-though the program wants some, is a stall. They are played in the simulation
+comes while the program wants none is a leak; a partition from which no record comes at the
+end, though the program wants some, is a stall. They are played in the simulation
 (``test_idioms.py``) and on Kafka (``tests/broker/parity``).
 """
 
@@ -24,7 +24,7 @@ from tests.sim.reading import COOPERATIVE, EAGER, Listener
 A = [TopicPartition("a", number) for number in range(4)]
 B = TopicPartition("b", 0)
 
-# Turns, of a second each. Programs are busy between the first two.
+# Turns, of a second each. Programs are busy from the first of these turns to the second.
 BUSY, FREE, END = 2, 10, 18
 CHANGE, LATER = 4, 13
 
@@ -33,15 +33,15 @@ CHANGE, LATER = 4, 13
 
 class Program:
     """
-    Does something in each turn, before it polls.
+    A program that acts in each turn, before it polls.
 
     Attributes:
         reads_b: whether it subscribes to topic ``b``, too; of that one partition is
             always assigned.
-        is_ours_only: whether it calls what kafka-python has not.
+        is_ours_only: whether it calls methods that kafka-python lacks.
         is_busy: whether it wants no records.
         turn: the number of the turn.
-        own: partitions that it remembers, with the turn until which it does.
+        own: partitions that the program remembers, each with the turn in which it resumes it.
     """
 
     reads_b: ClassVar[bool] = False
@@ -85,11 +85,11 @@ class Program:
         """Give partitions up."""
 
     def says_stop(self, tp):  # noqa: ARG002 - for children
-        """Tell whether it wants no record of a partition now."""
+        """Return whether the program wants no record of a partition now."""
         return self.is_busy
 
     def is_at_it(self):
-        """Tell whether it is still at work in this turn."""
+        """Return whether the program is still working in this turn."""
         return False
 
 
@@ -116,7 +116,7 @@ class Saved(Program):
 
 
 class SavedByValue(Saved):
-    """The same, of partition objects that it has rebuilt, as out of JSON."""
+    """The same, with equal partition objects, as a program reads them from JSON."""
 
     def stop(self):
         made = (TopicPartition(*tp) for tp in self.consumer.assignment())
@@ -125,7 +125,7 @@ class SavedByValue(Saved):
 
 
 class SavedGuarded(Saved):
-    """It resumes what of the list is assigned."""
+    """It resumes the partitions of its list that are still assigned."""
 
     def go(self):
         for tp in self.own:
@@ -146,14 +146,14 @@ class OneByOne(Program):
 
 
 class TheRest(ResumePaused):
-    """It pauses what ``paused()`` does not name."""
+    """It pauses the partitions that ``paused()`` does not list."""
 
     def stop(self):
         self.consumer.pause(*(self.consumer.assignment() - self.consumer.paused()))
 
 
 class UnlessPaused(Program):
-    """Each turn it pauses everything, if nothing is paused; or resumes what is."""
+    """Each turn it pauses all partitions if none is paused; when idle it resumes all."""
 
     def on_turn(self):
         self.is_busy = BUSY <= self.turn < FREE
@@ -164,7 +164,7 @@ class UnlessPaused(Program):
 
 
 class Again(Program):
-    """It pauses twice: what was paused, for a moment not, and then again."""
+    """It pauses everything, resumes it for a moment, and pauses it again."""
 
     def stop(self):
         super().stop()
@@ -174,7 +174,7 @@ class Again(Program):
 
 
 class EachTurn(Program):
-    """Each turn it pauses what is not paused yet, or resumes what is."""
+    """Each turn it pauses partitions that are not paused yet; when idle it resumes all."""
 
     def on_turn(self):
         self.is_busy = BUSY <= self.turn < FREE
@@ -186,7 +186,7 @@ class EachTurn(Program):
 
 
 class Loop(Program):
-    """The loop of KAFKA-13463: each turn it pauses everything."""
+    """The loop of KAFKA-13463 pauses everything in each turn."""
 
     def on_turn(self):
         self.is_busy = BUSY <= self.turn < FREE
@@ -197,7 +197,7 @@ class Loop(Program):
 
 
 class OwnSet(Program):
-    """Each turn it pauses what is not in a set of its own, and resumes that set."""
+    """It pauses partitions that are not in its own set; when idle it resumes that set."""
 
     def on_turn(self):
         self.is_busy = BUSY <= self.turn < FREE
@@ -212,7 +212,7 @@ class OwnSet(Program):
 
 
 class ListenerPauses(Program):
-    """Its listener pauses what is gained while it is busy."""
+    """Its listener pauses partitions that are gained while the program is busy."""
 
     def on_assigned(self, tps):
         if self.is_busy:
@@ -220,7 +220,7 @@ class ListenerPauses(Program):
 
 
 class ListenerTidiesUp(Program):
-    """Its listener resumes what is revoked, and pauses all that is assigned."""
+    """Its listener resumes revoked partitions, and pauses all assigned ones."""
 
     def on_revoked(self, tps):
         if self.is_busy:
@@ -240,7 +240,7 @@ class Unsubscribing(Program):
 
 
 class Work(Program):
-    """It pauses a partition while its batch is worked on; a guard before the resume."""
+    """It pauses a partition while it handles a batch, and resumes it if still assigned."""
 
     seconds = 3
 
@@ -272,14 +272,14 @@ class WorkForgets(Work):
 
 
 class WorkUnguarded(Work):
-    """The same, with no guard but an ``except KeyError``."""
+    """The same, but the only guard is an ``except KeyError``."""
 
     def done(self, tp):
         resumed(self.consumer, tp)
 
 
 class Backoff(Work):
-    """One record fails, and its partition waits; a guard before the resume."""
+    """One record fails and its partition waits; it is resumed only if still assigned."""
 
     seconds = 8
     has_failed = False
@@ -319,7 +319,7 @@ class OneTopic(Program):
 
 
 class Priority(OneTopic):
-    """Topic ``a`` waits, each turn, until enough has come of topic ``b``."""
+    """In each turn topic ``a`` waits until enough records of topic ``b`` have come."""
 
     count = 0
 
@@ -333,7 +333,7 @@ class Priority(OneTopic):
 
 
 class OtherThread(Program):
-    """Another thread pauses and resumes, while it polls."""
+    """Another thread pauses and resumes while the program polls."""
 
     thread: threading.Thread | None = None
 
@@ -354,7 +354,7 @@ class OtherThread(Program):
 
 
 class Restoring(Program):
-    """Its listener pauses what is gained; it resumes each when it is restored."""
+    """Its listener pauses gained partitions until their state is restored."""
 
     def on_assigned(self, tps):
         self.consumer.pause(*tps)
@@ -427,13 +427,13 @@ def resumed(consumer, tp):
 @frozen
 class Situation:
     """
-    A history of the assignment.
+    One history of the assignment.
 
     Attributes:
         first: the partitions that are assigned first.
         changes: by turn, the partitions that are assigned from then on.
-        lost_at: the turn in which the membership is lost; it joins again at once, or
-            where the first change is later, not before that.
+        lost_at: the turn in which the membership is lost; the member joins again at
+            once, or with the first change if that comes later.
     """
 
     first: Collection[TopicPartition]
@@ -481,12 +481,12 @@ class DictatedCooperatively(Dictated, COOPERATIVE):
 @define
 class Verdict:
     """
-    How a program fared.
+    The result of one program in one situation.
 
     Attributes:
-        leaked: how many records came while it wanted none.
-        stalled: the partitions that gave nothing at the end.
-        raised: what upstream's calls raised into it.
+        leaked: the number of records that came while the program wanted none.
+        stalled: the partitions from which no record came at the end.
+        raised: the errors that the client's methods raised in the program.
     """
 
     leaked: int = 0
@@ -513,7 +513,7 @@ class Game:
         self._newest = {}
 
     def begin(self, turn):
-        """Let the program do what it does before it polls."""
+        """Run the part of the program that comes before its poll."""
         self.program.turn = turn
         self._guarded(self.program.on_turn)
 
@@ -536,7 +536,7 @@ class Game:
     def _guarded(self, call):
         try:
             call()
-        except KeyError as error:  # kafka-python's, for what is not assigned
+        except KeyError as error:  # kafka-python's error for an unassigned partition
             self.verdict.raised.append(str(error))
 
 

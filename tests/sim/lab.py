@@ -1,7 +1,7 @@
 """
 Gives a simulated test a world with a cluster, and programs that poll.
 
-It is imported after ``threads.install()``, which ``tests/conftest.py`` calls first.
+Import this module after ``threads.install()``, which ``tests/conftest.py`` calls first.
 """
 
 import threading
@@ -21,7 +21,7 @@ _is_warm = []
 
 def play(scenario, seed=0, *, nodes=1, preempt=0.0, **given):
     """
-    Run ``scenario(lab, **given)`` in a world of its own, and return what it returned.
+    Run ``scenario(lab, **given)`` in a world of its own, and return its result.
 
     Args:
         scenario: the main task of the world.
@@ -90,14 +90,14 @@ class Lab:
         return self.world.now
 
     def history(self):
-        """Return every request so far: when, what, whose, to which broker."""
+        """Return every request so far: its time, kind, client and broker."""
         return tuple(
             (round(one.at, 6), one.api, one.origin, one.broker_id)
             for one in self.cluster.requests
         )
 
     def kinds(self, since=0):
-        """Return the kinds of requests, without the first so many."""
+        """Return the kinds of requests, from number ``since`` on."""
         return [one.api for one in self.cluster.requests][since:]
 
     def fetched_partitions(self, since=0):
@@ -126,7 +126,7 @@ class Lab:
     # Topics and clients
 
     def topic(self, name, partitions=1, records=0):
-        """Make a topic, with so many records in each partition: ``b"0"``, ``b"1"``..."""
+        """Create a topic with ``records`` in each partition: ``b"0"``, ``b"1"``..."""
         self.cluster.create_topic(name, partitions)
         found = [TopicPartition(name, number) for number in range(partitions)]
         for one in found if records else ():
@@ -184,7 +184,7 @@ class Lab:
         self.network.reset(process)
 
     def lose(self, process):
-        """End the machine of a process: its connections stand still, without an end."""
+        """Switch off the machine of a process: its connections stay open and silent."""
         self.network.isolate(process)
         process.is_dead = True
 
@@ -199,10 +199,10 @@ class Member:
 
     Attributes:
         consumer: its consumer; a test may call what any thread may call.
-        process: what is frozen, killed, or cut off.
-        records: all that its polls returned.
-        nap: virtual seconds for which it does something else before its next poll.
-        error: what ended it, if it ended by itself.
+        process: its simulated process, which a test may freeze, kill or cut off.
+        records: all records that its polls returned.
+        nap: virtual seconds for which it is busy before its next poll.
+        error: the exception that ended it, if the test did not stop it.
     """
 
     def __init__(self, lab, kind, topics, name, settings):
@@ -242,7 +242,7 @@ class Member:
         return results[0]
 
     def owns(self, count):
-        """Wait until it is assigned so many partitions."""
+        """Wait until the member owns ``count`` partitions."""
         what = f"{self.name} owns {count}"
         self.lab.until(lambda: len(self.consumer.assignment()) == count, what=what)
 

@@ -1,4 +1,4 @@
-"""Acts in the middle of a poll: while one of its records is deserialized."""
+"""Acts in the middle of a poll, while one of its records is deserialized."""
 
 import gc
 import threading
@@ -19,7 +19,7 @@ both_decoders = pytest.mark.parametrize("decoder", ["python", "compiled"])
 
 @pytest.fixture(params=["C", "Python"])
 def both_steps(request, monkeypatch):
-    """Let an iteration's steps be those in C, then those in Python."""
+    """Run a test with the iteration's steps in C, then with those in Python."""
     if request.param == "Python":
         chosen = evolve(choose("auto"), steps=Steps)
         monkeypatch.setattr(decoders, "_compiled", lambda: chosen)
@@ -80,7 +80,7 @@ class Value:
 
 
 class Making(Deserializer):
-    """Makes values, and counts those that are referenced; may raise at the n-th, once."""
+    """A deserializer that counts its living values, and may raise once at the n-th."""
 
     def __init__(self, fails_at=None):
         self.fails_at, self.made = fails_at, []
@@ -116,12 +116,12 @@ class Meddled(Watching):
 
     @property
     def in_order(self):
-        """The two partitions; the one whose records were deserialized first is the first."""
+        """Return both partitions, in the order in which their records were deserialized."""
         is_second = self.meddler.seen[:1] >= [1000]
         return self.tps[:: -1 if is_second else 1]
 
     def once(self):
-        """Read until records came, or an error; return what came."""
+        """Read until records came, or an error; return the records or the error."""
         before = len(self.log)
         self.until(lambda: len(self.log) > before)
         return self.log[before:]

@@ -1,8 +1,8 @@
 """
-Runs two calls so that they meet: at a place of the one, the other runs as a whole.
+Runs two calls so that they meet: at one place of the first, all of the second runs.
 
-The other runs on another thread or in a signal handler on the same thread, or it is
-something that the rest of the world does: brokers answer, time passes. A place is where
+The second runs on another thread, or in a signal handler on the same thread; or it is an
+event outside of the program: brokers answer, time passes. A place is where
 Python gives way to other threads and to handlers.
 """
 
@@ -25,7 +25,9 @@ from tests.sim.reading import Reader
 
 OURS = str(Path(safeconsumer.__file__).parent)
 OWNERS = ("app", "ops")
-_WAIT = 1.0  # virtual seconds until who waits for the other is left waiting
+_WAIT = (
+    1.0  # virtual seconds after which a call that waits for the other is left waiting
+)
 
 
 class Meeting:
@@ -33,9 +35,9 @@ class Meeting:
     A member that owns both partitions of a topic, and has read and committed everything.
 
     Attributes:
-        held: the partitions that the call that came in has left held.
-        sought: the position that it has set for the first partition, if it has.
-        places: the places at which the other call may be stopped.
+        held: the partitions that the second call left held.
+        sought: the position to which the second call sought the first partition, or None.
+        places: the places at which the first call may be stopped.
     """
 
     def __init__(self, lab, how="poll"):
@@ -65,7 +67,7 @@ class Meeting:
         self.reader.owns(self.tps)
 
     def _watch(self):
-        """Note at the final check of each poll whether the other call had returned."""
+        """Record at the final check of each poll whether the second call had returned."""
         fetcher = self.consumer._fetcher
         put_back_quiet = fetcher.put_back_quiet
 
@@ -85,7 +87,7 @@ class Meeting:
         self.lab.sleep(0.01)
 
     def meet(self, a, b, at, mode):
-        """Let b come in at a place of a, and judge; return whether a has that place."""
+        """Run b at one place of a, and judge; return whether a has that place."""
         self._begin(a, b)
         self.is_read = a in READS.values()
         first, since = self.count - 2, len(self.reader.log)
@@ -120,7 +122,7 @@ class Meeting:
         return None
 
     def _coming(self, b, mode):
-        """Return a function that lets b come in, and one that waits for its end."""
+        """Return a function that starts b, and one that waits for its end."""
         if mode == "thread":
             thread = threading.Thread(target=self._come, args=(b,))
 
@@ -145,7 +147,7 @@ class Meeting:
         return {(str(one.scope), one.owner) for one in self.consumer.holds()}
 
     def _replay(self):
-        """P14: the events alone say which holds there are."""
+        """P14: a replay of the events yields the holds in force."""
         now, replayed = self._keys(), set(self._before)
         for event in self.log.events:
             keys = {(str(h.scope), h.owner) for h in getattr(event, "holds", ())}
@@ -156,7 +158,7 @@ class Meeting:
         assert replayed == now, f"P14: by the events {replayed}"
 
     def _read_on(self):
-        """Read what may come, lift all holds, and read until everything is committed."""
+        """Read, lift all holds, and read until everything is committed."""
         still = set()
         for hold in self.consumer.holds():
             still |= {tp for tp in self.tps if hold.scope.covers(tp)}
@@ -189,7 +191,7 @@ class Meeting:
         from_a = all_of_it[: len(all_of_it) - len(later)]
         goes_on = {first + len(from_a)}
         allowed = []
-        if repeats:  # another ownership begins at what is committed
+        if repeats:  # another ownership begins at the committed offset
             went_on = range(first + len(from_a), self.count)
             allowed += [
                 [*went_on[:end], *range(first, self.count)]
@@ -229,10 +231,11 @@ class Call:
     Attributes:
         run: makes the call, and returns the partitions that it leaves held.
         prepare: is called before both calls begin.
-        may_raise: the exceptions that it may raise.
-        disturbs: the exceptions that the other call may raise because of it.
-        repeats: whether it may begin an ownership, which begins at the committed offset.
-        modes: the ways in which it may come in.
+        may_raise: the exceptions that the call may raise.
+        disturbs: the exceptions that the other call may raise because of this one.
+        repeats: whether the call may begin an ownership, which starts at the committed
+            offset.
+        modes: the ways in which the call may run within another.
     """
 
     run: Callable
@@ -243,7 +246,7 @@ class Call:
     modes: tuple[str, ...] = ("thread",)
 
 
-# ------------------------------------------------------------ what is interrupted
+# ------------------------------------------------------------ interrupted calls
 
 
 def _poll(it):
@@ -278,7 +281,7 @@ READS = {
 }
 
 
-# ------------------------------------------------------------ what comes in
+# ------------------------------------------------------------ interrupting calls
 
 
 def _pause(it):
@@ -310,7 +313,7 @@ def _resume_assigned(it):
 
 
 def _is_free(it, answer):
-    """P3, P10: partitions that flow according to resume() are not quiet."""
+    """P3, P10: if ``resume()`` returns no remaining hold, no partition is quiet."""
     if it.is_read and not it.is_handler:  # in one it may be applied a moment later
         assert answer == ()
         assert it.consumer.quiet() == set(), "P10: resume answered free"

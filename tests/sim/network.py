@@ -16,7 +16,7 @@ from greenlet import GreenletExit
 from tests.sim.world import World
 
 PORT = 9092
-_FASTEST, _SLOWEST = 0.0002, 0.002  # seconds that bytes are under way
+_FASTEST, _SLOWEST = 0.0002, 0.002  # seconds until bytes arrive
 _FIRST_NUMBER = 100_000  # of sockets; real ones have smaller numbers
 _real_selector = selectors.DefaultSelector
 _real_pair = socket.socketpair
@@ -44,12 +44,12 @@ class Socket:
         return -1 if self.state == "closed" else self._number
 
     def setblocking(self, *_):
-        """Do nothing: it never blocks, has no options, and ``close`` follows a shutdown."""
+        """Do nothing: the socket never blocks, and ``close`` follows a shutdown."""
 
     setsockopt = shutdown = setblocking
 
     def getsockopt(self, *_):
-        """Return its error, the only option that is asked for."""
+        """Return the socket's error, the only option that clients read."""
         return self.error
 
     def getpeername(self):
@@ -61,7 +61,7 @@ class Socket:
         return ("sim", self._number)
 
     def connect_ex(self, address):
-        """Connect, or say how far that is; as often as it is asked."""
+        """Connect, or return the state of the connection; clients call it repeatedly."""
         if self.state == "new":
             self.state = "connecting"
             self.world.network.dial(self, address[0])
@@ -70,14 +70,14 @@ class Socket:
         return 0 if self.state == "open" else errno.EINPROGRESS
 
     def send(self, data):
-        """Send everything: what is under way has no bound."""
+        """Send everything: the bytes in flight have no bound."""
         if self.error or self.state != "open":
             raise OSError(self.error or errno.ENOTCONN, "the connection is gone")
         self.peer.take(bytes(data))
         return len(data)
 
     def recv(self, count, _=0):
-        """Return what has come; nothing at the connection's end."""
+        """Return the bytes that have arrived; ``b""`` at the connection's end."""
         if not self.inbox and self.error:
             raise OSError(self.error, "the connection was reset")
         if not self.inbox and not self.is_at_end:
@@ -87,7 +87,7 @@ class Socket:
         return data
 
     def recv_into(self, room, count=0, _=0):
-        """Write what has come into a buffer."""
+        """Write the bytes that have arrived into a buffer."""
         data = self.recv(count or len(room))
         room[: len(data)] = data
         return len(data)
@@ -136,7 +136,7 @@ class Socket:
 
 
 def pair(world):
-    """Return what socket.socketpair returns: what one sends is at once with the other."""
+    """Return two connected sockets, as ``socket.socketpair`` does; bytes arrive at once."""
     one, other = Socket(world), Socket(world)
     one.peer, other.peer = other, one
     one.state = other.state = "open"
@@ -165,12 +165,12 @@ class Selector(selectors._BaseSelectorImpl):
         return key
 
     def notify(self):
-        """End its wait: something has changed."""
+        """End the wait of ``select``: a socket's state has changed."""
         if self._task is not None:
             self._task.wake()
 
     def select(self, timeout=None):
-        """Return what is ready, after a wait if nothing is."""
+        """Return the sockets that are ready; wait if there is none."""
         if self._ready() or (timeout is not None and timeout <= 0):
             self._world.give_way()
             return self._ready()
@@ -213,7 +213,7 @@ class Link:
         self._later("out", lambda: self.client.take(data))
 
     def hang_up(self):
-        """Carry the client's goodbye."""
+        """Pass on that the client has closed its end."""
         self._later("in", self.close)
 
     def close(self):
@@ -267,7 +267,7 @@ class Network:
         self.hosts[host] = accept
 
     def latency(self, process):
-        """Draw how long the next bytes of a process are under way."""
+        """Draw the seconds until the next bytes of a process arrive."""
         least, spread = self._slow.get(process, (0.0, 0.0))
         return least + self.world.rng.uniform(_FASTEST, _SLOWEST + spread)
 
@@ -291,7 +291,7 @@ class Network:
         self.carry(self.latency(client.process), (client.process, host, "in"), arrive)
 
     def carry(self, delay, way, call):
-        """Call something later, unless nothing comes through that way by then."""
+        """Call a function when its bytes arrive; keep it back while that way is cut off."""
 
         def arrive():
             kept = self._kept.get(way)
@@ -319,13 +319,13 @@ class Network:
         Args:
             process: whose bytes.
             hosts: to or from these.
-            ways: ``in``, what it sends to them, ``out``, what they send, or both.
+            ways: ``in``, the bytes to the hosts; ``out``, the bytes from them; or both.
         """
         for key in self._ways(process, hosts, ways):
             self._kept.setdefault(key, [])
 
     def heal(self, process, *hosts, ways=("in", "out")):
-        """Deliver what ``isolate`` kept, as TCP does when a way is open again."""
+        """Deliver the bytes that ``isolate`` kept back, as TCP does after an outage."""
         for key in self._ways(process, hosts, ways):
             for call in self._kept.pop(key, []):
                 call()
@@ -336,18 +336,18 @@ class Network:
 
     def slow(self, process, least, spread=0.0):
         """
-        Let everything of a process take longer, each way.
+        Delay all bytes of a process, each way.
 
         Args:
             process: whose bytes.
-            least: seconds more than else.
-            spread: seconds of chance on top; connections overtake each other.
+            least: additional seconds.
+            spread: up to so many random seconds on top; connections may overtake each other.
         """
         self._slow[process] = (least, spread)
 
 
 def install(world):
-    """Let loops that are made in a world wait in it."""
+    """Make event loops that are created in a world wait in virtual time."""
 
     def make_selector():
         one = world()
@@ -380,7 +380,7 @@ def register():
 
 def _end_with_the_world(selector):
     """
-    Let a loop that ends with its world have ended by an error, as one that crashes.
+    Mark a loop that ends with its world as one that has crashed.
 
     The collector may close a producer later, which asks the loop and expects no greenlet.
     """

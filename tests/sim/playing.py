@@ -13,13 +13,11 @@ import sys
 
 import pytest
 
-is_day = (
-    False  # whether only what is not nightly is played, so that nothing else is made
-)
+is_day = False  # True if the run has no nightly tests, so pytest need not collect them
 
 
 def of_this_run(params):
-    """Leave out what is marked as nightly, by day: thousands of items take seconds."""
+    """Leave nightly parameters out of a run by day: to collect thousands takes seconds."""
     marked = ({mark.name for mark in one.marks} for one in params)
     pairs = zip(params, marked, strict=True)
     return [one for one, names in pairs if not (is_day and "nightly" in names)]
@@ -30,9 +28,9 @@ def simulated(seeds=2, *, nightly=0, **world):
     Play a test in virtual time, once for each seed; its first argument is the lab.
 
     Args:
-        seeds: so many are played in every run.
-        nightly: so many in all; the night plays those that the day does not.
-        world: what ``lab.play`` takes besides, such as the number of brokers.
+        seeds: the number of seeds that every run plays.
+        nightly: the number of seeds in all; a run at night plays those beyond ``seeds``.
+        world: further arguments of ``lab.play``, such as the number of brokers.
     """
     all_of_them = [
         pytest.param(n, id=f"seed={n}", marks=pytest.mark.nightly if n >= seeds else ())

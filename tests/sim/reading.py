@@ -65,7 +65,7 @@ class Listener(ConsumerRebalanceListener):
 
 
 class Awaiting(AsyncConsumerRebalanceListener):
-    """Awaits the result of a function before the member joins again."""
+    """A listener that awaits the result of a function before the member joins again."""
 
     def __init__(self, revoked):
         self._revoked = revoked

@@ -1,4 +1,4 @@
-"""Added partitions, of which ``latest`` skips nothing (W12)."""
+"""Under ``latest`` no record of an added partition is skipped (W12)."""
 
 import pytest
 from kafka import KafkaConsumer
@@ -23,7 +23,7 @@ def reading(lab, *topics, **settings):
 def test_added_partitions_are_read_from_their_start_and_others_from_their_end(
     lab, assignor
 ):
-    """W12: with the records that were written before metadata showed them."""
+    """W12: records that were written before metadata listed the partition come, too."""
     (p0,) = lab.topic("t", 1, records=3)
     reader = reading(lab, "t", assignor=assignor)
     reader.owns([p0])
@@ -46,7 +46,7 @@ def test_added_partitions_are_read_from_their_start_and_others_from_their_end(
 @pytest.mark.contract("W12")
 @simulated(seeds=1, nightly=10)
 def test_a_partition_that_comes_while_a_leader_assigns_counts_as_added(lab):
-    """W12: metadata may have it before the join completes that does not have it."""
+    """W12: metadata may list the partition before a join completes without it."""
     p0, p1 = lab.topic("t", 2, records=1)
     reader = reading(lab, "t", metadata_max_age_ms=500)
     assert reader.consumer.partitions_for_topic("t") == {0, 1}
@@ -64,7 +64,7 @@ def test_a_partition_that_comes_while_a_leader_assigns_counts_as_added(lab):
 
 
 @simulated(seeds=1, nightly=10)
-def test_a_topic_that_is_subscribed_again_is_counted_again(lab):
+def test_resubscribed_topic_has_its_partitions_counted_again(lab):
     """Partitions that came while it was not subscribed do not count as added."""
     (p0,), (q0,) = lab.topic("t", 1), lab.topic("u", 1)
     reader = reading(lab, "t")

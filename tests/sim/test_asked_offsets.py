@@ -1,4 +1,4 @@
-"""Offsets that a program asks for: beginnings, ends, and those of times."""
+"""A program's requests for offsets: beginnings, ends, and offsets for times."""
 
 import math
 
@@ -28,8 +28,8 @@ def first_of_each(lab):
 
 @pytest.mark.parametrize("call", ASKED)
 @stock_fails("topics that are not known yet are left out")
-def test_topics_that_are_not_known_yet_are_asked_for(lab, kind, call):
-    """A consumer knows the topics that it reads."""
+def test_offsets_of_topics_without_metadata_are_requested(lab, kind, call):
+    """The consumer has metadata of the topics that it reads only."""
     tps = first_of_each(lab)
     reader = Reader(lab, kind, tps=tps[:1])
     reader.take(7)
@@ -43,8 +43,8 @@ def test_topics_that_are_not_known_yet_are_asked_for(lab, kind, call):
 
 
 @pytest.mark.parametrize("call", ASKED)
-def test_a_partition_that_does_not_exist_is_a_timeout(lab, call):
-    """After ``request_timeout_ms``; until then a broker is asked ten times a second."""
+def test_request_for_a_missing_partition_times_out(lab, call):
+    """The call ends after ``request_timeout_ms``; until then it asks ten times a second."""
     (p0, *_) = first_of_each(lab)
     lab.cluster.creates_topics = False
     reader = Reader(lab, SafeConsumer, tps=[p0], **patient(5_000))
@@ -59,7 +59,7 @@ def test_a_partition_that_does_not_exist_is_a_timeout(lab, call):
 
 
 @pytest.mark.parametrize("error", [3, 6], ids=["unknown", "not the leader"])
-def test_a_broker_that_refuses_is_asked_with_a_pause(lab, error):
+def test_refused_offset_request_is_repeated_after_a_pause(lab, error):
     """kafka-python asks at once: 1,625 times in these 5 s."""
     (p0, *_) = first_of_each(lab)
     reader = Reader(lab, SafeConsumer, tps=[p0])
@@ -72,7 +72,7 @@ def test_a_broker_that_refuses_is_asked_with_a_pause(lab, error):
 
 
 @pytest.mark.parametrize("time", [math.inf, math.nan, -1, 2**63, -math.inf])
-def test_a_wrong_time_is_refused_with_its_partition(lab, time):
+def test_invalid_timestamp_is_refused_with_its_partition(lab, time):
     """No ``OverflowError`` or ``struct.error`` is raised, and nothing is asked."""
     tps = lab.topic("t", 2, records=3)
     reader = Reader(lab, SafeConsumer, tps=tps)
@@ -85,7 +85,7 @@ def test_a_wrong_time_is_refused_with_its_partition(lab, time):
     assert "ListOffsets" not in lab.kinds(begun)
 
 
-def test_the_mapping_of_times_is_not_changed(lab):
+def test_offsets_for_times_leaves_its_argument_unchanged(lab):
     """kafka-python rounds the times in it."""
     (p0,) = lab.topic("t", 1, records=3)
     reader = Reader(lab, SafeConsumer, tps=[p0])
@@ -97,8 +97,8 @@ def test_the_mapping_of_times_is_not_changed(lab):
 @pytest.mark.contract("P11")
 @pytest.mark.parametrize("api", ["JoinGroup", "OffsetFetch"])
 @stock_fails("it asks at once, with every poll that does not wait")
-def test_a_coordinator_that_refuses_is_asked_with_a_pause(lab, kind, api):
-    """P11: ten times a second, however short the polls are."""
+def test_refused_coordinator_request_is_repeated_after_a_pause(lab, kind, api):
+    """P11: the member asks ten times a second, however short its polls are."""
     lab.topic("t", 1, records=7)
     reader = Reader(lab, kind, "t")
     loading = lab.cluster.fail(api, error=14)

@@ -17,7 +17,7 @@ from tests.sim.reading import Reader, both_ways, corrupt
 
 
 def poison(lab, tp):
-    """Append the value that is refused."""
+    """Append a value that the deserializer refuses."""
     lab.append(tp, first=666)
 
 
@@ -81,7 +81,7 @@ def test_while_the_partition_is_paused_no_poll_raises(lab, spoil, error):
 
 
 @both_decoders
-def test_a_deserializer_that_is_repaired_loses_nothing(lab, decoder):
+def test_no_record_is_lost_once_the_deserializer_is_repaired(lab, decoder):
     reader, bad, good = reading(lab, poison, decoder=decoder)
     with pytest.raises(PoisonError):
         reader.until(lambda: False)
@@ -91,8 +91,8 @@ def test_a_deserializer_that_is_repaired_loses_nothing(lab, decoder):
     assert reader.offsets(good) == [0, 1]
 
 
-def test_an_error_of_the_broker_about_its_log_has_the_place(lab):
-    """It answers a fetch of the partition with the same error."""
+def test_brokers_error_about_its_log_names_the_place(lab):
+    """The broker answers each fetch of the partition with the same error."""
     (p0,) = lab.topic("t", records=3)
     reader = Reader(lab, SafeConsumer, tps=[p0])
     reader.reads(p0, range(3))

@@ -70,7 +70,7 @@ SITUATIONS = {
 @both_decoders
 @pytest.mark.parametrize("name", SITUATIONS)
 def test_data_of_an_ended_ownership_is_purged_with_one_event(lab, name, decoder):
-    """P9: nothing of it comes, all is fetched again. P14: the event has the amount."""
+    """P9: none of it is delivered, and all is fetched again. P14: the event has its size."""
     p0, p1 = lab.topic("t", 2)
     lab.append(p0, 10)
     reader = Watching(lab, tps=[p0], decoder=decoder)
@@ -90,7 +90,7 @@ def test_data_of_an_ended_ownership_is_purged_with_one_event(lab, name, decoder)
     assert seen == 10 - count
 
 
-def test_a_purge_of_several_is_one_event_and_other_partitions_keep_their_data(lab):
+def test_purge_of_several_partitions_is_one_event_and_spares_the_others(lab):
     tps = lab.topic("t", 3, records=5)
     reader = Watching(lab, tps=tps)
     late = until_kept(lab, reader)
@@ -110,7 +110,7 @@ def test_a_purge_of_several_is_one_event_and_other_partitions_keep_their_data(la
 
 @both_ways
 def test_a_close_reports_all_that_is_buffered_once(lab, how):
-    """Half read, parked, and answers that were not opened."""
+    """The event counts half-read and parked data, and answers that were not opened."""
     tps = lab.topic("t", 2, records=10)
     reader = Watching(lab, tps=tps, how=how)
     reader.take(3)
@@ -171,7 +171,9 @@ def parking(lab, room, **settings):
 
 @pytest.mark.contract("P8")
 @pytest.mark.parametrize(("room", "left"), [(0, 0), (0.5, 0), (2.5, 2), (4, 4)])
-def test_beyond_the_cap_the_oldest_is_dropped_and_fetched_again(lab, room, left):
+def test_oldest_parked_data_beyond_the_cap_are_dropped_and_fetched_again(
+    lab, room, left
+):
     """P8: an event has the size; nothing is lost and nothing comes twice."""
     reader = parking(lab, room, enable_incremental_fetch_sessions=False)
     dropped = reader.events_of(ParkedDataDropped)
@@ -195,7 +197,7 @@ def test_beyond_the_cap_the_oldest_is_dropped_and_fetched_again(lab, room, left)
 
 @both_decoders
 @both_ways
-def test_a_half_read_batch_that_was_dropped_goes_on_at_the_position(lab, how, decoder):
+def test_dropped_half_read_batch_continues_at_the_position(lab, how, decoder):
     """A broker sends the whole batch again."""
     (tp,) = lab.topic("t", 1, records=10)
     settings = {"decoder": decoder, "parked_max_bytes": 0, "max_poll_records": 5}
@@ -226,10 +228,8 @@ def test_records_that_the_final_check_puts_back_count_as_parked(lab, decoder):
 
 @pytest.mark.parametrize("taken", [3, 7])
 @both_decoders
-def test_records_that_are_put_back_again_and_again_come_once_and_in_order(
-    lab, decoder, taken
-):
-    """They count once against the cap."""
+def test_records_put_back_repeatedly_come_once_and_in_order(lab, decoder, taken):
+    """The records count once against the cap."""
     asked = []
     reader = Meddled(lab, parked_max_bytes=1500, decoder=decoder)
     lab.cluster.on_request = lambda _, message: asked.extend(
@@ -253,7 +253,7 @@ def test_records_that_are_put_back_again_and_again_come_once_and_in_order(
 
 @pytest.mark.contract("P8")
 @simulated(seeds=1, nightly=2, preempt=0.5)
-def test_a_pause_at_any_moment_of_a_poll_throws_nothing_away(lab):
+def test_pause_at_any_moment_of_a_poll_discards_no_data(lab):
     """
     P8: fetched records come after the resume, and are not fetched again.
 

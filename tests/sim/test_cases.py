@@ -1,4 +1,4 @@
-"""The reusable cases in virtual time: ours passes them, others do what is known of them."""
+"""The reusable cases in virtual time: each client has its known verdict."""
 
 import pytest
 
@@ -79,7 +79,7 @@ def test_consumer_with_strict_pauses_passes_the_case(lab, case, assignor):
 
 @pytest.mark.parametrize("case", STOCK_PLAYED)
 def test_kafka_python_fares_in_the_case_as_on_kafka(lab, case):
-    """It leaks, starves and raises where it is known to: the world is no kinder."""
+    """kafka-python leaks, starves and raises in the same cases as on Kafka."""
     outcome = tried(case, CasesLab(lab, "range", "Stock"), "stock")
     assert is_known(outcome), outcome
 
@@ -87,7 +87,7 @@ def test_kafka_python_fares_in_the_case_as_on_kafka(lab, case):
 @pytest.mark.nightly
 @pytest.mark.parametrize("case", ABOUT_PAUSING)
 def test_client_whose_pause_does_nothing_fails_the_case(lab, case):
-    """Each case can fail, and for the reason that it is there for."""
+    """Each case can fail, and fails for the reason that it tests."""
     cases = CasesLab(lab, "range", "Ours", "tests.sim.cases:Deaf")
     outcome = tried(case, cases, "deaf")
     assert outcome.verdict in {Verdict.LEAKS, Verdict.DIFFERS}, outcome.seen

@@ -106,7 +106,7 @@ WAYS = {
 @pytest.mark.parametrize("how", ["poll", "iterate"])
 @pytest.mark.parametrize("way", WAYS)
 def test_consumer_dropped_without_close_is_collected(lab, way, how, tmp_path):
-    """Its thread and sockets stay, and keep nothing that the program had of it."""
+    """Its thread and sockets stay, and reference no object that the program got from it."""
     Operator(lab)
     tps = lab.topic("t", 2, records=20)
     kind, settings = WAYS[way]

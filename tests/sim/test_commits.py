@@ -230,7 +230,7 @@ def test_commit_without_a_subscription_may_name_any_partition(lab):
 
 @simulated(seeds=1, nightly=2)
 def test_commit_during_a_join_raises_kafka_pythons_error(lab):
-    """Its text says that a poll completes the join."""
+    """The error's text advises a poll, which completes the join."""
     (p0,) = lab.topic("t", 1, records=10)
     reader = Reader(lab, SafeConsumer, "t")
     reader.until(lambda: len(reader.log) == 10)

@@ -33,7 +33,7 @@ def read(*members):
 
 
 def reach(lab, offset, *members):
-    """Wait until each partition's owner has come so far."""
+    """Wait until each partition's owner has reached an offset."""
 
     def has_come(number):
         tp = lab.partitions("t")[number]
@@ -46,8 +46,8 @@ def reach(lab, offset, *members):
 @pytest.mark.contract("P11")
 @stock_fails("it asks for a coordinator that is away without a pause")
 @simulated(seeds=1, nightly=2, nodes=3)
-def test_a_coordinator_that_is_away_is_asked_for_in_measure(lab, kind):
-    """P11: it is asked for at most ten times a second until another is elected."""
+def test_missing_coordinator_is_looked_up_at_a_bounded_rate(lab, kind):
+    """P11: the member looks it up at most ten times a second until another is elected."""
     lab.topic("t", 3, records=20)
     a = lab.member(kind, "t")
     a.owns(3)
@@ -93,7 +93,7 @@ def test_leader_that_does_not_answer_ends_no_membership(lab, is_frozen):
 @pytest.mark.contract("P6", "P8")
 @simulated(seeds=1, nightly=2, nodes=3)
 def test_member_cut_off_from_its_coordinator_keeps_its_strict_hold(lab):
-    """P6: it is evicted and joins again."""
+    """P6: the member is evicted and joins again."""
     a, b = two_members(lab, records=5)
     a.consumer.pause("t", owner="ops")
     coordinator = f"broker-{lab.coordinator()}"
@@ -143,7 +143,7 @@ def three_read(lab, kind):
 @pytest.mark.contract("P8", "P10")
 @both_clients
 def test_member_without_a_coordinator_delivers_nothing_and_loses_nothing(lab, kind):
-    """It may have lost its partitions; kafka-python does the same."""
+    """The member may have lost its partitions; kafka-python does the same."""
     reader = three_read(lab, kind)
     (tp,) = lab.partitions("t")
     reader.consumer.pause(tp)
@@ -188,14 +188,14 @@ SECONDS = 3.0
 
 
 def for_control(lab):
-    """Make what holds and reports are written with."""
+    """Make the producer that writes holds and reports."""
     return clients.producer(lab.settings(), 10.0)
 
 
 def for_letters(lab):
-    """Make what letters are sent back with, without transactions and idempotence."""
-    wish = {"acks": "all", "kafka_client": PatientClient}
-    return KafkaProducer(**lab.connection, **wish)
+    """Make the producer that sends letters back, without transactions and idempotence."""
+    options = {"acks": "all", "kafka_client": PatientClient}
+    return KafkaProducer(**lab.connection, **options)
 
 
 def stock(lab):
@@ -218,7 +218,7 @@ of_the_client = pytest.mark.xfail(
     ],
 )
 def test_producer_does_not_spin_while_its_broker_is_silent(lab, make, *, is_patient):
-    """kafka-python's takes a fifth of a core and more; turns are counted here."""
+    """kafka-python's producer uses a fifth of a core or more; the test counts turns."""
     lab.topic("t")
     producer = make(lab)
     producer.send("t", value=b"0", partition=0).get(10)
@@ -245,7 +245,7 @@ def test_producer_does_not_spin_while_its_broker_is_silent(lab, make, *, is_pati
 
 
 def test_client_that_finds_no_broker_leaves_no_thread(lab):
-    """Each failed test left one, for the whole session."""
+    """Earlier, each failed test left one for the rest of the session."""
     nowhere = {**lab.connection, "bootstrap_servers": "nowhere:9092"}
     clients = Clients(SimpleNamespace(client_config=nowhere, group_config={}))
     with pytest.raises(KafkaTimeoutError):
@@ -254,7 +254,7 @@ def test_client_that_finds_no_broker_leaves_no_thread(lab):
 
 
 def test_poll_until_raises_if_a_poll_hangs():
-    """A listener that waits for ever kept the test until pytest was killed."""
+    """Earlier, a listener that never returned blocked the test until pytest was killed."""
     begun = []
 
     def poll(_):

@@ -18,8 +18,8 @@ from tests.sim.reading import (
 
 
 @stock_fails("any answer about metadata counts as the one that is waited for")
-def test_a_topic_subscribed_while_metadata_is_on_its_way_is_asked_for(lab, kind):
-    """Without it, now and then a new consumer reads nothing for five minutes."""
+def test_topic_subscribed_during_a_metadata_request_is_requested_next(lab, kind):
+    """Otherwise a new consumer sometimes reads nothing for five minutes."""
     (p0,) = lab.topic("t", 1, records=3)
     reader = Reader(lab, kind, group_id=None)
     lab.sleep(5)
@@ -58,7 +58,7 @@ def test_requests_name_the_partitions_that_flow_and_no_others(lab):
     ],
 )
 def test_buffered_records_come_after_the_resume_without_another_fetch(lab, kind, how):
-    """P8: however long the pause lasts."""
+    """P8: the length of the pause does not matter."""
     (p0,) = lab.topic("t", 1, records=200)
     asked = []
     lab.cluster.on_request = lambda _, message: asked.extend(
@@ -104,7 +104,7 @@ both_clients = pytest.mark.parametrize("kind", [SafeConsumer, KafkaConsumer])
 @pytest.mark.contract("P8", "P10")
 @both_clients
 def test_a_batch_without_records_is_passed(lab, kind):
-    """Compaction leaves it of an idempotent producer; a Fetch gets nothing else here."""
+    """Compaction leaves it of an idempotent producer; this Fetch gets no other batch."""
     (tp,) = lab.topic("t")
     producer = KafkaProducer(**lab.connection, enable_idempotence=True)
     for value in (b"0", b"1"):
@@ -118,7 +118,7 @@ def test_a_batch_without_records_is_passed(lab, kind):
 @pytest.mark.contract("P8")
 @both_clients
 def test_a_batch_that_was_cut_off_is_fetched_again(lab, kind):
-    """Two partitions, with small limits on the size of an answer."""
+    """The consumer reads two partitions, with small limits on the size of an answer."""
     tps = lab.topic("t", 2)
     for number in range(30):
         for tp in tps:
@@ -132,8 +132,8 @@ def test_a_batch_that_was_cut_off_is_fetched_again(lab, kind):
 
 @pytest.mark.contract("P8")
 @both_clients
-def test_offsets_of_a_transaction_that_is_ending_are_waited_for(lab, kind):
-    """Its end was acknowledged: a reader of committed records begins behind it."""
+def test_member_waits_for_offsets_of_an_ending_transaction(lab, kind):
+    """The end was acknowledged: a reader of committed records begins behind it."""
     (tp,) = lab.topic("t", records=10)
     lab.cluster.transactions.end_takes = 2.0
     committed = {"isolation_level": "read_committed"}

@@ -1,4 +1,4 @@
-"""A partition that its owner paused stays paused at the next owner, if that is wanted."""
+"""A partition that its owner paused can stay paused at the next owner."""
 
 import pytest
 from kafka import KafkaConsumer

@@ -1,4 +1,4 @@
-"""Everything that one consumer can meet, at random: what its own calls asked for holds."""
+"""Random histories of one consumer: each call has the effect that it promises."""
 
 import pytest
 
@@ -13,7 +13,7 @@ pytestmark = pytest.mark.contract("P1", "P3", "P8", "P10")
 
 @simulated(seeds=3, nightly=100)
 def test_random_history_of_a_consumer_on_one_broker(lab):
-    """Polls, iteration, pauses, seeks, commits, transactions, cut logs, lost requests."""
+    """The history mixes polls, pauses, seeks, commits, transactions and cut logs."""
     History(lab).play(steps=120)
 
 

@@ -1,4 +1,4 @@
-"""Programs that pause as people write them, in the simulation: see ``idioms.py``."""
+"""Programs that pause as users write them, in the simulation: see ``idioms.py``."""
 
 from itertools import product
 
@@ -36,7 +36,7 @@ class NothingElse:
         """Do what is due in a turn, before the program does."""
 
     def keeps(self, tp):  # noqa: ARG002 - for children
-        """Tell whether a partition gives no record now, whatever the program does."""
+        """Return whether a hold or a gate keeps a partition quiet now."""
         return False
 
 
@@ -104,7 +104,7 @@ COLUMNS = {
 
 class Stage:
     """
-    One program, one client, one situation, and what else keeps partitions quiet.
+    One program, one client, one situation, and the hold or gate beside the program.
 
     Attributes:
         disobeyed: records that came although another hold or a gate kept them.
@@ -185,7 +185,7 @@ LIFTED = {"while it is busy": BUSY + 3, "later": LATER + 1}
 @frozen
 class Case:
     """
-    A program and what it meets; each of them by name.
+    A program, its situation, and the hold or gate beside it; each by its name.
 
     Attributes:
         until: the turn in which the other hold is lifted; unused alone.
@@ -198,7 +198,7 @@ class Case:
     until: str = "later"
 
     def played(self, lab, kind):
-        """Play it with a class of consumers; return the verdict, and what disobeyed."""
+        """Play it with a class of consumers; return the verdict, and the disobedience."""
         lab.topic("a", 4)
         lab.topic("b", 1)
         other = COLUMNS[self.column](LIFTED[self.until])
@@ -248,7 +248,7 @@ def of_the_day():
 @pytest.mark.parametrize("case", params(ALONE + BESIDE, {*of_the_day()}))
 @simulated(seeds=1, nightly=2)
 def test_program_fares_as_the_table_says(lab, case):
-    """Beside somebody else's hold or a gate, these are obeyed and nothing else goes wrong."""
+    """Another owner's hold or a gate is obeyed, and changes nothing else."""
     verdict, disobeyed = case.played(lab, SafeConsumer)
     _, alone = case.known()
     assert disobeyed == []
@@ -269,7 +269,7 @@ def test_program_fares_with_kafka_python_as_the_table_says(lab, case):
     assert verdict in ({"L", "."} if known == "?" else {known})
 
 
-def test_program_that_is_right_on_kafka_python_is_right_here_unless_excepted():
+def test_program_that_works_on_kafka_python_works_here_unless_excepted():
     """All exceptions are needed."""
     worse = {
         (name, situation)

@@ -47,7 +47,7 @@ class EndError(BaseException):
 
 
 def is_mine():
-    """Return a function that tells whether the test's own thread runs."""
+    """Return a function that checks whether the test's own thread runs."""
     world = World.current
     mine = world.task
     return lambda: world.task is mine
@@ -139,7 +139,7 @@ def test_interrupted_read_delivers_each_record_once(lab, how, decoder):
 @pytest.mark.contract("P18", "P8")
 @everywhere
 def test_interrupted_traced_step_delivers_each_record_once(lab, monkeypatch):
-    """P18: in upstream's part, in the tracing, and behind both."""
+    """P18: the handler raises in upstream's part, in the tracing, and behind both."""
     trace(monkeypatch)
     written, reader = reading(lab, how="iterate")
     written.read_everywhere(reader, OURS, GROUP_FILE, meddling.__file__)
@@ -183,7 +183,7 @@ def test_interrupted_read_with_automatic_commits_commits_everything(lab):
 
 
 @both_decoders
-def test_interrupt_in_a_deserializer_is_no_failure_of_the_deserializer(lab, decoder):
+def test_interrupt_in_a_deserializer_is_not_its_failure(lab, decoder):
     """P18: the next poll would raise such a failure again."""
     settings = {"decoder": decoder, "value_deserializer": Meddler()}
     written, reader = reading(lab, max_poll_records=500, **settings)
@@ -211,8 +211,8 @@ def test_interrupted_read_of_parked_records_skips_none(lab, decoder):
 
 @pytest.mark.parametrize("how", ["poll", "iterate", "traced"])
 @everywhere
-def test_interrupted_read_is_right_in_the_journal(lab, how, monkeypatch, tmp_path):
-    """P18: the journal says which records came again."""
+def test_journal_of_interrupted_reads_has_no_fault(lab, how, monkeypatch, tmp_path):
+    """P18: the journal shows the records that came again."""
     inside = (OURS, meddling.__file__)
     if how == "traced":
         trace(monkeypatch)
@@ -309,7 +309,7 @@ def test_join_whose_poll_was_interrupted_is_completed_once(lab, assignor, *, is_
 
 
 class Slow(AsyncConsumerRebalanceListener):
-    """Asks a database where to begin, say, for three seconds."""
+    """A listener that takes three seconds, as if it asked a database for offsets."""
 
     def __init__(self, reader):
         self.reader = reader
@@ -466,7 +466,7 @@ CALLS = {  # what comes before, the call, and how many partitions it pauses
 @pytest.mark.parametrize("name", CALLS)
 @everywhere
 def test_interrupted_call_can_be_repeated(lab, name):
-    """P18: everything is read once."""
+    """P18: all records are read once."""
     before, call, count = CALLS[name]
     written, reader = reading(lab, "t", max_poll_records=500)
     consumer, tps = reader.consumer, written.tps
@@ -518,7 +518,7 @@ IN_A_BATCH = {
 
 @pytest.mark.parametrize("name", IN_A_BATCH)
 @everywhere
-def test_interrupt_in_a_call_that_ends_an_iteration_comes_out(lab, name):
+def test_interrupt_in_a_call_that_ends_an_iteration_is_raised(lab, name):
     """P18: if the collector closed the iteration, it would swallow the exception."""
     tps = lab.topic("t", 2, records=3)
     call = IN_A_BATCH[name]
@@ -563,7 +563,7 @@ def test_interrupted_close_is_finished_by_a_second_close(lab, how):
         assert [one for one in lab.running() if "kafka" in one] == []
 
 
-def test_interrupt_in_a_hook_is_no_failure_of_the_hook(lab):
+def test_interrupt_in_a_hook_is_not_its_failure(lab):
     """P18: all hooks have the event."""
     events = []
 

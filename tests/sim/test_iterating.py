@@ -41,7 +41,7 @@ def test_the_position_follows_each_record(lab):
 @pytest.mark.contract("P1")
 @pytest.mark.parametrize("where", [lambda act: act(), elsewhere], ids=["here", "there"])
 def test_a_pause_in_the_middle_of_a_batch_is_obeyed_at_once(lab, where):
-    """P1: no record more comes; after the resume the next one does, without a fetch."""
+    """P1: no further record comes; after the resume the next one does, without a fetch."""
     reader = iterating(lab)
     held, flowing = reader.in_order
     where(lambda: reader.consumer.pause(held))
@@ -117,13 +117,13 @@ def test_a_partition_gained_after_a_lost_membership_flows(lab, assignor, takes):
     """
     Its gate opens after half a second; the paused partition stays paused.
 
-    1. All is paused. 2. The membership is lost. 3. It comes back with one more, in the
-    middle of a step without a time limit; or so late that a poll begins meanwhile.
+    1. All is paused. 2. The membership is lost. 3. The member regains them with one more, in
+    the middle of a step without a time limit; or so late that a poll begins meanwhile.
     """
     (p0,) = lab.topic("t", 1, records=3)
     reader = Reader(lab, SafeConsumer, "t", how="iterate", assignor=assignor)
     reader.reads(p0, range(3))
-    reader.consumer.pause(p0)  # by its name: what is gained is not paused
+    reader.consumer.pause(p0)  # by its name: gained partitions are not paused
     waiting = threading.Thread(target=reader.poll, args=(1000, 1))
     waiting.start()
     lab.network.isolate(lab.world.outside)
@@ -144,10 +144,8 @@ def test_a_partition_gained_after_a_lost_membership_flows(lab, assignor, takes):
 
 
 @both_ways
-def test_partitions_of_another_subscription_come_with_the_poll_that_gains_them(
-    lab, how
-):
-    """Nothing of it was paused, so it has no gate."""
+def test_new_subscription_delivers_in_the_poll_that_gains_its_partitions(lab, how):
+    """No partition of it was paused, so none has a gate."""
     (p0,), (q0,) = lab.topic("t", 1, records=3), lab.topic("u", 1, records=3)
     reader = Reader(lab, SafeConsumer, "t", how=how, group_id=None)
     reader.reads(p0, range(3))
@@ -180,7 +178,7 @@ def test_a_resume_in_the_listener_of_a_gain_opens_its_gate(lab, how):
 @pytest.mark.contract("P11")
 @both_ways
 def test_a_paused_member_that_waits_does_not_spin(lab, how):
-    """P11: it keeps member id and generation, and sends no Fetch."""
+    """P11: the member keeps its id and generation, and sends no Fetch."""
     tps = lab.topic("t", 2, records=3)
     reader = Reader(lab, SafeConsumer, "t", how=how)
     reader.until(lambda: len(reader.log) == 6)
@@ -201,7 +199,7 @@ def test_a_paused_member_that_waits_does_not_spin(lab, how):
 @stock_fails("its timer says 0 in the last millisecond, and that it has not expired")
 @simulated(seeds=1, nightly=2)
 def test_a_brief_poll_waits_once(lab, kind, how, *, is_member):
-    """P11: with everything paused it takes three turns of two threads."""
+    """P11: a poll with everything paused takes three turns of two threads."""
     (p0,) = lab.topic("t", 1, records=5)
     topics, tps = (("t",), ()) if is_member else ((), (p0,))
     reader = Reader(lab, kind, *topics, tps=tps, how=how)

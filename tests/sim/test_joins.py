@@ -58,7 +58,9 @@ def commit(reader, tp, offset):
 
 @stock_fails(FORGOTTEN)
 @both_protocols
-def test_a_changed_subscription_whose_join_outlasts_its_poll(lab, kind, assignor):
+def test_changed_subscription_takes_effect_if_its_join_outlasts_the_poll(
+    lab, kind, assignor
+):
     """The next polls finish the join, and paused partitions stay paused."""
     old, new = lab.topic("t", 2), lab.topic("u", 2, records=1)
     reader = Reader(lab, kind, "t", assignor=assignor)
@@ -84,7 +86,7 @@ def test_a_changed_subscription_whose_join_outlasts_its_poll(lab, kind, assignor
 
 @simulated(seeds=1, nightly=2)
 def test_member_that_polls_too_late_leaves_without_spinning_and_joins_again(lab):
-    """It leaves after ``max_poll_interval_ms``."""
+    """The member leaves after ``max_poll_interval_ms``."""
     reader, p0 = joined(lab)
     held_join(lab, reader).end()
     lab.sleep(1)
@@ -104,7 +106,7 @@ def test_member_that_polls_too_late_leaves_without_spinning_and_joins_again(lab)
 
 @stock_fails("it joins again, and the answer to the first join is thrown away")
 @simulated(seeds=1, nightly=2)
-def test_a_join_that_succeeded_between_two_polls_is_used(lab, kind):
+def test_join_completed_between_two_polls_is_not_repeated(lab, kind):
     """The next poll does not repeat it, and heartbeats go on meanwhile."""
     reader, p0 = joined(lab, kind)
     held_join(lab, reader).end()
@@ -376,7 +378,7 @@ def claimed(message):
     }
 
 
-def is_told_that_it_is_unknown(lab, _):
+def end_membership(lab, _):
     """Let the next heartbeat end the membership."""
     lab.cluster.fail("Heartbeat", error=UNKNOWN_MEMBER_ID, count=1)
 
@@ -389,7 +391,7 @@ def subscribes_again(_, reader):
 
 @pytest.mark.contract("P6")
 @stock_fails("a cooperative member claims what it had before it was lost")
-@pytest.mark.parametrize("leave", [is_told_that_it_is_unknown, subscribes_again])
+@pytest.mark.parametrize("leave", [end_membership, subscribes_again])
 def test_member_that_was_lost_claims_no_partition_in_its_next_join(lab, kind, leave):
     """
     P6: the present owner gives a partition up first, and commits.
@@ -419,7 +421,7 @@ def test_member_that_was_lost_claims_no_partition_in_its_next_join(lab, kind, le
 
 @stock_fails("poll raises what a pattern subscriber meets while it asks for metadata")
 @pytest.mark.parametrize("is_cut", [True, False], ids=["cut", "silent"])
-def test_poll_raises_nothing_for_a_broker_that_is_away_before_a_join(lab, kind, is_cut):
+def test_poll_does_not_raise_if_a_broker_is_down_before_a_join(lab, kind, is_cut):
     """The next polls join."""
     lab.topic("t", 1, records=10)
     reader = Reader(lab, kind, request_timeout_ms=1000)
@@ -440,7 +442,7 @@ def test_poll_raises_nothing_for_a_broker_that_is_away_before_a_join(lab, kind, 
 
 
 @simulated(seeds=1, nightly=2)
-def test_poll_raises_what_a_callback_of_a_commit_raises(lab):
+def test_poll_raises_the_error_of_a_commit_callback(lab):
     reader, _ = joined(lab)
 
     def pass_on(_, __):

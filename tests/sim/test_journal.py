@@ -1,4 +1,4 @@
-"""``SafeConsumer(journal=...)``: what right programs do is judged right, whatever they do."""
+"""``SafeConsumer(journal=...)``: the audit finds no fault in correct programs."""
 
 import threading
 from contextlib import suppress
@@ -35,7 +35,7 @@ from tests.sim.reading import (
     both_ways,
 )
 
-# ------------------------------------------------------------ what is written
+# ------------------------------------------------------------ entries
 
 
 @both_ways
@@ -50,7 +50,7 @@ def test_polls_without_records_leave_no_entry(lab, tmp_path, how):
     reader.consumer.close()
 
 
-def test_each_step_of_an_iteration_is_an_entry_that_says_when_it_began(lab, tmp_path):
+def test_each_step_of_an_iteration_is_an_entry_with_its_start(lab, tmp_path):
     tps = lab.topic("t", records=3)
     reader = Reader(lab, SafeConsumer, tps=tps, how="iterate", journal=tmp_path)
     reader.take(3)
@@ -158,7 +158,7 @@ def test_metadata_of_a_program_are_never_taken_for_a_note(lab, tmp_path):
 
 @pytest.mark.contract("S5")
 def test_a_note_that_the_program_commits_again_is_renewed(lab, tmp_path):
-    """The program commits what ``committed(metadata=True)`` returned, at another offset."""
+    """The program commits the result of ``committed(metadata=True)`` at another offset."""
 
     def commits(consumer, _):
         consumer.commit()
@@ -489,7 +489,7 @@ def test_commits_of_a_producers_transactions_are_judged_right(lab, tmp_path):
         pytest.param(None, id="assign"),
     ],
 )
-def test_members_that_start_again_and_again_are_judged_wholly(lab, tmp_path, settings):
+def test_members_that_restart_repeatedly_are_judged_completely(lab, tmp_path, settings):
     """Each member takes the place of one that was killed, or ended in order."""
     (tp,) = lab.topic("t", records=40)
     where = {"tps": [tp], "group_id": GROUP} if settings is None else settings
@@ -525,7 +525,7 @@ def test_an_offset_moved_by_another_tool_is_named(lab, tmp_path):
 
 @both_ways
 def test_a_transaction_is_noted_before_its_records(lab, tmp_path, how):
-    """Its markers, and what was aborted, leave no record: the position moves over them."""
+    """Markers and aborted records are not delivered: the position moves over them."""
     (tp,) = lab.topic("t")
     producer = KafkaProducer(**lab.connection, transactional_id="t")
     producer.init_transactions()
@@ -551,7 +551,7 @@ def test_a_transaction_is_noted_before_its_records(lab, tmp_path, how):
     assert verdict.unrecorded
 
 
-# ------------------------------------------------------------ where it cannot be written
+# ------------------------------------------------------------ full disks
 
 
 @both_ways
@@ -603,7 +603,7 @@ def _forgets_pauses(table, hold, change):
 @pytest.mark.contract("S5")
 @pytest.mark.parametrize("names", ["one", "all"])
 @both_protocols
-def test_a_library_that_forgets_pauses_in_a_rebalance_is_convicted(
+def test_library_that_forgets_pauses_in_a_rebalance_fails_the_audit(
     lab, tmp_path, monkeypatch, assignor, names
 ):
     monkeypatch.setattr(Table, "ends", _forgets_pauses)
@@ -657,7 +657,7 @@ def test_a_whole_pause_that_expires_is_judged_right(
 
 
 class Program:
-    """A member that does whatever a right program may do, until it has to drain."""
+    """A member that makes all calls of a correct program, until it has to drain."""
 
     def __init__(self, lab, name, **settings):
         self.lab = lab
@@ -742,7 +742,7 @@ class Program:
     ],
 )
 @simulated(seeds=1, nightly=30, preempt=0.05)
-def test_right_programs_are_judged_right(lab, tmp_path, assignor, *, commits):
+def test_correct_programs_are_judged_correct(lab, tmp_path, assignor, *, commits):
     """Programs join, leave, hang and die; every record is delivered."""
     tps = lab.topic("t", 3, records=20)
     settings = {

@@ -1,4 +1,4 @@
-"""Fleets as in production, each judged wholly by the journals that its members wrote."""
+"""Fleets as in production, judged by the journals of their members."""
 
 import pytest
 
@@ -28,7 +28,7 @@ CLEAN = [], {}
 @pytest.mark.parametrize("resets", ["earliest", "latest"])
 @pytest.mark.parametrize("when", ["within an ownership", "between two", "twice"])
 def test_retention_is_settled_by_the_brokers_answers(lab, tmp_path, resets, when):
-    """The broker's next answer says where the log begins: no --against-topic is needed."""
+    """The broker's next answer has the start of the log: no --against-topic is needed."""
     (tp,) = lab.topic("t")
     for number in range(20):
         lab.append(tp, 5, first=5 * number)
@@ -98,7 +98,7 @@ def test_a_backlog_read_after_a_hold_is_clean(lab, tmp_path):
 def test_a_member_without_control_is_judged_by_its_own_clock_if_that_is_allowed(
     lab, tmp_path, skew
 ):
-    """Its records have their producers' times, so only its own clock says when they came."""
+    """The records have their producers' times, so only its own clock shows when they came."""
     operator, (tp,) = Operator(lab), lab.topic("t", records=10)
     reader = Reader(lab, SafeConsumer, "t", journal=tmp_path)
     reader.take(10)
@@ -157,7 +157,7 @@ def test_reading_a_compacted_topic_is_clean(lab, tmp_path):
 
 
 def test_a_journal_that_was_deleted_is_named(lab, tmp_path):
-    """The journal may have what the others lack, so nothing is a violation."""
+    """The deleted journal may have had other entries, so nothing is a violation."""
     (tp,) = lab.topic("t", records=30)
     for name in "abc":
         folder = tmp_path / name

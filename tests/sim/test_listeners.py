@@ -101,7 +101,7 @@ def test_quiet_does_not_list_partitions_under_revocation(lab, assignor):
 @pytest.mark.contract("P8")
 @both_protocols
 @stock_fails("an error of its listener ends a join, and the client asks for no other")
-def test_a_change_that_is_taken_back_after_a_listener_raised(lab, kind, assignor):
+def test_subscription_restored_after_a_listener_raised_is_read(lab, kind, assignor):
     """P8: the partitions are read again, whether the join before revoked them or not."""
     lab.topic("t", 2)
     lab.topic("u", 1)
@@ -128,7 +128,7 @@ def test_a_change_that_is_taken_back_after_a_listener_raised(lab, kind, assignor
 
 
 class SlowlyLosing(AsyncListener):
-    """Takes two seconds over a loss, and notes when they began and were over."""
+    """A listener whose ``on_partitions_lost`` takes two seconds; it notes start and end."""
 
     def __init__(self, consumer, lab):
         super().__init__(len)
@@ -146,7 +146,7 @@ class SlowlyLosing(AsyncListener):
 @pytest.mark.parametrize("is_woken", [True, False])
 @simulated(seeds=1, nightly=2)
 def test_poll_waits_for_on_partitions_lost_inside_a_join(lab, *, is_woken):
-    """P19: it waits without time left, and when it is woken."""
+    """P19: the poll waits even if it has no time left, or is woken."""
     tps = lab.topic("t", 2)
     reader = Reader(lab, SafeConsumer, assignor=COOPERATIVE)
     consumer = reader.consumer
@@ -164,7 +164,7 @@ def test_poll_waits_for_on_partitions_lost_inside_a_join(lab, *, is_woken):
         returned.append(lab.now)
     began, over = listener.times
     assert [at for at in returned if began < at < over] == []
-    reader.owns(tps, seconds=100, each=1)  # the broker has forgotten who it was
+    reader.owns(tps, seconds=100, each=1)  # the broker has forgotten the member
 
 
 # ------------------------------------------------------------ questions in a listener
@@ -195,7 +195,7 @@ def test_blocking_call_in_a_listener_raises_a_typed_error(lab):
         if not assigned:
             return
         for name, call in BLOCKING.items():
-            with pytest.raises(RuntimeError) as caught:  # what upstream raises there
+            with pytest.raises(RuntimeError) as caught:  # upstream's error there
                 call(reader.consumer, min(assigned))
             assert isinstance(caught.value, BlockingCallInListenerError), name
             assert ("commit_async" in str(caught.value)) == (name == "commit"), name
@@ -288,7 +288,7 @@ def test_commit_async_in_a_listener_reaches_the_broker_before_the_join(
     reader = Reader(lab, SafeConsumer, assignor=assignor)
 
     def commit(revoked):
-        # A cooperative rebalance has taken them away: what is assigned is others.
+        # A cooperative rebalance has taken them away: the assigned partitions are others.
         named = {tp: at(10) for tp in revoked} if assignor is COOPERATIVE else None
         return reader.consumer.commit_async(named)
 

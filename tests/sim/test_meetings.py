@@ -1,4 +1,4 @@
-"""Two calls meet: at every place of the one the other comes in."""
+"""Two calls meet: at every place of the first, the second runs."""
 
 import itertools
 
@@ -34,7 +34,7 @@ def meeting(lab, a):
 
 
 def every_place(it, pair, first=0, step=1):
-    """Let one come in at each place of another, from the first that is named on."""
+    """Run the second call of a pair at each place of the first, from ``first`` on."""
     a, b, mode = pair
     for at in itertools.count(first, step):
         try:
@@ -48,7 +48,7 @@ def every_place(it, pair, first=0, step=1):
 @pytest.mark.contract("P1", "P3", "P8", "P10", "P12", "P14")
 @pytest.mark.parametrize(("a", "mode"), MEETINGS)
 @simulated(seeds=1, nightly=1 + STEP)
-def test_call_that_comes_in_at_any_place_of_another_breaks_no_promise(lab, a, mode):
+def test_call_at_any_place_of_another_breaks_no_promise(lab, a, mode):
     """P12: held partitions are quiet, and all other records come once."""
     it = meeting(lab, a)
     for number, b in enumerate(MEETINGS[a, mode]):
@@ -66,7 +66,7 @@ def a_commit_gets_ahead_of_delivery(patch):
     patch.setattr(LedgerSubscription, "all_consumed_offsets", upstream)
 
 
-def what_a_poll_may_put_back_outlives_a_seek(patch):
+def records_to_put_back_outlive_a_seek(patch):
     patch.setattr(OwnedPartitionState, "seek", TopicPartitionState.seek)
 
 
@@ -74,7 +74,7 @@ def gates_wait_for_the_poll(patch):
     patch.setattr(Table, "after_lifting", lambda table, *_, **__: table)
 
 
-def who_comes_takes_the_next_event(patch):
+def any_thread_delivers_the_next_event(patch):
     def deliver(self):
         delivered = False
         while self.waiting:
@@ -86,7 +86,7 @@ def who_comes_takes_the_next_event(patch):
     patch.setattr(Outbox, "deliver", deliver)
 
 
-def nothing_is_checked_at_the_end(patch):
+def a_poll_lacks_its_final_check(patch):
     patch.setattr(PauseSafeFetcher, "put_back_quiet", lambda _, records: records)
 
 
@@ -100,18 +100,18 @@ def a_pause_takes_upstreams_lock(patch):
     patch.setattr(SafeConsumer, "pause", locking)
 
 
-def no_pause_is_whole(patch):
+def whole_pauses_are_plain(patch):
     patch.setattr(NamedPartitions, "whole", lambda *_, **__: [])
 
 
 PLANTED = {
     a_commit_gets_ahead_of_delivery: ("poll", "pause, commit", "thread", "P8"),
-    what_a_poll_may_put_back_outlives_a_seek: ("poll", "pause, seek", "thread", "P8"),
+    records_to_put_back_outlive_a_seek: ("poll", "pause, seek", "thread", "P8"),
     gates_wait_for_the_poll: ("poll that gains", "resume both", "thread", "P10"),
-    who_comes_takes_the_next_event: ("pause", "pause, resume", "thread", "P14"),
-    nothing_is_checked_at_the_end: ("poll", "pause", "thread", "P1"),
+    any_thread_delivers_the_next_event: ("pause", "pause, resume", "thread", "P14"),
+    a_poll_lacks_its_final_check: ("poll", "pause", "thread", "P1"),
     a_pause_takes_upstreams_lock: ("poll", "pause", "handler", "P12"),
-    no_pause_is_whole: ("poll that gains", "pause(*assignment())", "thread", "P3"),
+    whole_pauses_are_plain: ("poll that gains", "pause(*assignment())", "thread", "P3"),
 }
 
 

@@ -22,7 +22,7 @@ FENCED_INSTANCE_ID = 82
 @pytest.mark.parametrize("is_paused", [False, True])
 @stock_fails("the coordinator is asked without a pause from when a heartbeat is due")
 def test_poll_does_not_spin_while_a_heartbeat_has_no_answer(lab, kind, *, is_paused):
-    """P11: it waits, at the pace of ``retry_backoff_ms``."""
+    """P11: the poll waits, at the pace of ``retry_backoff_ms``."""
     (tp,) = lab.topic("t", 1)
     # An answer to a fetch ends a wait as well: none comes in that time.
     reader = Reader(lab, kind, "t", fetch_max_wait_ms=25_000)
@@ -57,7 +57,7 @@ def goes_on(lab, reader, tp):
 
 
 def uncommitted(events):
-    """Return the partitions of each warning of what was held and not committed."""
+    """Return the partitions of each warning about held, uncommitted partitions."""
     found = [one for one in events if isinstance(one, HeldPartitionUncommitted)]
     return [set(one.partitions) for one in found]
 
@@ -151,7 +151,7 @@ def test_fenced_static_member_raises_in_every_later_poll(lab, kind):
 
 @pytest.mark.contract("P11")
 def test_static_member_fenced_by_the_answer_to_a_commit_raises(lab):
-    """P11: the commit is none of an earlier membership."""
+    """P11: the commit belongs to the present membership."""
     reader, _ = static_member(lab)
     lab.cluster.fail("OffsetCommit", error=FENCED_INSTANCE_ID, count=1)
     with pytest.raises(FencedInstanceIdError):
@@ -198,7 +198,7 @@ def test_answer_to_a_commit_without_a_membership_fences_no_new_member(lab):
 
 @simulated(seeds=1, nightly=2)
 def test_answer_to_a_heartbeat_of_an_earlier_membership_fences_no_new_member(lab):
-    """It comes when the static member has subscribed again."""
+    """The answer comes when the static member has subscribed again."""
     reader, tp = static_member(lab)
     lab.cluster.fail("Heartbeat", error=FENCED_INSTANCE_ID, count=1)
     late = lab.cluster.fail("Heartbeat", is_held=True, count=1)
@@ -215,8 +215,8 @@ def test_join_of_an_earlier_membership_starts_no_heartbeats(lab):
     """
     A heartbeat without a member id would fence the new member.
 
-    1. A static member joins. 2. It unsubscribes and subscribes again. 3. The answer to
-    SyncGroup comes, of a broker before 2.5, whose answers do not name the protocol.
+    1. A static member joins. 2. It unsubscribes and subscribes again. 3. A broker before 2.5
+    answers SyncGroup without the name of the protocol.
     4. The member does not poll for some heartbeats.
     """
     reader, tp = static_member(lab, api_version=(2, 3))

@@ -1,7 +1,8 @@
 """
 One wrong answer about metadata removes no topic, and ``allow_auto_create_topics=False``.
 
-A broker that starts, or is behind the others, answers so. A topic that was really deleted
+A broker that is starting, or is behind the others, gives such an answer. A topic that was
+really deleted
 leaves the assignment.
 """
 
@@ -109,7 +110,7 @@ def test_an_assignment_by_hand_goes_on_after_an_error(lab, error):
 
 
 @simulated(seeds=1, nightly=10)
-def test_a_topic_without_a_leader_for_long_stays(lab):
+def test_topic_stays_assigned_while_it_has_no_leader(lab):
     reader, tps = reading(lab, "topics", group_id=None)
     late = lab.cluster.fail("Metadata", error=LeaderNotAvailableError.errno)
     reader.is_silent(seconds=20)
@@ -133,8 +134,8 @@ def test_one_answer_that_leaves_a_topic_out_ends_no_pause(lab, group, assignor):
 @each_group
 @each_way
 @simulated(seeds=1, nightly=10)
-def test_a_topic_that_is_deleted_leaves(lab, way, group, assignor):
-    """Two answers say it, a tenth of a second apart."""
+def test_deleted_topic_leaves_the_assignment(lab, way, group, assignor):
+    """Two answers lack the topic, a tenth of a second apart."""
     settings = {"allow_auto_create_topics": False, "assignor": assignor}
     reader, _ = reading(lab, way, group_id=group, **settings)
     lab.cluster.delete_topic("t")
@@ -167,7 +168,7 @@ each_question = pytest.mark.parametrize("ask", QUESTIONS, ids=lambda ask: ask.__
 
 @each_question
 @stock_fails("the setting does not reach the request")
-def test_no_question_creates_a_topic(lab, kind, ask):
+def test_no_request_creates_a_topic(lab, kind, ask):
     lab.topic("t", 1)
     ask(Reader(lab, kind, allow_auto_create_topics=False))
     lab.sleep(1)
@@ -176,7 +177,7 @@ def test_no_question_creates_a_topic(lab, kind, ask):
 
 @each_question
 def test_by_default_the_broker_creates_the_topic(lab, ask):
-    """As in kafka-python: Kafka's ``auto.create.topics.enable`` decides."""
+    """Kafka's ``auto.create.topics.enable`` decides, as with kafka-python."""
     lab.topic("t", 1)
     ask(Reader(lab, SafeConsumer))
     lab.until(lambda: lab.cluster.topics.get("none") is not None)

@@ -1,5 +1,5 @@
 """
-Iteration over a program's own ``poll()``, as of tracing and counting wrappers.
+Iteration over an overridden ``poll()``, as in tracing and counting wrappers.
 
 Such a method may take ``timeout_ms`` and ``max_records`` alone, so that its poll moves
 positions past all records. The step moves them back to the record that it yields next.
@@ -19,7 +19,7 @@ __all__ = ["both_steps"]  # a fixture
 
 
 class Counting(SafeConsumer):
-    """Counts its polls, and does not pass ``update_offsets`` on."""
+    """A consumer that counts its polls, and does not pass ``update_offsets`` on."""
 
     polls = 0
 
@@ -29,7 +29,7 @@ class Counting(SafeConsumer):
 
 
 class Moving(SafeConsumer):
-    """Asks for positions to be moved, in an iteration too."""
+    """A consumer whose polls move positions (``update_offsets``), in an iteration, too."""
 
     def poll(self, *args, **options):
         return super().poll(*args, **{**options, "update_offsets": True})
@@ -40,7 +40,7 @@ pytestmark = [pytest.mark.usefixtures("both_steps"), pytest.mark.contract("P8")]
 
 
 def stepping(lab, kind, **settings):
-    """Stand behind the first record of the first of two partitions of ten."""
+    """Take one record of the first of two partitions, which have ten each."""
     tps = lab.topic("t", 2, records=10)
     reader = Reader(lab, kind, tps=tps, how="iterate", **settings)
     reader.take(1)
@@ -48,7 +48,7 @@ def stepping(lab, kind, **settings):
 
 
 def other_than_read(reader):
-    """Return the partition of which nothing was yielded yet."""
+    """Return the partition of which no record was yielded yet."""
     (tp,) = (one for one in reader.consumer.assignment() if not reader.offsets(one))
     return tp
 
@@ -89,7 +89,7 @@ def test_a_commit_has_the_yielded_records_only(lab, kind):
 
 
 class Hoarding(SafeConsumer):
-    """Returns one record of a poll at a time, and asks again when it has none."""
+    """A consumer that returns one record of a poll at a time, and polls when it has none."""
 
     kept = ()
 
@@ -101,8 +101,8 @@ class Hoarding(SafeConsumer):
         return {tp: [record] for tp, record in first}
 
 
-def test_records_that_an_own_poll_kept_come_once(lab):
-    """As in kafka-python; they are not fetched again."""
+def test_records_that_an_overridden_poll_kept_come_once(lab):
+    """The records are not fetched again, as with kafka-python."""
     (tp,) = lab.topic("t", 1, records=10)
     reader = Reader(lab, Hoarding, tps=[tp], how="iterate")
     reader.take(1)
@@ -153,8 +153,8 @@ METHODS = {merge: range(20), choose: range(4, 20, 5), leave_out: range(10, 20)}
 @pytest.mark.contract("P8", "P13")
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: method.__name__)
 @pytest.mark.parametrize("base", [SafeConsumer, KafkaConsumer], ids=["ours", "stock"])
-def test_each_record_that_an_own_poll_returns_is_yielded_once(lab, base, method):
-    """As by kafka-python, though a step polls several times, or yields nothing of a poll."""
+def test_each_record_that_an_overridden_poll_returns_is_yielded_once(lab, base, method):
+    """kafka-python does so, too; a step may poll several times, or yield no record."""
 
     class Own(base):
         def poll(self, timeout_ms=0, max_records=None, **_):
@@ -168,8 +168,8 @@ def test_each_record_that_an_own_poll_returns_is_yielded_once(lab, base, method)
 
 @pytest.mark.parametrize("is_held", [False, True])
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_records_of_an_own_poll_that_failed_come_again(lab, error, *, is_held):
-    """Those of the earlier polls in its step, too."""
+def test_records_of_a_failed_overridden_poll_come_again(lab, error, *, is_held):
+    """The records of earlier polls in the same step come again, too."""
     failures = [3, 7]
 
     class Failing(SafeConsumer):
@@ -200,7 +200,7 @@ def test_records_of_an_own_poll_that_failed_come_again(lab, error, *, is_held):
     assert raised == len(failures)
 
 
-def test_an_own_poll_that_fails_before_it_polls_moves_no_position(lab):
+def test_overridden_poll_that_fails_before_it_polls_moves_no_position(lab):
     """The step before has yielded its records."""
 
     class Failing(SafeConsumer):
@@ -236,7 +236,7 @@ def drop_what_is_decoded(own, _):
 
 
 @pytest.mark.parametrize("meanwhile", [hold_a_while, drop_what_is_decoded])
-def test_a_failed_own_poll_loses_nothing_of_a_buffer_that_was_emptied(lab, meanwhile):
+def test_failed_overridden_poll_loses_no_record_of_an_emptied_buffer(lab, meanwhile):
     """The step goes back to the position at its first poll."""
 
     class Failing(SafeConsumer):
@@ -263,7 +263,7 @@ def test_a_failed_own_poll_loses_nothing_of_a_buffer_that_was_emptied(lab, meanw
     assert reader.offsets(tp) == [*range(20)]
 
 
-def test_records_that_an_own_poll_leaves_out_are_not_kept(lab):
+def test_records_that_an_overridden_poll_leaves_out_are_not_kept(lab):
     """A step may poll for hours until it finds a record to yield."""
 
     class Choosing(SafeConsumer):

@@ -88,7 +88,7 @@ def test_call_with_a_bad_target_changes_nothing_during_a_join(lab):
 @both_protocols
 @simulated(seeds=1, nightly=2)
 def test_pause_that_rebalances_keep_causes_no_warning(lab, caplog, assignor):
-    """P6: neither does a partition that is gained under it."""
+    """P6: a partition that is gained under the pause causes none, either."""
     lab.topic("t", 4, records=30)
     reported = []
     settings = {"assignor": assignor}

@@ -1,4 +1,4 @@
-"""Positions: where reading begins, answers that come late, and questions in measure."""
+"""Positions: where reading begins, late answers, and the rate of requests."""
 
 import threading
 from contextlib import contextmanager
@@ -15,7 +15,7 @@ from tests.sim.reading import Reader, at, stock_fails
     ("reset", "first"), [("earliest", 0), ("latest", 10), ("none", 4)]
 )
 def test_a_partition_paused_before_its_first_position_gets_one(lab, reset, first):
-    """By reset or by commit; and it stays quiet until it is resumed."""
+    """A reset or a commit gives it; the partition stays quiet until it is resumed."""
     p0, flowing = lab.topic("t", 2, records=10)
     settings = {"group_id": GROUP, "auto_offset_reset": reset}
     reader = Reader(lab, SafeConsumer, tps=[p0, flowing], **settings)
@@ -33,7 +33,7 @@ def test_a_partition_paused_before_its_first_position_gets_one(lab, reset, first
 @pytest.mark.parametrize("is_own", [True, False], ids=["its own", "another's"])
 @stock_fails("an answer that was not used is kept under its partitions alone")
 def test_a_late_answer_about_commits_is_not_used_after_newer_ones(lab, kind, *, is_own):
-    """In the same ownership after a commit of its own, in the next one after any commit."""
+    """In the same ownership the member's own commit is newer, in the next one any commit."""
     p0, other = lab.topic("t", 2, records=10)
     reader = Reader(lab, kind, tps=[p0], group_id=GROUP)
     consumer = reader.consumer
@@ -68,8 +68,8 @@ def while_commits_are_asked_for(lab, reader, tp):
 
 
 @pytest.mark.parametrize("committed", [True, False])
-def test_an_answer_about_commits_is_used_in_its_ownership_only(lab, *, committed):
-    """1. It is asked. 2. The partition goes, others commit. 3. It is back. 4. The answer."""
+def test_answer_about_commits_is_used_only_in_its_ownership(lab, *, committed):
+    """1. The request is sent. 2. The partition leaves. 3. It is back. 4. The answer comes."""
     p0, p1 = lab.topic("t", 2, records=10)
     reader = Reader(lab, SafeConsumer)
     other = Reader(lab, SafeConsumer, client_id="other")
@@ -83,7 +83,7 @@ def test_an_answer_about_commits_is_used_in_its_ownership_only(lab, *, committed
     assert reader.offsets(p0) == [6, 7, 8, 9]
 
 
-def test_a_seek_while_commits_are_asked_for_stays(lab):
+def test_seek_during_a_request_for_committed_offsets_stays(lab):
     (p0,) = lab.topic("t", 1, records=10)
     reader = Reader(lab, SafeConsumer)
     reader.consumer.commit({p0: at(2)})
@@ -100,7 +100,7 @@ BACKOFF = 0.1  # seconds, kafka-python's retry_backoff_ms
 
 
 class Asked(Reader):
-    """Reads on another thread; the test answers its questions for offsets."""
+    """A reader on another thread; the test answers its requests for offsets."""
 
     def __init__(self, lab, *tps, **settings):
         self.questions = []
@@ -117,7 +117,7 @@ class Asked(Reader):
         thread.join()
 
     def asks(self, act=int):
-        """Act, and wait until a question was sent; return its answer, kept back."""
+        """Act, and wait until a request was sent; return its answer, which is held back."""
         question = self.lab.cluster.fail("ListOffsets", is_held=True, count=1)
         act()
         self.lab.until(lambda: question.kept)
@@ -129,8 +129,8 @@ class Asked(Reader):
 
 
 @simulated(seeds=1, nightly=10)
-def test_an_answer_is_used_for_the_partition_that_stayed_only(lab):
-    """The other one left and returned since it was asked."""
+def test_answer_is_used_only_for_a_partition_that_stayed(lab):
+    """The other partition left and returned after the request."""
     p0, p1 = lab.topic("t", 2, records=3)
     reader = Asked(lab, p0, p1, auto_offset_reset="latest")
     consumer = reader.consumer
@@ -149,7 +149,7 @@ def test_an_answer_is_used_for_the_partition_that_stayed_only(lab):
 
 @simulated(seeds=1, nightly=10)
 def test_an_answer_from_before_a_seek_is_not_used_for_a_later_reset(lab):
-    """1. To the end. 2. To an offset. 3. To the end, which has moved."""
+    """The program seeks to the end, to an offset, and to the end, which has moved."""
     (p0,) = lab.topic("t", 1, records=3)
     reader = Asked(lab, p0)
     consumer = reader.consumer
@@ -170,7 +170,7 @@ def test_an_answer_from_before_a_seek_is_not_used_for_a_later_reset(lab):
 
 
 @simulated(seeds=1, nightly=10)
-def test_seeks_to_the_end_again_and_again_do_not_starve_reading(lab):
+def test_repeated_seeks_to_the_end_do_not_starve_reading(lab):
     (p0,) = lab.topic("t", 1, records=3)
     reader = Reader(lab, SafeConsumer, tps=[p0], fetch_max_wait_ms=10)
     reader.take(3)
@@ -186,8 +186,8 @@ def test_seeks_to_the_end_again_and_again_do_not_starve_reading(lab):
 
 @pytest.mark.contract("P8")
 @stock_fails("the old question's mark stays, for the time of a request")
-def test_a_seek_between_the_choice_of_a_question_and_its_mark_is_asked_for(lab, kind):
-    """P8: the IO thread chooses what to ask, a seek comes, and it marks the question."""
+def test_seek_while_an_offset_request_is_prepared_is_requested(lab, kind):
+    """P8: the IO thread chooses partitions, a seek comes, the thread marks them."""
     (tp,) = lab.topic("t", 1, records=3)
     reader = Reader(lab, kind, tps=[tp])
     reader.until(lambda: len(reader.log) == 3)
@@ -202,7 +202,7 @@ def test_a_seek_between_the_choice_of_a_question_and_its_mark_is_asked_for(lab, 
 
     fetcher._group_list_offset_requests = slow
     reader.consumer.seek_to_beginning(tp)
-    fetcher.reset_offsets_if_needed()  # what a poll does first; it does not wait
+    fetcher.reset_offsets_if_needed()  # the first part of a poll, which does not wait
     lab.sleep(0.01)
     reader.consumer.seek_to_end(tp)
     began = lab.now
@@ -211,7 +211,7 @@ def test_a_seek_between_the_choice_of_a_question_and_its_mark_is_asked_for(lab, 
 
 
 @simulated(seeds=1, nightly=10)
-def test_a_failed_question_for_a_partition_that_left_does_not_delay_others(lab):
+def test_failed_request_for_a_departed_partition_delays_no_other(lab):
     """Upstream raises ``KeyError``, and the others wait 30 s."""
     p0, p1 = lab.topic("t", 2, records=3)
     reader = Asked(lab, p0, p1)
@@ -227,8 +227,8 @@ def test_a_failed_question_for_a_partition_that_left_does_not_delay_others(lab):
 
 @pytest.mark.contract("P10")
 @simulated(seeds=1, nightly=10, nodes=2)
-def test_a_leader_that_is_away_is_asked_when_it_is_back(lab):
-    """P10: 1. The leader goes down, and nobody takes over. 2. It is back, and asked."""
+def test_leader_that_was_down_is_asked_once_it_is_back(lab):
+    """P10: 1. The leader goes down, without a successor. 2. It is back, and asked."""
     p0, p1 = lab.topic("t", 2, records=3)
     reader = Reader(lab, SafeConsumer, tps=[p0, p1])
     reader.take(6)
@@ -241,8 +241,8 @@ def test_a_leader_that_is_away_is_asked_when_it_is_back(lab):
 
 
 @pytest.mark.contract("P11")
-def test_a_refused_question_is_repeated_with_a_pause_and_a_pending_one_is_not(lab):
-    """P11: where reading begins."""
+def test_refused_request_is_repeated_after_a_pause_and_a_pending_one_is_not(lab):
+    """P11: the request asks where reading begins."""
     (tp,) = lab.topic("t", 1, records=3)
     refused = lab.cluster.fail("ListOffsets", error=NOT_LEADER_OR_FOLLOWER)
     reader = Reader(lab, SafeConsumer, tps=[tp])

@@ -108,7 +108,7 @@ def by_another_owner(reader, tp):
 def test_a_topic_that_was_recreated_under_a_hold_is_read_from_its_first_record(
     lab, make, hold, records
 ):
-    """It is longer than the old one, shorter, or empty. Nothing shows it until the resume."""
+    """The new topic is longer, shorter or empty, and stays unnoticed until the resume."""
     (tp,) = lab.topic("t", records=OLD)
     reader = make(lab, auto_offset_reset="latest")
     reader.owns([tp])
@@ -253,7 +253,7 @@ def test_an_answer_with_the_deleted_id_restarts_nothing(lab):
     assert len(reader.recreations()) == 1
 
 
-def test_without_ids_nothing_is_compared_or_asked(lab):
+def test_topic_without_ids_is_neither_compared_nor_requested(lab):
     (tp,) = lab.topic("t", records=OLD)
     reader = without_ids(lab, metadata_max_age_ms=1000)
     reader.take(OLD)
@@ -309,7 +309,7 @@ def test_offsets_of_other_topics_are_committed_beside_it(lab):
     assert (lab.committed(tp), lab.committed(TopicPartition("u", 0))) == (None, OLD)
 
 
-def test_a_committed_position_under_a_hold_is_left_out_and_asks_nothing(lab):
+def test_committed_position_under_a_hold_causes_no_commit_and_no_request(lab):
     reader, _tp = held_and_recreated(lab, enable_auto_commit=True)
     lab.cluster.offsets.forget_topic("t")
     asked, commits = (lab.kinds().count(one) for one in ("Metadata", "OffsetCommit"))
@@ -367,7 +367,7 @@ def test_a_missing_answer_delays_a_commit_by_half_a_second(lab):
 
 
 def test_a_fetch_in_flight_proves_that_the_topic_exists(lab):
-    """It began before the pause; its answer comes after it and has no records."""
+    """The fetch began before the pause; its answer comes after it and has no records."""
     (tp,) = lab.topic("t", records=OLD)
     reader = subscribed(lab, fetch_max_wait_ms=20_000, metadata_max_age_ms=10**9)
     reader.take(OLD)
@@ -405,7 +405,7 @@ def test_an_idle_partition_does_not_delay_one_that_waits_for_ids(lab):
 
 @pytest.mark.contract("P21", "P18")
 @everywhere
-def test_a_handler_may_raise_at_every_place_of_the_poll_that_notices_it(lab):
+def test_handler_may_raise_at_every_place_of_the_poll_that_finds_a_recreation(lab):
     (tp,) = lab.topic("t")
     reader = subscribed(lab)
     reader.owns([tp])
@@ -422,7 +422,7 @@ def test_a_handler_may_raise_at_every_place_of_the_poll_that_notices_it(lab):
 
 @pytest.mark.contract("P21", "P18")
 @everywhere
-def test_a_handler_may_raise_at_every_place_of_assign_and_the_id_is_known(lab):
+def test_handler_may_raise_at_every_place_of_assign_without_losing_the_id(lab):
     (tp,) = lab.topic("t", records=1)
     reader = assigned(lab)
     reader.take(1)
@@ -556,8 +556,8 @@ def test_short_polls_commit_before_a_join_while_something_is_held(lab, assignor,
     assert other.records == []
 
 
-def test_behind_a_slow_handler_nothing_of_the_new_topic_is_skipped(lab):
-    """It has records in hand and no fetch in flight; no pause is needed."""
+def test_slow_handler_skips_no_record_of_the_new_topic(lab):
+    """The consumer has records in hand and no fetch in flight; no pause is needed."""
     (tp,) = lab.topic("t", records=OLD)
     reader = subscribed(lab, **AUTOMATIC, **SHORT_AGE)
     reader.until(lambda: reader.log, limit=5)
@@ -636,7 +636,7 @@ def assigned_again(lab, tp, **settings):
 
 @each_reset
 def test_reading_begins_at_the_commit_of_the_new_topic(lab, reset):
-    """It does so again once an answer has named the topic."""
+    """Reading begins there again once an answer has named the topic."""
     (tp,) = lab.topic("t", records=OLD)
     reader = assigned_again(lab, tp, auto_offset_reset=reset)
     since = len(reader.log)
@@ -651,7 +651,7 @@ def test_reading_begins_at_the_commit_of_the_new_topic(lab, reset):
 )
 @pytest.mark.parametrize("how", SEEKS)
 def test_a_position_that_the_program_sets_stays(lab, reset, how):
-    """It assigns and seeks; its metadata are older than the topic and its commit."""
+    """The program assigns and seeks; its metadata are older than the topic and its commit."""
     (tp,) = lab.topic("t", records=OLD)
     seek, begin = SEEKS[how]
     reader = assigned_again(lab, tp, auto_offset_reset=reset)

@@ -88,7 +88,7 @@ class Late(Watching):
         self.consumer.resume(self.tp)
 
     def asks(self):
-        """Let it ask where the log begins after a hold; return the answer, kept back."""
+        """Let it ask after a hold where the log begins; return the answer, held back."""
         asked = self.lab.cluster.fail("ListOffsets", is_held=True, count=1)
         self.held_past_retention()
         self.until(lambda: asked.kept)
@@ -113,9 +113,7 @@ class Late(Watching):
         ("latest", "iterate", "read_uncommitted"),
     ],
 )
-def test_a_held_partition_goes_on_at_the_first_record_that_is_left(
-    lab, reset, how, level
-):
+def test_held_partition_continues_at_the_first_remaining_record(lab, reset, how, level):
     """P16: under each policy; one event has both positions and the number of offsets."""
     reader = Late(lab, auto_offset_reset=reset, how=how, isolation_level=level)
     reader.held_past_retention()
@@ -171,7 +169,7 @@ HOLDS = [
 @pytest.mark.contract("P16", "P6")
 @pytest.mark.parametrize(("act", "settings"), HOLDS)
 def test_any_hold_since_the_last_valid_position_counts(lab, act, settings):
-    """P16: also one between two polls; unit/holds/test_valid_positions.py has the rules."""
+    """P16: a hold between two polls counts, too; see unit/holds/test_ownerships.py."""
     reader = Late(lab, **settings)
     act(reader)
     reader.goes_on_at(START)
@@ -201,7 +199,7 @@ def test_parked_records_come_though_they_were_deleted(lab, how):
 
 
 @pytest.mark.parametrize("reset", ["earliest", "latest"])
-def test_where_all_records_were_deleted_the_next_one_comes(lab, reset):
+def test_new_record_comes_after_all_earlier_ones_were_deleted(lab, reset):
     reader = Late(lab, auto_offset_reset=reset)
     reader.consumer.pause(reader.tp)
     reader.loses(END)
@@ -232,7 +230,7 @@ def test_without_a_policy_the_poll_raises_until_a_seek(lab):
 
 
 def test_an_answer_for_an_ended_ownership_is_not_used(lab):
-    """P16: the next ownership asks itself, and there is one event."""
+    """P16: the next ownership sends a request of its own, and one event is emitted."""
     reader = Late(lab, is_member=True)
     asked = reader.asks()
     reader.joins_again()
@@ -244,7 +242,7 @@ def test_an_answer_for_an_ended_ownership_is_not_used(lab):
 
 
 @pytest.mark.parametrize("to", [80, END], ids=["to an offset", "to the end"])
-def test_after_a_seek_the_answer_is_not_used(lab, to):
+def test_answer_about_the_log_start_is_not_used_after_a_seek(lab, to):
     """P16: reading goes on where the program has sought, without an event."""
     reader = Late(lab)
     asked = reader.asks()
@@ -330,7 +328,7 @@ NO_HOLDS = (
 
 @pytest.mark.parametrize("act", NO_HOLDS)
 def test_without_a_hold_since_the_last_valid_position_the_policy_decides(lab, act):
-    """P16: as in kafka-python, which skips the records that are left; with an event."""
+    """P16: the remaining records are skipped, as in kafka-python, but with an event."""
     reader = Late(lab)
     position = act(reader)
     reader.until(reader.reported_resets)
@@ -371,7 +369,7 @@ def test_an_answer_that_read_nothing_proves_no_position(lab, monkeypatch, instea
     """
     A leader that names a replica to read from, or another log, checks no offset.
 
-    One that throttles names no partition, also none that is out of range.
+    A throttling answer names no partition, not even one that is out of range.
     """
     reader = Late(lab)
     position = OffsetAndMetadata(POSITION, "", 0)

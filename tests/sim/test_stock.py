@@ -1,5 +1,5 @@
 """
-Proves what pages say about kafka-python's own consumer.
+Proves the claims of pages about kafka-python's own consumer.
 
 ``tests/unit/contract/claims.toml`` has the sentence of each test. If a test fails, the
 sentence is not true any more, and both change.
@@ -38,7 +38,7 @@ def test_a_partition_that_its_member_keeps_stays_paused(lab, assignor):
 
 @stock_fails("the rest goes back into an empty slot only, and this one is not empty")
 def test_a_partition_paused_in_mid_batch_delivers_again_beside_another(lab, kind):
-    """kafka-python delivers nothing of it for a minute."""
+    """kafka-python delivers no record of that partition for a minute."""
     other, paused = lab.topic("t", 2)
     lab.append(paused, 100)
     reader = Reader(lab, kind, tps=[other, paused])
@@ -57,7 +57,7 @@ def test_a_partition_paused_in_mid_batch_delivers_again_beside_another(lab, kind
     ("reset", "first"), [("latest", 20), ("earliest", 12)], ids=["latest", "earliest"]
 )
 def test_retention_of_a_paused_partition_goes_by_the_reset_policy(lab, reset, first):
-    """With ``latest``, the default, the rest of the backlog is skipped."""
+    """``latest``, the default, skips the rest of the backlog."""
     assert KafkaConsumer.DEFAULT_CONFIG["auto_offset_reset"] == "latest"
     (tp,) = lab.topic("t", 1)
     for number in range(20):
@@ -102,7 +102,7 @@ def _refused(call):
 
 
 def test_a_blocking_call_in_a_listener_is_a_runtime_error(lab):
-    """``commit()``; and what the listener raises comes out of ``poll``."""
+    """``commit()`` raises it, and ``poll`` raises the listener's error."""
     lab.topic("t", 1, records=1)
     reader = Reader(lab, KafkaConsumer)
     raised = []
@@ -138,7 +138,7 @@ def test_the_time_limit_of_an_iteration_counts_the_first_join(lab):
     consumer.close()
 
 
-def test_a_close_commits_what_the_last_poll_returned(lab):
+def test_close_commits_the_records_of_the_last_poll(lab):
     (tp,) = lab.topic("t", 1, records=10)
     reader = Reader(lab, KafkaConsumer, "t", enable_auto_commit=True)
     reader.until(lambda: len(reader.log) == 10, each=5)
@@ -156,7 +156,7 @@ def test_a_poll_after_next_returns_records_twice(lab):
     assert reader.offsets(tp) == rest == [*range(1, 10)]
 
 
-def test_a_static_member_that_is_fenced_polls_on_in_silence(lab):
+def test_fenced_static_member_polls_on_without_an_error(lab):
     lab.topic("t", 1, records=3)
     reader = Reader(lab, KafkaConsumer, "t", group_instance_id="static")
     reader.until(lambda: len(reader.log) == 3)
@@ -256,7 +256,7 @@ def test_a_log_that_was_cut_between_two_members_is_not_noticed(lab):
 
 
 def test_broker_without_offset_for_leader_epoch_is_read_no_more(lab):
-    """kafka-python asks it for ever after the partition's leader has changed."""
+    """kafka-python asks it forever after the partition's leader has changed."""
     (tp,) = lab.topic("t", 1, records=3)
     del lab.cluster._handlers["OffsetForLeaderEpoch"]
     reader = Reader(lab, KafkaConsumer, "t", metadata_max_age_ms=1000)

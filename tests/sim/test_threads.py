@@ -41,7 +41,7 @@ in_flight = pytest.mark.parametrize("in_flight", [True, False])
 @in_flight
 @simulated(seeds=1, nightly=50)
 def test_resume_on_another_thread_ends_a_wait_within_50_ms(lab, how, *, in_flight):
-    """P10: it may come before the poll waits, as it begins to, or seconds later."""
+    """P10: the resume may come before the poll waits, as it begins to, or seconds later."""
     reader = parked(lab, in_flight=in_flight, how=how)
     (p0, *_) = lab.partitions("t")
     for number in range(1, 10):
@@ -172,7 +172,7 @@ def test_hook_may_pause_and_not_poll(lab):
     assert len(refused) == 2
     late.end()
     reader.is_silent()
-    assert len(refused) == 3  # by a poll that dropped what came
+    assert len(refused) == 3  # by a poll that dropped its records
     assert all("hook" in one for one in refused)
     reader.consumer.resume(*tps)
     reader.consumer.resume(*tps, owner="hook")

@@ -31,10 +31,10 @@ class TokenGuard:
     Has the cluster demand tokens, and cut connections whose token has expired.
 
     Args:
-        lab: the world's.
+        lab: the lab of the simulated world.
         patch: the test's monkeypatch.
-        advertised: the lifetime in seconds that clients are told; 0 for none, so that
-            they do not authenticate again in time.
+        advertised: the lifetime in seconds that the broker reports; 0 for none, so that
+            clients do not authenticate again in time.
     """
 
     def __init__(self, lab, patch, advertised):

@@ -31,7 +31,7 @@ class Member(Watching):
         super().__init__(lab, "t", **settings)
 
     def reads_new(self, since=0, before=()):
-        """Read until the last new record, and assert what came."""
+        """Read until the last new record, and check all records."""
         self.until(lambda: 109 in self.values(since))
         assert self.values(since) == [*before, *NEW]
 
@@ -56,7 +56,7 @@ def reads_and_commits(lab, **settings):
 @both_protocols
 @both_resets
 def test_a_log_that_was_cut_during_a_restart_is_read_from_the_cut(lab, reset, assignor):
-    """The commit says 10; records 5 to 9 are others now, and none of them was read."""
+    """The commit is 10; records 5 to 9 are new ones, and none of them was read."""
     (tp,) = lab.topic("t", records=END)
     reads_and_commits(lab, assignor=assignor)
     cut(lab, tp)
@@ -133,7 +133,7 @@ def test_parked_records_of_the_old_log_come_if_their_position_is_valid(
 
 @both_ways
 @simulated(seeds=1, nightly=2, nodes=2)
-def test_another_broker_that_lacks_records_takes_over(lab, how):
+def test_new_leader_that_lacks_records_takes_over(lab, how):
     """The old leader refuses, and the metadata names the new one with its epoch."""
     (tp,) = lab.topic("t", records=END)
     reader = Member(lab, how=how)
@@ -191,7 +191,7 @@ def test_a_clean_election_moves_nothing(lab):
 # ------------------------------------------------------------ where it cannot be asked
 
 
-def test_a_broker_without_the_request_is_read_on(lab):
+def test_broker_without_offset_for_leader_epoch_is_read_on(lab):
     """Some brokers that speak Kafka's protocol lack OffsetForLeaderEpoch."""
     (tp,) = lab.topic("t", records=END)
     del lab.cluster._handlers["OffsetForLeaderEpoch"]

@@ -128,11 +128,11 @@ def test_a_pause_on_another_thread_during_a_hook_is_obeyed(lab):
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, ValueError])
 @pytest.mark.parametrize("at", [1, 10, 14])
 def test_records_of_a_poll_that_raised_come_again(lab, decoder, error, at):
-    """With kafka-python they never come, and its next poll does not return."""
+    """kafka-python never delivers them, and its next poll does not return."""
     reader = Meddled(lab, group_id=GROUP, decoder=decoder)
     reader.meddler.raise_at(at, error)
     if error is ValueError and at > 10:
-        reader.once()  # what stands before an ordinary error comes first
+        reader.once()  # records before an ordinary error come first
     with pytest.raises(error):
         reader.until(lambda: False)
     reader.consumer.commit()
@@ -187,7 +187,7 @@ def test_a_partition_may_leave_while_its_answer_is_opened(lab):
     reader.until(lambda: len(reader.offsets(staying)) == 10)
     assert len(others) == 1
     assert reader.offsets(staying) == [*range(10)]
-    assert reader.offsets(departing) in ([], [*range(10)])  # whoever was first
+    assert reader.offsets(departing) in ([], [*range(10)])  # by either call
 
 
 def _seek(reader, tp, to):

@@ -33,7 +33,7 @@ def wakes(lab, waiting, reader):
 @in_flight
 @simulated(seeds=1, nightly=10)
 def test_a_wakeup_ends_a_poll_that_waits_for_records(lab, how, *, in_flight):
-    """P19: on another thread; the next poll waits again and loses nothing."""
+    """P19: another thread wakes it; the next poll waits again and loses no record."""
     reader = parked(lab, in_flight=in_flight, how=how)
     (p0, *_) = lab.partitions("t")
     for _ in range(3):
@@ -104,7 +104,7 @@ def test_a_wakeup_as_the_time_of_an_iteration_ends_stops_it_once(
 
 @both_ways
 def test_a_wakeup_in_a_signal_handler_ends_the_poll(lab, how):
-    """P19: it takes no lock; here it comes while the poll uses the ledger."""
+    """P19: ``wakeup`` takes no lock; here it comes while the poll uses the ledger."""
     reader = parked(lab, in_flight=True, how=how)
     ledger = reader.consumer._safe_ledger
     begin_call = ledger.begin_call

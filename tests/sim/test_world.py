@@ -1,4 +1,4 @@
-"""The world itself: its clock, its turns, its threads, and that a seed is a history."""
+"""The world itself: its clock, turns and threads, and the history that a seed gives."""
 
 import gc
 import random
@@ -175,7 +175,7 @@ def test_lock_lets_one_thread_in(seed):
 
 
 def test_world_leaves_no_thread_behind():
-    """Python would make a dummy thread of the first task, and keep it for ever."""
+    """Python would make a dummy thread of the first task, and keep it forever."""
     before, seen = set(threading.enumerate()), []
     World().run(lambda: seen.append(threading.current_thread()))
     assert seen == [threading.main_thread()]
@@ -183,7 +183,7 @@ def test_world_leaves_no_thread_behind():
 
 
 def _life_of_a_group(lab):
-    """Two clients of two kinds, a producer, a cut: what the brokers were asked."""
+    """Return the requests of two clients of two kinds and a producer, with two faults."""
     lab.topic("t", 4, records=20)
     a = lab.member(SafeConsumer, "t", name="a")
     b = lab.member(KafkaConsumer, "t", name="b")
@@ -224,14 +224,14 @@ def drawing():
     ("seed", "preempt"),
     [pytest.param(0, 0.0, marks=pytest.mark.nightly), (1, 0.05)],
 )
-def test_same_seed_is_the_same_history(seed, preempt):
+def test_same_seed_gives_the_same_history(seed, preempt):
     """Every request comes at the same microsecond, from the same client."""
     first = play(_life_of_a_group, seed, nodes=3, preempt=preempt)
     assert first == play(_life_of_a_group, seed, nodes=3, preempt=preempt)
     assert len(first) > 100
 
 
-def test_another_seed_is_another_history():
+def test_another_seed_gives_another_history():
     assert len({play(_life_of_a_group, seed, nodes=3) for seed in range(3)}) == 3
 
 

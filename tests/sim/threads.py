@@ -1,7 +1,8 @@
 """
 Plays time, threads, locks and queues in a world.
 
-It touches names of the standard library alone; `network.register` gives kafka-python's
+The module replaces names of the standard library only; `network.register` gives kafka-
+python's
 tasks and batches an order besides, and the churn keeps producers from being closed by the
 collector. Outside a running world, and in other
 threads of the operating system, everything is as it was: a pytest process that has
@@ -43,7 +44,7 @@ _real_queue = queue.SimpleQueue
 _real_uuid4 = uuid.uuid4
 _real_sleep = time.sleep
 
-cpu_seconds = time.process_time  # for those who measure a world
+cpu_seconds = time.process_time  # for programs that measure a world
 
 
 def world():
@@ -58,7 +59,7 @@ def _task():
 
 
 class Lock:
-    """A lock between simulated threads. As in CPython any waiting thread may be next."""
+    """A lock between simulated threads. Any waiting thread may be next, as in CPython."""
 
     __slots__ = ("__weakref__", "_is_held", "_waiters")
 
@@ -205,7 +206,7 @@ def _join(thread, timeout=None):
 
 
 def life_of(thread):
-    """Return what a thread is in its world; None if it is a real one."""
+    """Return the ``_Life`` of a simulated thread; None if the thread is a real one."""
     return getattr(thread, "_sim_life", None)
 
 
@@ -227,7 +228,7 @@ def current_thread():
     task = _task()
     if task is None:
         return _real_current()
-    # Python's own would make a dummy of this number, and keep it for ever.
+    # Python's own function would make a dummy of this number, and keep it forever.
     return threading.main_thread() if task.thread is None else task.thread
 
 

@@ -21,7 +21,7 @@ from typing import Any, ClassVar
 from greenlet import GreenletExit, getcurrent, greenlet
 
 EPOCH = 1_700_000_000.0  # the wall clock's seconds when a world begins
-LIMIT = 100_000.0  # virtual seconds; a world that is older waits for what never comes
+LIMIT = 100_000.0  # virtual seconds; an older world waits for an event that never comes
 _NEVER = float("inf")
 _BEGIN = 1000.0  # the monotonic clock's; above zero, as programs compare with zero
 _LOOK = 1e-6  # seconds; a deadline that is 1e-14 s away would else never pass
@@ -45,7 +45,7 @@ class EndlessError(BaseException):
     """
     A task loops without an end, and its log would fill the memory.
 
-    It is no Exception: such a loop logs exceptions, and goes on.
+    The class is not an ``Exception``: such a loop logs exceptions, and goes on.
     """
 
 
@@ -71,7 +71,7 @@ class Process:
         self.is_dead = False
         self.skew = 0.0  # seconds by which its wall clock is ahead
         self._busy = 0  # turns that its tasks took since it last slept
-        self._slept = 0  # what the world had slept at the last of them
+        self._slept = 0  # the world's sleep at the last of them
 
     def __repr__(self):
         return self.name
@@ -85,7 +85,7 @@ class Process:
         """
         Count a turn; return how many it has taken without sleep.
 
-        Each process has a machine of its own: what others do does not make it slower.
+        Each process has a machine of its own: other processes do not slow it down.
 
         Args:
             slept: how many turns' worth the world has slept so far.
@@ -113,7 +113,7 @@ class Task(greenlet):
             self.world.runnable.append(self)
 
     def place(self):
-        """Return where it stands, the innermost call first."""
+        """Return the calls in which the task stands, the innermost first."""
         frame = sys._getframe() if self is self.world.task else self.gr_frame
         if frame is None:
             return "before its first turn"
@@ -150,14 +150,16 @@ class World:
         self.turns = 0
         self.is_over = False
         self.hub = None
-        self.network = None  # what its sockets connect by, if it has one
+        self.network = None  # the network of its sockets, if it has one
         self.sockets = {}  # by their numbers
         self.task = None  # the one that runs; None between turns
         self.outside = Process("test")
         self.runnable = []
         self.tasks = []
         self.still_ran = ()  # at the end
-        self.serial = itertools.count(1)  # for what has no order but its address
+        self.serial = itertools.count(
+            1
+        )  # for objects without an order besides their address
         self._slept = 0  # turns that the jumps of the clock make up for
         self._turn_limit = _NEVER  # when the clock has been looked at too often
         self._order = itertools.count()
@@ -173,7 +175,7 @@ class World:
         return self.clock - _BEGIN
 
     def monotonic(self):
-        """Tell the time. It moves by being looked at, so no deadline stands still."""
+        """Tell the time. Each reading moves the clock, so every deadline is reached."""
         self.clock += _LOOK
         if self.clock > self._turn_limit:
             if self._crash is None:  # the hub raises it again, should somebody catch it
@@ -186,7 +188,7 @@ class World:
         return EPOCH + self.monotonic() - _BEGIN + self.process.skew
 
     def call_later(self, delay, call):
-        """Call something after a delay, in no task: it must not wait."""
+        """Call a function after a delay, outside of any task: it must not wait."""
         timer = Timer(self.clock + max(0.0, delay), call)
         heapq.heappush(self._timers, (timer.at, next(self._order), timer))
         return timer
@@ -226,7 +228,7 @@ class World:
             timer.cancel()
 
     def give_way(self):
-        """Let others go first, perhaps."""
+        """Let other tasks go first, perhaps."""
         if self.is_over:
             raise GreenletExit
         task = self.task
@@ -244,12 +246,12 @@ class World:
 
     def until(self, condition, seconds=600.0, what=""):
         """
-        Wait until a condition is true, and return what it returned.
+        Wait until a condition is true, and return its result.
 
         Args:
-            condition: it is asked every 50 virtual ms.
+            condition: a function that is called every 50 virtual ms.
             seconds: virtual seconds until the wait has failed.
-            what: what is waited for, in words.
+            what: the condition in words, for the error.
 
         Raises:
             NotYetError: it did not become true in time.
@@ -283,7 +285,7 @@ class World:
     def _alone(self):
         """Keep this world and the rest of the process from influencing each other."""
         was_collecting, drawn = gc.isenabled(), random.getstate()
-        gc.disable()  # when an object dies must not depend on what ran before
+        gc.disable()  # the lifetime of an object must not depend on earlier tests
         random.seed(self.seed)
         World.current = self
         try:
@@ -305,7 +307,7 @@ class World:
                 self._crash = error
 
     def _step(self):
-        """Call what is due; then give a task its turn, or let the time go by."""
+        """Call the timers that are due; then give a task its turn, or let the time go by."""
         __tracebackhide__ = True
         self._call_what_is_due()
         able = [

@@ -1,4 +1,4 @@
-"""A broker that testcontainers runs is taken by the kit's fixtures, and holds hold on it."""
+"""The kit's fixtures accept a broker of testcontainers, and holds work on it."""
 
 import gc
 
@@ -18,7 +18,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def kafka_broker():
-    """Give what docs/how-to/test-your-code.md gives; the image is pulled if need be."""
+    """Return the broker of docs/how-to/test-your-code.md; pull its image if needed."""
     from docker.errors import DockerException  # noqa: PLC0415 - half a second
     from testcontainers.core.docker_client import DockerClient  # noqa: PLC0415
     from testcontainers.kafka import KafkaContainer  # noqa: PLC0415
@@ -29,7 +29,7 @@ def kafka_broker():
         pytest.skip(f"no Docker engine answers: {error}")
     with KafkaContainer() as container:
         yield container
-    gc.collect()  # what it left open, while that is no error
+    gc.collect()  # clean up what it left open, while an open socket is not an error
 
 
 def test_a_pause_survives_a_rebalance(

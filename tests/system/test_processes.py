@@ -1,4 +1,4 @@
-"""What tests start ends with them, also where they fail, hang or are killed."""
+"""Processes that tests start end with them, even if the tests fail, hang or are killed."""
 
 import os
 import signal
@@ -25,8 +25,8 @@ def is_alive(pid):
     return state != "Z"
 
 
-def test_a_program_that_does_not_end_is_killed_where_its_test_fails():
-    """Popen would wait for it where the block is left, for ever."""
+def test_program_that_does_not_end_is_killed_when_its_test_fails():
+    """Popen would wait for the program forever at the end of the block."""
     deaf = [sys.executable, "-c", f"{DEAF}print('up', flush=True); {LONG}"]
 
     def outlives():
@@ -42,8 +42,8 @@ def test_a_program_that_does_not_end_is_killed_where_its_test_fails():
     assert started[0].returncode == -signal.SIGKILL
 
 
-def test_what_a_program_has_started_ends_also_if_it_has_ended(tmp_path):
-    """A driver that dies leaves its workers."""
+def test_children_of_an_ended_program_are_ended(tmp_path):
+    """A driver that dies leaves its workers running."""
     log = tmp_path / "log"
     with logged(["sh", "-c", "sleep 600 & echo $!"], log) as program:
         program.wait(20)
@@ -52,8 +52,8 @@ def test_what_a_program_has_started_ends_also_if_it_has_ended(tmp_path):
     wait_for(lambda: not is_alive(child), "its end")
 
 
-def test_the_data_of_brokers_whose_tests_were_killed_is_removed(tmp_path):
-    """It is in memory, some 10 MB for each broker, until the machine is started anew."""
+def test_broker_data_of_killed_tests_are_removed(tmp_path):
+    """The data stay in memory, some 10 MB for each broker, until the machine restarts."""
     program = (
         "import os, sys; from pathlib import Path; "
         "from tests.harness.brokers.java import folder_for_data; "
@@ -72,8 +72,8 @@ sleep 600
 """
 
 
-def test_a_run_of_ci_that_is_ended_ends_all_its_steps(tmp_path):
-    """A shell would first wait for the step that runs, and leave those beside it."""
+def test_ended_ci_run_ends_all_its_steps(tmp_path):
+    """A shell would first wait for the running step, and leave parallel steps running."""
     for name, text in (("cc", "#!/bin/sh\n"), ("python3", STUCK)):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)

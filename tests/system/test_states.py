@@ -1,4 +1,4 @@
-"""Which state of the package is the last landed one, and whose code an arm runs."""
+"""The benchmarks find the last landed state, and each arm runs the code of its state."""
 
 import os
 import sys
@@ -33,8 +33,8 @@ def clone(tmp_path):
     return tmp_path
 
 
-def test_a_commit_of_main_has_the_day_before_it(clone):
-    """Its parent, where everything is younger: so a clone with two commits has one."""
+def test_commit_of_main_is_compared_with_the_day_before(clone):
+    """If all commits are younger, its parent counts: so a clone with two commits has one."""
     first = commit(clone, NOW - DAY - 2)
     commit(clone, NOW - DAY + 1)
     commit(clone, NOW)
@@ -46,8 +46,8 @@ def test_a_commit_of_main_has_the_day_before_it(clone):
     assert states.landed(clone) == young
 
 
-def test_a_branch_has_where_it_left_main(clone):
-    """Origin's, where there is one: what is not pushed has not landed."""
+def test_branch_is_compared_with_the_commit_at_which_it_left_main(clone):
+    """Origin's main counts, if it exists: unpushed commits have not landed."""
     pushed = commit(clone, NOW)
     git(clone, "checkout", "-q", "-b", "work")
     commit(clone, NOW + 1)
@@ -59,7 +59,7 @@ def test_a_branch_has_where_it_left_main(clone):
 
 
 def test_an_arm_has_the_package_of_its_state(tmp_path):
-    """And the benchmarks of this checkout, in which it runs."""
+    """The arm also has the benchmarks of this checkout, in which it runs."""
     (tmp_path / "safeconsumer.py").touch()
     code = "import safeconsumer, tests.bench.memory; print(safeconsumer.__file__)"
     command = [sys.executable, "-c", code]

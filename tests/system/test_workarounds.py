@@ -1,11 +1,11 @@
 """
-Tells when a workaround can go: kafka-python's own consumer still fails as it did.
+Shows when a workaround can go: kafka-python's own consumer still fails as before.
 
-Of each defect that the pages in design/ list and this package works around, one test puts
-the stock client into it. A test that fails says that upstream has repaired it: then
-what works around it may go, and its row in the table. Most of them are the tests of our
-own consumer in the simulated world, which the other one must fail (``stock_fails``);
-here is the rest.
+For each defect that the pages in design/ list and this package works around, one test runs
+the stock client. If a test fails, upstream has repaired the defect: then the
+workaround and its row in the table may go. Most of these tests are those of our own consumer
+in the simulated world, which the stock client must fail (``stock_fails``); this module has
+the others.
 """
 
 import gc
@@ -59,7 +59,7 @@ with offline(KafkaConsumer, value_deserializer=Picky()) as consumer:
 @pytest.mark.timeout(180)  # a process that starts; its endless loop ends by itself
 @pytest.mark.parametrize("kind", range(len(KINDS)))
 def test_a_poll_after_a_batch_that_cannot_be_read_never_returns(kind):
-    """A batch whose generator has raised is asked for ever."""
+    """The poll asks a batch whose generator has raised forever."""
     done = ran_python("-W", "ignore", "-c", _STOCK, kind, timeout=150)
     assert (done.stdout, done.stderr) == ("raised\nspins\n", "")
 

@@ -65,7 +65,7 @@ def test_a_row_that_does_not_fit_the_code_is_refused(function, old):
         ),
     ],
 )
-def test_what_becomes_of_a_fault_is_said(row, result, said, *, is_good):
+def test_outcome_of_each_fault_is_reported(row, result, said, *, is_good):
     text, good = faults._judged(fault(**row), [result])
     assert (said in text, good) == (True, is_good)
 
@@ -79,6 +79,6 @@ def test_every_row_has_an_id_of_its_own_and_names_files_that_exist():
 
 
 def test_every_fault_can_be_planted_in_the_code_of_today():
-    """A row whose text has changed would test nothing, and nobody would see it."""
+    """A row whose text has changed would test nothing, without a sign of that."""
     for one in table.faults(table.ROOMS):
         one.planted((ROOT / "safeconsumer" / one.file).read_text())

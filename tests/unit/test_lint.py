@@ -1,4 +1,4 @@
-"""The lint of pages finds what is planted, so that its silence means something."""
+"""The lint finds planted faults of pages, docstrings, commits and names."""
 
 import pytest
 from attrs import evolve

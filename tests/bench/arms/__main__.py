@@ -7,8 +7,7 @@ import os
 import sys
 import traceback
 
-# Only the module of one is imported: what others need would be in the memory that is
-# measured.
+# The program imports only the module of its arm: other modules would count as memory.
 _ARMS = {
     "reader": ("clients", "Reader"),
     "working": ("working", "Working"),

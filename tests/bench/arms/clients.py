@@ -35,15 +35,15 @@ class Setup(NamedTuple):
     client: str  # its name, with what is chosen of it
     config: dict[str, Any]  # how kafka-python reaches the broker
     bootstrap: str  # the broker's address, for the others
-    topic: str  # what is read
-    partitions: int  # how many it has
-    is_member: bool = False  # in a group of its own, instead of by hand
+    topic: str  # its topic
+    partitions: int  # the number of its partitions
+    is_member: bool = False  # subscribes in its own group, instead of assigning by hand
     # So many of them, the last ones, which have no records, are paused all the time.
     quiet: int = 0
     strangers: int = 0  # of ours: it holds so many partitions that are not there
     wait_ms: int = _LAST_WAIT_MS  # of no member: how long a broker keeps a fetch
     deserializes: bool = False  # values into texts
-    has_headers: bool = False  # which are looked at, too
+    has_headers: bool = False  # whose headers are read, too
     is_committed: bool = False  # it reads committed records only
     is_on_one_core: bool = False
     is_ours: bool = False  # aiokafka, confluent-kafka: the member on it, with holds
@@ -61,7 +61,7 @@ class Setup(NamedTuple):
 
     @property
     def look(self):
-        """Return what looks at the records of a batch."""
+        """Return a function that reads the records of a batch."""
         return _look_at_headers if self.has_headers else _look
 
     @property
@@ -69,7 +69,7 @@ class Setup(NamedTuple):
         return f"{self.topic}-{self.client.replace(' ', '-')}-{time.monotonic_ns()}"
 
     def everything(self, kind, *more):
-        """Return its partitions in the client's own words."""
+        """Return the partitions as the client's own class."""
         return [kind(self.topic, number, *more) for number in range(self.partitions)]
 
 
@@ -100,7 +100,7 @@ class _Blocking:
         time.sleep(seconds)
 
     def rest(self):
-        """Do nothing: what does not poll does not fetch."""
+        """Do nothing: a client that does not poll does not fetch."""
 
     def read(self, records, max_records, until):
         self.rewind()
@@ -138,7 +138,7 @@ class _KafkaPython(_Blocking):
         self._consumer.resume(*partitions)
 
     def hold(self, strangers):
-        """Place the holds; return what those of strangers took."""
+        """Place the holds; return the time that those of unknown partitions took."""
         for tp in self._quiet:
             self._consumer.pause(tp)
         if not strangers:
@@ -463,7 +463,7 @@ class Reader:
             ``toggled``, many times, those of ``pause`` and ``resume`` of one partition.
         """
         client = self._client
-        # First, as nothing is under way that would have the interpreter meanwhile.
+        # First, as no other thread needs the interpreter then.
         toggled = self.toggle()
         client.rewind()
         client.take(_PARKED, _PARKED)
@@ -489,7 +489,7 @@ class Reader:
         return {"pause": paused, "resume": resumed}
 
     def settle(self):
-        """Return how much memory is resident while nothing comes."""
+        """Return the resident memory while no record comes."""
         self._client.poll(1.0)
         return {"resident": resident_mb()}
 

@@ -1,4 +1,4 @@
-"""The two consumers that are compared, and what every arm does with them."""
+"""The two compared consumers, and the calls that every arm makes."""
 
 from tests.harness.waiting import looks
 
@@ -9,7 +9,7 @@ def make(client, config, **more):
     """
     Make a stock or a safe consumer that begins at the start of each partition.
 
-    Neither commits by itself: how often it falls into a measurement is chance. Both
+    Neither commits by itself: the number of commits within a measurement is random. Both
     decode records by kafka-python's own code, so that only safety is compared.
     """
     if client == "safe":
@@ -30,10 +30,10 @@ def make(client, config, **more):
 
 def poll_until(consumer, condition):
     """
-    Poll until the condition holds, throwing records away, one by one.
+    Poll until the condition holds, and drop the records one by one.
 
     Each poll may wait long: one that gives up during a join makes the stock client
-    forget that join, now and then for ever.
+    forget that join, sometimes for good.
     """
     for _ in looks(condition, "what an arm waits for", BOUND):
         consumer.poll(5000, max_records=1)

@@ -1,4 +1,4 @@
-"""``--against-topic``: what a client lost without noticing is found in the topic."""
+"""``--against-topic``: the audit finds records in the topic that a client has lost."""
 
 import pytest
 from click.testing import CliRunner
@@ -26,7 +26,7 @@ def against_topic(clients, folder):
     ("deleted", "read", "message"),
     [
         (0, 4, "acknowledged offsets 4 to 5"),
-        # What was deleted before anybody read it came to nobody, too.
+        # Records that were deleted before a member read them were not delivered, either.
         (6, 3, "nobody delivered offsets 3 to 5"),
     ],
 )
@@ -59,7 +59,7 @@ def test_a_deleted_topic_is_named_and_not_created_again(clients, tmp_path, monke
     assert done.exit_code == 1, done.output
     assert (
         f"A1  {there}:0" in done.stdout
-    )  # what journals prove is reported all the same
+    )  # the audit still reports violations that journals prove
     assert f"the topic {gone} does not exist" in done.stderr
     assert f"{there}:7 does not exist: the topic has 1 partition" in done.stderr
     with KafkaAdminClient(**clients._broker.client_config) as admin:
@@ -77,7 +77,7 @@ def test_a_deleted_topic_is_named_and_not_created_again(clients, tmp_path, monke
 def test_a_hole_is_judged_by_the_topics_cleanup_policy(
     clients, tmp_path, policy, status
 ):
-    """With --against-topic the topic itself, which has the records, convicts."""
+    """With --against-topic the topic itself proves the violation, as it has the records."""
     topic = filled(clients, 1, 30)
     resource = ConfigResource(
         ConfigResourceType.TOPIC, topic, {"cleanup.policy": policy}

@@ -1,4 +1,4 @@
-"""``SafeConsumer(journal=...)``: what it did stands in its journal, and nothing is asked."""
+"""``SafeConsumer(journal=...)``: a consumer writes all that it does into its journal."""
 
 import os
 import signal
@@ -165,8 +165,8 @@ def test_a_folder_that_cannot_be_written_is_refused_at_once(clients, tmp_path):
 
 
 @pytest.mark.parametrize("journal", ["", b"", 3, True, [], {"a": 1}], ids=repr)
-def test_a_journal_that_is_no_folder_is_refused(journal):
-    """The error is typed, and comes before anything was started or written."""
+def test_journal_that_is_not_a_folder_is_refused(journal):
+    """The error is typed, and comes before the consumer starts or writes anything."""
     with pytest.raises(JournalError, match="journal"):
         SafeConsumer(bootstrap_servers="127.0.0.1:1", journal=journal)
 
@@ -198,7 +198,7 @@ def test_reading_a_topic_fails_if_the_broker_stops_answering(clients, monkeypatc
 def test_reading_a_topic_fails_if_its_records_are_deleted_meanwhile(
     clients, monkeypatch
 ):
-    """Reading went on at the end, and counted the deleted records as never written."""
+    """Earlier, reading went on at the end; the deleted records counted as never written."""
     topic, config = filled(clients, 1, 20), clients._broker.client_config
 
     class Deleted(KafkaConsumer):
@@ -214,7 +214,7 @@ def test_reading_a_topic_fails_if_its_records_are_deleted_meanwhile(
 
 
 def test_a_consumer_that_cannot_be_made_leaves_no_journal(tmp_path):
-    """A program that retries until a broker answers left a journal with each try."""
+    """Earlier, a program that retried until a broker answered left many journals."""
     for _ in range(2):
         with pytest.raises(KafkaError):
             SafeConsumer(
@@ -235,7 +235,7 @@ def test_a_consumer_that_cannot_be_made_leaves_no_journal(tmp_path):
 
 
 @pytest.mark.any_broker
-def test_a_topic_is_read_whole_whatever_partitions_journals_name(clients):
+def test_all_partitions_of_a_topic_are_read(clients):
     """Partitions that no journal names are read, too."""
     topic = filled(clients, 3, 20)
     found, missing = topic_journal(clients._broker.client_config, [(topic, 1)])

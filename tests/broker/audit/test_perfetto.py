@@ -50,7 +50,7 @@ def test_a_trace_shows_members_a_group_hold_and_a_worker(kafka_broker, tmp_path)
 
 
 @pytest.mark.any_broker
-def test_the_history_and_the_audit_pass_over_a_record_that_cannot_be_read(kafka_broker):
+def test_history_and_audit_pass_over_an_unreadable_record(kafka_broker):
     """Such a record is no gap: both call the topic complete."""
     with Team(kafka_broker) as team:
         team.operator_holds(team.topic)

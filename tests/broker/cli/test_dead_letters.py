@@ -37,7 +37,7 @@ SECONDS = 30
 
 
 class DeadLetterTopic:
-    """A topic of dead letters, as a worker writes them, and the topic that they are from."""
+    """A topic of dead letters, as a worker writes them, and their original topic."""
 
     def __init__(self, broker, origin, name, producer, make_consumer):
         self.broker, self.origin, self.name = broker, origin, name
@@ -71,7 +71,7 @@ class DeadLetterTopic:
         self.producer.send(self.name, value, **more).get(SECONDS)
 
     def run(self, command, *options, topic=None):
-        """Run a command on this topic; TOPIC in an option is the one that it is from."""
+        """Run a command on this topic; TOPIC in an option is the original topic."""
         options = [one.replace("TOPIC", self.origin) for one in options]
         arguments = ["dead-letters", command, topic or self.name, *options]
         where = ["--bootstrap", self.broker.bootstrap]
@@ -128,9 +128,10 @@ class DeadLetterTopic:
 @contextmanager
 def before_each_send(act):
     """
-    Call something with the producer and the value before a replay sends a letter.
+    Call a function with producer and value before a replay sends a letter.
 
-    Its result is the result of sending; after None the letter is sent as usual.
+    Its result
+    replaces that of sending; after None the letter is sent as usual.
     """
     real = dead_letters.producer_of
 
@@ -300,7 +301,7 @@ def test_missing_topic_is_named_with_the_nearest_and_not_created(topic, command)
         assert meant in ended.stderr
 
 
-def test_record_that_is_no_letter_is_listed_with_the_reason(topic):
+def test_record_that_is_not_a_letter_is_listed_with_the_reason(topic):
     topic.put_foreign()
     headers = [("dead-letter-topic", b"t"), ("dead-letter-partition", b"x")]
     topic.put_foreign(b"damaged", headers=headers)
@@ -458,7 +459,7 @@ def test_replay_goes_on_at_the_offset_of_its_group(topic):
 
 
 @pytest.mark.any_broker
-def test_replay_with_filters_commits_nothing_and_says_so(topic):
+def test_replay_with_filters_commits_nothing_and_reports_it(topic):
     """The run begins at the group's offset, and leaves the other letters to later runs."""
     topic.put(b"0", error=KeyError("a"))
     topic.put(b"1")
@@ -479,7 +480,7 @@ def test_replay_with_filters_commits_nothing_and_says_so(topic):
     assert topic.replayed() == Counter(f"{topic.name}:0@{n}" for n in sent)
 
 
-def test_letter_is_replayed_by_its_name_each_time_and_no_run_passes_it(topic):
+def test_letter_replayed_by_its_name_is_replayed_by_later_runs_too(topic):
     topic.put_several(2)
     for _ in range(2):
         ended = topic.run("replay", topic=f"{topic.name}:0@1")
@@ -642,7 +643,7 @@ def test_ctrl_c_stops_before_the_next_letter(  # noqa: PLR0913, PLR0917 - a tabl
     ("options", "committed"), [([], 100), (["--error=ValueError"], None)], ids=short
 )
 def test_run_after_a_killed_one_sends_the_window_again(topic, options, committed):
-    """No letter is lost; the header tells which came twice."""
+    """No letter is lost; the header shows which letters came twice."""
     topic.put_several(104)
 
     class Killed(BaseException):

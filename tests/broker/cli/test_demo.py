@@ -34,7 +34,7 @@ def remains(bootstrap):
 
 
 @pytest.mark.any_broker
-def test_a_cluster_of_the_users_shows_the_same_and_keeps_nothing(kafka_broker):
+def test_users_cluster_gives_the_same_results_and_keeps_no_topic(kafka_broker):
     bootstrap = ",".join(kafka_broker.client_config["bootstrap_servers"])
     ended = run(bootstrap, "--situation", "flag", "--situation", "group")
     assert ended.exit_code == Status.DONE, ended.output
@@ -69,7 +69,7 @@ def test_topics_are_removed_after_ctrl_c_or_named(monkeypatch, is_removable):
 
 
 @pytest.mark.parametrize("error", [TOPIC_AUTHORIZATION_FAILED, POLICY_VIOLATION])
-def test_cluster_in_which_nothing_may_be_created_is_one_line(error):
+def test_missing_right_to_create_is_reported_in_one_line(error):
     with EmbeddedBroker() as broker:
         broker.fail("CreateTopics", error=error)
         ended = run(broker.bootstrap)
@@ -78,7 +78,7 @@ def test_cluster_in_which_nothing_may_be_created_is_one_line(error):
     assert ended.stderr.count("\n") == 1
 
 
-def test_address_without_a_broker_is_one_line(monkeypatch):
+def test_address_without_a_broker_is_reported_in_one_line(monkeypatch):
     assert cluster._BOOTSTRAP_MS < 5000
     monkeypatch.setattr(cluster, "_BOOTSTRAP_MS", 200)
     ended = run("127.0.0.1:1")
@@ -87,7 +87,7 @@ def test_address_without_a_broker_is_one_line(monkeypatch):
 
 
 def test_broker_that_goes_away_in_a_play_ends_the_demo(monkeypatch):
-    """The demo asks it once, and tries neither that play again nor another one."""
+    """The demo asks the broker once, and tries neither that play again nor another one."""
     plays = []
     with EmbeddedBroker() as broker:
 
@@ -107,7 +107,7 @@ def test_broker_that_goes_away_in_a_play_ends_the_demo(monkeypatch):
 
 # The demo, which is CI's first step, plays each of them on the embedded broker.
 @pytest.mark.nightly
-def test_stock_client_under_our_name_leaks_and_one_that_raises_ends_its_play():
+def test_stock_client_under_our_name_leaks_and_an_error_ends_its_play():
     lines = []
     impostor = evolve(STOCK, title=SAFE.title, is_ours=True)
     broken = evolve(SAFE, make=int)

@@ -23,7 +23,7 @@ def ending(ended):
 
 
 def test_program_ends_with_the_tests_that_started_it():
-    """Also if these are killed: a worker would read its topic for ever."""
+    """The program ends even if tests are killed: a worker would read its topic forever."""
     started = command(first="import time; print('up', flush=True); time.sleep(60); ")
     tests = command(first=f"import subprocess; subprocess.run({started}); ")
     with begun(tests, stdout=subprocess.PIPE, text=True) as process:
@@ -42,7 +42,7 @@ def test_program_ends_with_the_tests_that_started_it():
         ("uvicorn", "console", ("console", "--bootstrap", "127.0.0.1:1")),
     ],
 )
-def test_missing_package_is_one_line_with_the_command_that_installs_it(
+def test_missing_package_is_reported_with_the_command_that_installs_it(
     package, extra, arguments
 ):
     ended = run(*arguments, first=f"sys.modules[{package!r}] = None; ")
@@ -93,7 +93,7 @@ module.pause = pause
 @pytest.mark.parametrize(
     "arguments", [("pause",), ("--help",)], ids=["command", "help"]
 )
-def test_program_ends_silently_if_nobody_reads_its_output(arguments):
+def test_program_ends_silently_if_its_output_is_closed(arguments):
     ours, its = os.pipe()
     os.close(ours)
     with os.fdopen(its, "w") as out:
@@ -102,7 +102,7 @@ def test_program_ends_silently_if_nobody_reads_its_output(arguments):
 
 
 @pytest.mark.parametrize("arguments", [("--help",), ("pause", "--help")])
-def test_help_on_a_full_disk_is_one_line_and_a_status(arguments):
+def test_help_on_a_full_disk_has_one_line_and_a_status(arguments):
     with FULL.open("w") as disk:
         ended = run(*arguments, stdout=disk)
     assert ended.returncode == Status.BROKEN
@@ -126,7 +126,7 @@ INTERRUPTED = (Status.INTERRUPTED, "safeconsumer: interrupted\n")
     "module", ["safeconsumer.cli.commands", "safeconsumer.cli.holding", "kafka.admin"]
 )
 def test_ctrl_c_while_a_command_is_imported_has_status_130(module):
-    """By itself click would print "Aborted!" and end with 1."""
+    """Without our handler click would print "Aborted!" and end with 1."""
     first = f"exec({INTERRUPTS.format(module=module)!r}); "
     ended = run("pause", "orders", "--reason=x", "--group=g", first=first)
     assert (ended.returncode, ended.stderr) == INTERRUPTED
@@ -143,7 +143,7 @@ def test_ctrl_c_in_the_middle_of_the_demo_has_status_130():
     assert (process.returncode, errors) == INTERRUPTED
 
 
-# ---------------------------------------------------------------- without anything
+# ---------------------------------------------------------------- without arguments
 
 
 def test_demo_brings_its_own_broker():

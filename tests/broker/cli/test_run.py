@@ -200,7 +200,7 @@ def stopped(process, status=Status.DONE):
 
 @pytest.fixture
 def program(tmp_path, kafka_broker, kafka_topic, make_producer):
-    """Prepare the command; what a failed test left of it is killed."""
+    """Prepare the command; at the end kill the processes that a failed test left."""
     topic = kafka_topic(partitions=2)
     program = Program(tmp_path, kafka_broker, topic, make_producer())
     yield program
@@ -237,7 +237,7 @@ def test_second_sigterm_gives_up_a_handler_or_its_thread(program, target):
 @pytest.mark.contract("W8")
 @pytest.mark.any_broker
 def test_second_sigterm_ends_process_whose_loop_never_returns(program):
-    """Nothing can be committed then."""
+    """In that case the program cannot commit."""
     process = program.start("handlers:standing")
     program.wait_file("stands")
     process.send_signal(signal.SIGTERM)
@@ -269,7 +269,7 @@ def test_hook_that_never_returns_to_a_handlers_thread_is_named_once(program):
 
 @pytest.mark.contract("W8")
 @pytest.mark.any_broker
-def test_one_sigterm_ends_process_whose_stderr_nobody_reads(program, make_consumer):
+def test_one_sigterm_ends_process_with_an_unread_stderr(program, make_consumer):
     """Handled records are committed, and the group is left."""
     program.produce(b"a")
     process = program.start("handlers:clogged")

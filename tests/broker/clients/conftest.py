@@ -1,4 +1,4 @@
-"""A group on another client: its members, made by one name each."""
+"""A group on another client, with a factory for each kind of member."""
 
 from contextlib import ExitStack
 from functools import partial
@@ -61,7 +61,7 @@ class Client:
         return aiokafka.AiokafkaMember(self._loop, team, name, protocol, **more)
 
     def control_clients(self):
-        """Make what reads and writes the control topics for a member."""
+        """Make the clients that read and write the control topics for a member."""
         if self._loop is None:
             return LibrdkafkaClients(confluent.settings_of(self._team))
         calls = self._loop.call(LoopCalls)

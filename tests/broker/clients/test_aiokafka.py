@@ -1,4 +1,4 @@
-"""Members on aiokafka: what is its own; the rest is in ``test_members``."""
+"""Members on aiokafka; ``test_members`` has the tests of both clients."""
 
 import asyncio
 import gc
@@ -42,7 +42,7 @@ CONTROL, STATUS = "safeconsumer-control", "safeconsumer-status"
 
 @pytest.fixture
 def loop():
-    """Run an event loop on a thread; at the end nothing is left in it."""
+    """Run an event loop on a thread; at the end it must be empty."""
     with Loop() as one:
         yield one
 
@@ -62,7 +62,7 @@ def member(team, loop):
 
 @pytest.fixture
 def reading(team, member):
-    """Make members that have subscribed, and have read the 20 records that there are."""
+    """Make members that have subscribed, and have read all 20 records."""
 
     def made(**more):
         one = member(**more)
@@ -114,7 +114,7 @@ def test_a_member_is_busy_until_it_asks_for_records_again(team, member):
 def test_the_last_control_record_is_read_again_without_an_event(
     team, member, monkeypatch
 ):
-    """So a topic that was made again is found; one that was not stays unmentioned."""
+    """So a recreated topic is found, and an unchanged one causes no event."""
     monkeypatch.setattr(control_topics, "COMPARE_EVERY", 0.0)
     events = []
     team.operator_holds(f"{team.topic}:0")
@@ -127,7 +127,7 @@ def test_the_last_control_record_is_read_again_without_an_event(
     assert kinds.isdisjoint({ControlTopicReset, ControlUnavailable})
 
 
-# ---------------------------------------------------------------- its own pauses
+# ---------------------------------------------------------------- pauses of a member
 
 
 @pytest.fixture(params=["in the loop", "on another thread"])
@@ -140,7 +140,7 @@ def called(request, loop):
             yield lambda *call: thread.submit(*call).result()
 
 
-def test_pause_and_resume_refuse_what_aiokafka_s_refuse(team, member, called):
+def test_pause_and_resume_refuse_the_same_arguments_as_aiokafka(team, member, called):
     one = member()
     one.assign(team.partitions)
     for name in ("pause", "resume"):
@@ -164,7 +164,7 @@ def test_a_pause_holds_until_it_is_resumed(team, reading, called):
 
 
 def test_a_resume_leaves_the_holds_of_others(team, reading, called):
-    """Aiokafka's task that fetches ended with an error, and ``stop`` with it."""
+    """Earlier, aiokafka's fetching task ended with an error, and so did ``stop``."""
     one = reading()
     one.call("pause", zero(team))
     one.consumer.hold(f"{team.topic}:0", owner="db")
@@ -179,7 +179,7 @@ def test_a_resume_leaves_the_holds_of_others(team, reading, called):
 
 
 def test_a_hold_ends_by_itself_while_a_call_waits(team, member):
-    """Also one that was placed where another one, lifted since, held already."""
+    """So does a hold that was placed beside another one, lifted since."""
     one = member()
     one.consumer.hold(team.topic, owner="first")
     one.consumer.hold(team.topic, owner="second", for_=0.5)
@@ -199,7 +199,7 @@ def test_a_lift_on_another_thread_ends_a_wait(team, member):
 
 
 class HoldingAtTheEnd(AIOKafkaConsumer):
-    """A consumer that holds a partition after a record was taken out of aiokafka."""
+    """A consumer that holds a partition after it took a record from aiokafka."""
 
     held = None
 
@@ -211,7 +211,7 @@ class HoldingAtTheEnd(AIOKafkaConsumer):
 
 @pytest.mark.contract("P1", "P8", "G9")
 def test_records_that_were_taken_as_a_hold_arrived_come_first_after_it(team, member):
-    """They are neither committed meanwhile, nor in hand, nor before the position."""
+    """Meanwhile they are neither committed, nor in hand, nor before the position."""
     one = member(kind=HoldingAtTheEnd)
     others_held(team, one)
     one.subscribe([team.topic])
@@ -230,7 +230,7 @@ def test_records_that_were_taken_as_a_hold_arrived_come_first_after_it(team, mem
 
 
 def test_getmany_waits_on_if_all_records_were_put_back(team, member):
-    """A hold that arrives late costs other partitions none of the time that was given."""
+    """A late hold takes no time from the wait for other partitions."""
     one = member(kind=HoldingAtTheEnd)
     others_held(team, one)
     one.consumer.held = f"{team.topic}:0"
@@ -278,7 +278,7 @@ def test_a_manual_assignment_that_is_made_again_stays_held(team, member):
 
 
 def test_a_consumer_without_a_group_obeys_holds(team, member):
-    """There aiokafka calls no listener: each call looks at the assignment."""
+    """Without a group aiokafka calls no listener: each call checks the assignment."""
     one = member(group_id=None)
     one.consumer.hold(f"{team.topic}:0")
     one.subscribe([team.topic])
@@ -352,7 +352,7 @@ def test_stop_ends_threads_tasks_and_calls_that_wait(team, loop):
 
 
 def test_start_that_failed_leaves_nothing_and_may_be_tried_again(team, loop):
-    """Programs do so until a broker is there, or drop the consumer, which is no member."""
+    """Programs try again until a broker answers, or drop the consumer."""
     consumer = loop.call(aiokafka, team, control=team.quick)
     failing = [OSError("no broker")]
 
@@ -380,7 +380,7 @@ def test_start_that_failed_leaves_nothing_and_may_be_tried_again(team, loop):
 @pytest.mark.embedded_broker
 @pytest.mark.parametrize("again", [True, False], ids=["started again", "dropped"])
 def test_start_that_is_cancelled_leaves_one_control_at_most(team, loop, again):
-    """As ``wait_for(consumer.start(), 1)`` does while brokers are slow."""
+    """``wait_for(consumer.start(), 1)`` cancels it while brokers are slow."""
     consumer = loop.call(aiokafka, team, control=team.quick)
     held = team.broker.hold("DescribeConfigs", client_id="a-control")
     task = loop.call(asyncio.ensure_future, consumer.start())
@@ -414,7 +414,7 @@ def test_start_and_stop_do_not_wait_for_the_programs_executor(team, loop):
 
 @pytest.mark.embedded_broker
 def test_stop_ends_its_tasks_and_clients_if_no_broker_answers(team, loop):
-    """It waits for the control topics no longer than for the group."""
+    """``stop`` waits for the control topics no longer than for the group."""
     consumer = loop.call(
         aiokafka, team, team.topic, control=team.quick, request_timeout_ms=2000
     )
@@ -458,7 +458,7 @@ def test_stop_ends_all_while_a_fetch_waits_to_be_repeated(team, loop, whose):
 
 
 def test_no_call_of_a_member_blocks_the_event_loop(team, loop, monkeypatch):
-    """Neither for a thread nor for a coroutine of the loop itself."""
+    """No call blocks for a thread, or for a coroutine of the loop itself."""
     waiting = set()
 
     def noting(call):
@@ -479,7 +479,7 @@ def test_no_call_of_a_member_blocks_the_event_loop(team, loop, monkeypatch):
 
 
 def dropped(loop, made):
-    """Drop the one consumer in a list, and have it collected; aiokafka complains."""
+    """Drop the one consumer in a list, and collect it; aiokafka warns."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         made.clear()
@@ -522,7 +522,7 @@ def test_another_aiokafka_is_refused(loop, monkeypatch, version):
         loop.call(AIOKafkaConsumer)
 
 
-def test_it_needs_no_kafka_python(team):
+def test_members_need_no_kafka_python(team):
     """Any kafka-python may be installed beside members on aiokafka."""
     code = (
         "import asyncio, sys; sys.modules['kafka'] = None\n"
@@ -548,14 +548,14 @@ def test_it_needs_no_kafka_python(team):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_without_aiokafka_the_import_says_what_to_install():
+def test_import_without_aiokafka_names_the_extra_to_install():
     code = "import sys; sys.modules['aiokafka'] = None; import safeconsumer.clients.aiokafka"
     done = ran_python("-c", code)
     assert "pip install 'safeconsumer[aiokafka]'" in done.stderr
 
 
 class Token(AbstractTokenProvider):
-    """A login that a program brings."""
+    """A token provider of the program."""
 
     async def token(self):
         return "token"

@@ -1,4 +1,4 @@
-"""Members on confluent-kafka: what is its own; the rest is in ``test_members``."""
+"""Members on confluent-kafka; ``test_members`` has the tests of both clients."""
 
 import gc
 import itertools
@@ -47,7 +47,7 @@ def taken(consumer, count, by=1):
 
 
 def polled(consumer, condition, by=1):
-    """Poll until a condition holds of what came; return the partitions and offsets."""
+    """Poll until a condition on the records holds; return their partitions and offsets."""
     came = []
     for _ in looks(partial(condition, came), "records"):
         found = consumer.consume(by, 0.1) if by > 1 else [consumer.poll(0.1)]
@@ -128,7 +128,7 @@ def committed(consumer, partition):
 
 
 def alone(team, consumer, *partitions):
-    """Subscribe, with holds of all but some partitions, the first if none are named."""
+    """Subscribe, with holds of all partitions but some, by default the first."""
     flowing = partitions or (0,)
     others = [tp.partition for tp in team.partitions if tp.partition not in flowing]
     consumer.hold(*[f"{team.topic}:{n}" for n in others], owner="others")
@@ -149,7 +149,7 @@ BEFORE = pytest.mark.parametrize("before", [0, 2], ids=["at first", "in a row"])
 def test_records_that_were_taken_as_a_hold_arrived_come_first_after_it(
     team, member, upstream, before, one
 ):
-    """They are neither committed meanwhile, nor in hand, nor before the position."""
+    """Meanwhile they are neither committed, nor in hand, nor before the position."""
     consumer = member()
     alone(team, consumer)
     assert taken(consumer, before) == [(0, n) for n in range(before)]
@@ -170,7 +170,7 @@ def test_records_that_were_taken_as_a_hold_arrived_come_first_after_it(
 
 
 def kept_back(team, consumer, upstream, *partitions):
-    """Have all records of partitions kept back; then lift the holds."""
+    """Keep back all records of partitions; then lift the holds."""
     names = {number: f"{team.topic}:{number}" for number in partitions}
     upstream.handed = lambda found: consumer.hold(
         *{names[one.partition()] for one in found}
@@ -185,7 +185,7 @@ def kept_back(team, consumer, upstream, *partitions):
 def test_librdkafka_is_polled_while_kept_records_are_given(
     team, member, upstream, monkeypatch
 ):
-    """It serves rebalances in polls only, and leaves its group without any."""
+    """Librdkafka serves rebalances in polls only, and leaves its group without them."""
     consumer = member()
     kept_back(team, consumer, upstream, 0)
     seconds = itertools.count(time.monotonic())
@@ -259,7 +259,7 @@ def test_a_record_is_busy_before_the_last_check_of_its_hold(
     busy = []
 
     class Looking:
-        """The ledger, whose quiet set is asked for once more after a fetch."""
+        """A ledger that acts when its quiet set is read again after a fetch."""
 
         def __init__(self, ledger):
             self._ledger = ledger
@@ -293,7 +293,7 @@ def test_librdkafka_commits_given_records_by_itself(team, member):
 
 def stored(consumer, partition):
     """Commit the stored offsets alone, as librdkafka does; return that of a partition."""
-    with suppress(KafkaException):  # nothing was stored since the last time
+    with suppress(KafkaException):  # no offset was stored since the last call
         confluent_kafka.Consumer.commit(consumer, asynchronous=False)
     return consumer.committed([partition], 5)[0].offset
 
@@ -302,7 +302,7 @@ def stored(consumer, partition):
 def test_few_records_of_a_burst_come_again_if_the_program_then_stalls(
     team, member, monkeypatch, by
 ):
-    """However many were asked for within a tenth of a second."""
+    """The number of records requested within a tenth of a second does not matter."""
     consumer, burst = member(), 30
     alone(team, consumer)
     taken(consumer, 5)
@@ -336,7 +336,7 @@ def seek_back(team, consumer):
 def test_a_commit_has_the_records_given_before_or_offsets_of_the_program(
     team, member, call, offset
 ):
-    """As in confluent-kafka, which stores the offset of a record as it gives it."""
+    """confluent-kafka does so, too: it stores the offset of a record as it gives it."""
     consumer = member()
     alone(team, consumer)
     taken(consumer, 3)
@@ -346,7 +346,7 @@ def test_a_commit_has_the_records_given_before_or_offsets_of_the_program(
 
 @pytest.mark.parametrize("by", ["subscribe", "assign"])
 def test_given_records_are_committed_as_the_member_leaves(team, member, by):
-    """Those of its last calls too, which did not store anything themselves."""
+    """So are the records of its last calls, which stored no offset themselves."""
     first = member(enable_auto_commit=True)
     everything = [TopicPartition(*tp) for tp in team.partitions]
     first.subscribe([team.topic]) if by == "subscribe" else first.assign(everything)
@@ -357,7 +357,7 @@ def test_given_records_are_committed_as_the_member_leaves(team, member, by):
 
 
 class Late(confluent_kafka.Consumer):
-    """Librdkafka, which has a partition's last position until it fetches again."""
+    """A librdkafka that keeps a partition's last position until it fetches again."""
 
     last = None
 
@@ -424,7 +424,7 @@ def test_a_poll_never_waits_longer_than_a_lift_may(team, member, monkeypatch):
     assert consumer.poll(0) is not None
 
 
-def test_consume_judges_numbers_as_confluent_kafka_does(team, member):
+def test_consume_refuses_the_same_numbers_as_confluent_kafka(team, member):
     consumer = member()
     consumer.subscribe([team.topic])
     assert consumer.consume(0) == []
@@ -457,8 +457,8 @@ def test_callbacks_of_the_program_may_assign(team, member):
     assert consumer.quiet() == []
 
 
-def test_a_question_that_fails_leaves_no_client_to_the_collector(monkeypatch):
-    """Each one has threads and sockets; a reader asks again while no broker is there."""
+def test_failed_request_leaves_no_client_to_the_collector(monkeypatch):
+    """Each client has threads and sockets; a reader asks again while no broker answers."""
     monkeypatch.setattr(librdkafka, "_ASK_SECONDS", 0.1)
     settings = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0}
     topic = LibrdkafkaClients(settings).holds_topic("holds")
@@ -478,7 +478,7 @@ def test_a_question_that_fails_leaves_no_client_to_the_collector(monkeypatch):
 
 
 def test_a_member_that_closes_as_it_is_assigned_is_closed(team, member):
-    """A poll then says so, as confluent-kafka's; it raised SystemError."""
+    """A poll then raises the same error as confluent-kafka's; earlier, SystemError."""
     one = member()
     one.subscribe([team.topic], on_assign=lambda consumer, _: consumer.close())
     with pytest.raises(RuntimeError, match="closed"):
@@ -499,7 +499,7 @@ STORE = "enable.auto.offset.store"
 
 @pytest.mark.parametrize("value", ["yes", "on", " true", "", 2, None], ids=repr)
 def test_a_wrong_setting_for_stored_offsets_is_refused_as_by_confluent(team, value):
-    """Nothing would ever be committed otherwise."""
+    """Otherwise no offset would ever be committed."""
     settings = {**settings_of(team), STORE: value}
     with pytest.raises(KafkaException, match=STORE):
         confluent_kafka.Consumer(settings)
@@ -508,7 +508,7 @@ def test_a_wrong_setting_for_stored_offsets_is_refused_as_by_confluent(team, val
 
 
 @pytest.mark.parametrize("value", [True, "T", 1, False, "f", 0, "0"], ids=repr)
-def test_each_word_for_stored_offsets_is_taken_as_by_confluent(team, value):
+def test_each_spelling_of_the_setting_for_stored_offsets_is_accepted(team, value):
     settings = {**settings_of(team), STORE: value}
     confluent_kafka.Consumer(settings).close()
     with closing(Consumer(settings, log=False)) as consumer:
@@ -535,7 +535,7 @@ def test_pause_and_resume_take_partitions_only_as_those_of_confluent(team, call,
 @pytest.mark.parametrize("name", ["on_assign", "on_revoke", "on_lost"])
 @pytest.mark.parametrize("wrong", [5, ""])
 def test_a_callback_that_cannot_be_called_is_refused_at_once(team, name, wrong):
-    """As by confluent-kafka; the first poll of a join raised instead."""
+    """confluent-kafka does so, too; earlier, the first poll of a join raised."""
     both = [confluent_kafka.Consumer(settings_of(team)), confluent(team)]
     with closing(both[0]), closing(both[1]):
         for one in both:
@@ -543,8 +543,8 @@ def test_a_callback_that_cannot_be_called_is_refused_at_once(team, name, wrong):
                 one.subscribe([team.topic], **{name: wrong})
 
 
-def test_it_needs_no_kafka_python(team):
-    """Whichever version is installed is not in the way of members on confluent-kafka."""
+def test_members_need_no_kafka_python(team):
+    """Members on confluent-kafka work with any installed version of kafka-python."""
     code = (
         "import sys; sys.modules['kafka'] = None\n"
         "from safeconsumer import Control\n"
@@ -559,7 +559,7 @@ def test_it_needs_no_kafka_python(team):
 
 
 def test_control_clients_have_the_members_connection_and_nothing_of_its_group():
-    """What librdkafka may add to logins is copied, as it is not known to be the group's."""
+    """Unknown settings of librdkafka, which may belong to logins, are copied."""
     connection = {
         "bootstrap.servers": "b:9092",
         "https.ca.location": "/ca",

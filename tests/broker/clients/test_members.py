@@ -1,4 +1,4 @@
-"""Members on confluent-kafka and aiokafka: what both deliver under holds, and after them."""
+"""Members on confluent-kafka and aiokafka: records under holds, and after them."""
 
 import threading
 from contextlib import ExitStack
@@ -113,7 +113,7 @@ def test_a_group_that_was_held_before_its_first_member_delivers_nothing(team, cl
 
 
 @pytest.mark.contract("G9", "G10")
-def test_a_reset_is_refused_while_a_member_owns_what_it_would_not_move(team, client):
+def test_reset_is_refused_while_an_owner_cannot_move_its_partitions(team, client):
     """The member obeys the hold, and its offsets stay where they are."""
     whose = ("--group", team.group, *ALICE)
     with client.running("a", control=team.quick) as member:
@@ -201,8 +201,8 @@ def test_a_holds_topic_that_was_made_again_lifts_nothing(team, client, monkeypat
 
 @pytest.mark.contract("G2")
 @pytest.mark.embedded_broker
-def test_no_end_is_answered_of_a_holds_topic_that_was_made_again(team, client):
-    """It may be as long as the topic before: a gate would open by that one's offsets."""
+def test_end_of_a_recreated_holds_topic_is_not_answered(team, client):
+    """It may be as long as the old topic: a gate would open by the old offsets."""
     answers = []
     team.operator_holds(f"{team.topic}:0")
     topic = client.control_clients().holds_topic(team.settings.holds_topic)
@@ -243,13 +243,13 @@ def test_hooks_and_collectors_show_a_member(team, client):
     assert after['hold_changes_total{change="placed",kind="local"}'] == 1
 
 
-# ---------------------------------------------------------------- its own holds
+# ---------------------------------------------------------------- holds of a member
 
 
 @pytest.mark.contract("P6", "G9")
 @CLASSIC
 def test_a_pause_lasts_through_rebalances_that_give_its_partition_back(team, client):
-    """In an eager one it is revoked, and assigned anew to the same member."""
+    """An eager rebalance revokes it, and assigns it to the same member again."""
     member = client.subscribed()
     came(member, 20)
     member.commit()
@@ -341,7 +341,7 @@ def test_a_bad_target_changes_nothing(team, client, target, error):
 
 
 def test_a_topic_that_would_lose_holds_is_refused(team, client):
-    """No thread is left of the member."""
+    """The member leaves no thread."""
     control = team.with_settings(holds_topic=team.settings.status_topic + "x")
     team.create(control.holds_topic, {"cleanup.policy": "delete"})
     with pytest.raises(ControlTopicError, match=r"cleanup\.policy=delete"):

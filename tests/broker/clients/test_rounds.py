@@ -25,7 +25,7 @@ REMEMBERED = 70.0  # seconds in which commands still await a member that was kil
 
 def confluent_of(team, protocol, name):
     """Return the settings of a member on confluent-kafka."""
-    # What is committed soon is so before a member is killed, as nothing flows then.
+    # Offsets are committed before a member is killed, as no record flows then.
     settings = settings_of(team, name, protocol)
     settings |= {"enable.auto.commit": True, "auto.commit.interval.ms": 300}
     if protocol != NEWER:
@@ -149,12 +149,12 @@ class Rounds:
         return leaked
 
     def _has_come(self, name, *, has_share):
-        """Tell whether a member reports; and, if so asked, whether it owns something."""
+        """Return whether a member reports and, if asked, owns a partition."""
         found = [one for one in self.team.look().members if one.name == name]
         return any((one.is_listed and one.claimed) or not has_share for one in found)
 
     def _wait_until_quiet(self, scope, partitions):
-        """Await it by a command, or by the reports of those that live."""
+        """Wait by a command, or by the reports of living members."""
         if time.monotonic() - self._killed_at < REMEMBERED:
             wait_for(lambda: self.team.are_quiet("ab", partitions), "quiet", pause=0.2)
             return
@@ -176,8 +176,8 @@ IDS = [
 
 @pytest.mark.timeout(2 * MINUTES * 60)
 @pytest.mark.parametrize("game", GAMES, ids=IDS)
-def test_nothing_leaks_is_lost_or_comes_twice(team, game, tmp_path, record_property):
-    """Also across those that leave: by then each has committed what it wrote down."""
+def test_no_record_leaks_is_lost_or_comes_twice(team, game, tmp_path, record_property):
+    """Leaving members count, too: each has committed the records that it wrote."""
     chance = random.Random(game[-1])  # noqa: S311 - a game
     scopes = [team.topic, f"{team.topic}:1", f"re:{team.topic[:-1]}.*", "@all"]
     killed = 0
@@ -186,7 +186,7 @@ def test_nothing_leaks_is_lost_or_comes_twice(team, game, tmp_path, record_prope
         began, number = time.monotonic(), 0
         while number < ROUNDS and time.monotonic() - began < MINUTES * 60:
             number += 1
-            # Of what flows a member that is killed leaves records that were not committed.
+            # A killed member leaves uncommitted records of partitions that flow.
             is_killed = number % 6 == 5
             killed += is_killed
             scope = "@all" if is_killed else chance.choice(scopes)

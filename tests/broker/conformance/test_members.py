@@ -1,4 +1,4 @@
-"""Members that obey a group pass the public cases of what a pause outlives, on any client."""
+"""Members with group control pass the public cases of lasting pauses, on any client."""
 
 import sys
 from contextlib import ExitStack
@@ -17,7 +17,7 @@ from tests.harness.trying import ENDS_WITH_THE_OWNERSHIP, OURS, Verdict, tried
 
 pytestmark = pytest.mark.real_broker
 
-# A hold of a consumer does not travel, but between ours; time limits are signals.
+# Holds of one consumer move only between our consumers; time limits are signals.
 ABSENT = dict.fromkeys(
     ("follows-to-the-next-owner", "time-limit-at-any-place-of-a-poll"), Verdict.ABSENT
 )

@@ -1,4 +1,4 @@
-"""A cooperative group of ours and of librdkafka's members, on Apache Kafka."""
+"""A cooperative group with our members and members on librdkafka, on Apache Kafka."""
 
 from itertools import product
 
@@ -20,7 +20,7 @@ PARTITIONS, RECORDS = 4, 20
 def test_a_paused_topic_stays_paused_beside_librdkafka(
     kafka_broker, kafka_topic, make_producer, make_consumer
 ):
-    """Partitions move to the other member and back; it alone reads meanwhile."""
+    """Partitions move to the librdkafka member and back; only that member reads meanwhile."""
     topic = kafka_topic(partitions=PARTITIONS)
     group = f"g-{topic}"
     ours = make_consumer(

@@ -31,7 +31,7 @@ CONSOLE, COMMANDS = "safeconsumer-console", "safeconsumer-cli"  # client ids
 
 
 @pytest.mark.any_broker
-def test_group_is_paused_is_quiet_and_is_resumed(team, served):
+def test_group_is_paused_becomes_quiet_and_is_resumed(team, served):
     members = settled(team, "a", "b")
     group, scopes = team.group, [f"{team.topic}:{number}" for number in (0, 1)]
     with Polled(*members):

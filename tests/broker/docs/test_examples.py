@@ -1,4 +1,4 @@
-"""The files of ``docs/examples``, and the shell recipes of a page, do what they say."""
+"""The files of ``docs/examples`` and the shell recipes of a page work as described."""
 
 import json
 import os
@@ -58,7 +58,7 @@ def test_compose_file_has_the_kafka_that_is_tested():
 
 
 @needs_promtool
-def test_prometheus_takes_its_file(tmp_path):
+def test_prometheus_accepts_its_example_file(tmp_path):
     (tmp_path / "safeconsumer").mkdir()
     shutil.copy(EXAMPLES / "prometheus.yml", tmp_path)
     rules = ROOT / "safeconsumer" / "metrics" / "files" / "alerts.yml"
@@ -81,7 +81,7 @@ printf '%s\\n' "$@" -- >> "$CALLS"
 
 
 def history():
-    """Return what ``history --follow -o json`` prints of a hold that is lifted."""
+    """Return the lines that ``history --follow -o json`` prints for a hold and its lift."""
     key, hold = ControlKey("billing", "alice", "orders"), ControlHold("1", 'a "b"\n$x')
     records = [
         HoldRecord(key=key, hold=one, at=number + 0.5, offset=number)

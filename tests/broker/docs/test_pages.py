@@ -1,4 +1,4 @@
-"""README and the pages of the site do what they say: their blocks run."""
+"""The code blocks of README and of the site's pages run."""
 
 import code
 import contextlib
@@ -31,8 +31,8 @@ RUN = [
     if any(one.is_run_here and one.language == "python" for one in blocks(page))
 ]
 
-# What starts the programs that prose names, and has them end at once. The commands of
-# ``safeconsumer`` are parsed by the lint, and .ci/run builds the site by sphinx-build.
+# The beginnings of commands in prose, each with an option that ends them at once. The
+# lint parses the commands of ``safeconsumer``, and .ci/run builds the site by sphinx-build.
 STARTS = {"python -m tests.": "--help", "pytest --pyargs ": "--collect-only"}
 STARTED = {
     command: how
@@ -53,9 +53,9 @@ def test_a_page_runs(  # noqa: PLR0913, PLR0917 - fixtures
     page, kafka_broker, kafka_topic, make_producer, monkeypatch, tmp_path
 ):
     """
-    Its blocks one after the other, as a reader would paste them into one session.
+    The blocks run one after the other, as pasted into one session.
 
-    This run's address, topics and group stand in the place of the page's.
+    This run's address, topics and group replace those of the page.
     """
     monkeypatch.chdir(tmp_path)
     topic = kafka_topic(partitions=4)
@@ -72,21 +72,21 @@ def test_a_page_runs(  # noqa: PLR0913, PLR0917 - fixtures
 
 @pytest.mark.parametrize("command", STARTED)
 def test_a_command_in_prose_starts(command):
-    """In the environment of the extra that its line names, by the lint: ``ci``."""
+    """The extra ``ci``, with which it runs, includes the extra that its line names."""
     words = shlex.split(command.removeprefix("python -m "))
     ended = ran_python("-m", *words, STARTED[command], cwd=ROOT, timeout=100)
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
 class Pasting(code.InteractiveConsole):
-    """Somebody who pastes a block into Python's own prompt: its lines, one by one."""
+    """A prompt of Python into which a block is pasted, line by line."""
 
     def __init__(self, names, block):
         super().__init__(names, str(block.page))
         self._line = block.line
 
     def paste(self, text):
-        """Return what is printed, but for the values of expressions."""
+        """Return the output without the values of expressions."""
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed), _values_unseen():
             for number, line in enumerate(text.splitlines()):
@@ -96,7 +96,7 @@ class Pasting(code.InteractiveConsole):
         return printed.getvalue()
 
     def showsyntaxerror(self, *_, **__):
-        """Fail, where a reader would read this and go on with less than the page has."""
+        """Fail: a reader would see the error and go on without that line."""
         pytest.fail(f"{self.filename}:{self._at}: {sys.exception()}")
 
     def showtraceback(self):
@@ -123,7 +123,7 @@ class Reader:
         self._names = {"CONFIG": broker.client_config}
 
     def read(self, block):
-        """Run it, and compare what it prints with what the page shows."""
+        """Run the block, and compare its output with the page."""
         if block.language == "console":
             assert lasting(renewed(block.code, self._command)) == lasting(block.code)
         if block.language == "python":

@@ -56,12 +56,12 @@ def printed(python, program, topic=None):
     return json.loads(ended.stdout)
 
 
-def test_the_installed_version_is_as_the_table_says_of_3():
+def test_installed_version_behaves_as_the_table_says():
     assert printed(sys.executable, "versions.py", "t") == NEW
 
 
 @pytest.mark.nightly
-def test_2_3_is_as_the_table_says_of_it():
+def test_version_2_3_behaves_as_the_table_says():
     """That version has an environment of its own."""
     assert printed(python_of("kafka-python==2.3.3"), "versions.py", "t") == OLD
 

@@ -104,7 +104,7 @@ def test_members_of_both_versions_obey_operators(team, earlier):
             ended = run(team, *held, f"{team.topic}:1", "--wait", "30s")
         assert (ended.exit_code, ended.stderr) == (Status.DONE, "")
         team.produce(1)
-    # The new one goes on alone.
+    # The new member goes on alone.
     poll_until(new, team.has_all(new), got=got)
     poll_until(new, lambda: team.is_ungated(new), got=got)
     assert new.quiet() == set(team.partitions[:2])

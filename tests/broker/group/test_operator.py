@@ -18,12 +18,12 @@ PATIENT = patient(3_600_000, connections_max_idle_ms=7_200_000)
 
 
 def owners(view):
-    """Return who owns each partition of a group, as Kafka says."""
+    """Return the owner of each partition of a group, as Kafka lists it."""
     return {tp.partition: row.owner for tp, row in view.rows.items()}
 
 
 def is_shared(team, *members):
-    """Tell whether each partition has one owner among members of the newer protocol."""
+    """Return whether each partition has one owner, by the newer protocol."""
     owned = [tp for one in members for tp in one.assignment]
     return all(one.assignment for one in members) and sorted(owned) == team.partitions
 
@@ -116,8 +116,8 @@ def test_a_classic_member_obeys_in_a_group_of_the_newer_protocol(team):
 
 
 @pytest.mark.embedded_broker
-def test_a_silent_broker_ends_a_look_in_time(team):
-    """The next look has clients of its own."""
+def test_view_of_a_silent_broker_ends_in_time(team):
+    """The next view has its own clients."""
     team.operator_holds("@all")
     with Operator(team.broker.client_config, team.quick) as operator:
 

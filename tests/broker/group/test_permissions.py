@@ -76,7 +76,7 @@ def test_a_refused_login_is_reported_in_the_brokers_words(story, changed, said):
 
 
 def test_an_audit_can_log_in(story, tmp_path):
-    """Reading the topics too, with --config; a refused login is emitted as elsewhere."""
+    """The audit reads the topics, too, with --config; it reports a refused login."""
     consumer = story.team.subscribed("a", control=None, journal=str(tmp_path))
     got = {}
     poll_until(consumer, lambda: sum(map(len, got.values())) == 20, got=got)
@@ -90,7 +90,7 @@ def test_an_audit_can_log_in(story, tmp_path):
 
 
 def test_a_user_without_rights_gets_advice_about_them(story):
-    """And no advice to create a topic; JSON is no empty list."""
+    """The command does not advise to create a topic, and JSON is not an empty list."""
     story.team.operator_holds("@all")
     group = ("--group", story.team.group)
     for words in (
@@ -124,7 +124,7 @@ def test_doctor_tells_missing_rights_from_missing_topics(story):
     assert f"no right to describe {settings.holds_topic}" in found
     name = settings.status_topic
     assert f"{name}: settings unknown, no right to DescribeConfigs" in found
-    # control acls gives nobody that right on the status topic.
+    # ``control acls`` grants that right on the status topic to no user.
     assert found.count("set the ACLs of safeconsumer control acls") == 1
 
 

@@ -42,7 +42,7 @@ def test_an_acknowledged_change_is_reported_on_a_full_disk(team, command, as_jso
 
 
 def test_a_followed_history_ends_once_its_pipe_is_closed(team):
-    """Also without a change to print."""
+    """The command ends even without a change to print."""
     team.operator_holds("@all", owner="alice")
     reading, writing = os.pipe()
     following = subprocess.Popen(  # noqa: S603 - our own code

@@ -102,7 +102,7 @@ def test_a_recreated_topic_lifts_no_hold(team):
 
 @pytest.mark.contract("G5")
 def test_a_recreated_topic_is_read_from_its_first_record(team):
-    """It ends beyond the old positions before the member notices."""
+    """The new topic ends beyond the old positions before the member notices."""
     consumer = team.ready()
     name = team.settings.holds_topic
     team.operator_holds(f"{team.topic}:0")
@@ -131,7 +131,7 @@ QUICK = {
 
 
 def test_a_compacted_topic_is_read_to_its_end(team):
-    """Also if the log's end is empty."""
+    """The topic is read even if the end of its log is empty."""
     name = f"cleaned-{team.group}"
     team.create(name, QUICK)
     team.settings = team.with_settings(holds_topic=name)
@@ -145,7 +145,7 @@ def test_a_compacted_topic_is_read_to_its_end(team):
 
 @pytest.mark.nightly
 def test_recent_records_are_not_compacted(team):
-    """Nor the hold before a lift, which the history needs."""
+    """The hold before a lift stays, too, as the history needs it."""
     name = f"journal-{team.group}"
     team.create(name, {**QUICK, "min.compaction.lag.ms": "8000"})
     team.settings = team.with_settings(holds_topic=name)
@@ -162,7 +162,7 @@ def test_recent_records_are_not_compacted(team):
 
 
 def wait_until_cleaned(team, scope):
-    """Hold and lift a scope until the log loses more of what came before; return it."""
+    """Hold and lift a scope until the log loses older records; return the log."""
     read = []
 
     def lost(records):
@@ -171,7 +171,7 @@ def wait_until_cleaned(team, scope):
     def is_cleaned():
         team.operator_holds(scope)
         team.operator_lifts(scope)
-        # One that goes on reading knows what is gone from the log meanwhile.
+        # A reader that goes on knows the records that are gone from the log meanwhile.
         with Operator(team.broker.client_config, team.settings) as operator:
             operator.holds()
             read.append(history_of(operator.board.records, team.group))
@@ -183,7 +183,7 @@ def wait_until_cleaned(team, scope):
 
 @pytest.mark.contract("G4")
 def test_a_hold_in_a_flood_of_garbage_is_obeyed(team):
-    """10,000 records a second."""
+    """The test writes 10,000 records a second."""
     consumer = team.subscribed()
     got = team.settled(consumer)
     poll_until(consumer, lambda: sum(map(len, got.values())) == 20, got=got)
@@ -221,8 +221,8 @@ def pour(team, over):
 
 @pytest.mark.contract("G6")
 @pytest.mark.parametrize("ahead", [-3600.0, 3600.0])
-def test_a_member_with_a_wrong_clock(team, ahead, monkeypatch):
-    """It keeps and ends holds by the broker's clock."""
+def test_member_with_a_wrong_clock_follows_the_brokers_clock(team, ahead, monkeypatch):
+    """The member keeps and ends holds by the broker's clock."""
     team.operator_holds(f"{team.topic}:0", for_=0.001)
     began = time.monotonic()
     team.operator_holds(f"{team.topic}:1", for_=600)

@@ -28,7 +28,7 @@ def operate(team, command, *arguments):
 @pytest.mark.parametrize("target", [2, 5, 8], ids=["back", "nowhere", "forward"])
 @pytest.mark.usefixtures("time_to_look")
 def test_a_group_that_runs_is_moved(team, target):
-    """Its member goes on at the target, and commits what it gets from there."""
+    """Its member continues at the target, and commits from there."""
     consumer = team.subscribed("a", control=team.quick)
     team.catch_up(consumer)
     with Polled(consumer):
@@ -58,7 +58,7 @@ def drawn(chance):
 @pytest.mark.usefixtures("time_to_look")
 @pytest.mark.parametrize("assignor", ["eager", "cooperative"])
 @pytest.mark.parametrize("is_static", [False, True], ids=["dynamic", "static"])
-def test_each_partition_is_moved_once_whatever_happens(tmp_path, assignor, is_static):
+def test_each_partition_is_moved_once_despite_failures(tmp_path, assignor, is_static):
     """After the lift its first record is the target, and each one from there comes once."""
     chance = random.Random(f"{assignor} {is_static}")  # noqa: S311 - a test draws
     end, log = time.monotonic() + 60 * MINUTES, tmp_path / "log"
@@ -78,7 +78,7 @@ def test_each_partition_is_moved_once_whatever_happens(tmp_path, assignor, is_st
 @pytest.mark.timeout(900)
 @pytest.mark.usefixtures("time_to_look")
 def test_members_that_move_again_after_the_lift_are_found(tmp_path):
-    """A negative control: they know no end of a reset, and whoever gains moves again."""
+    """A negative control: the members never end a reset, so each new owner moves again."""
     chance = random.Random(0)  # noqa: S311 - a test draws
     with (
         JavaBroker() as broker,

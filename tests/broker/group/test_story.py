@@ -23,7 +23,7 @@ OWNER = ("--owner", "alice")
 
 
 def ends_well(story, *arguments):
-    """Let alice type a command, and return what it prints."""
+    """Let alice type a command, and return its output."""
     ended = story.alice(*arguments)
     assert (ended.exit_code, ended.stderr) == (Status.DONE, "")
     return ended.stdout

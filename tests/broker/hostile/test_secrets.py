@@ -89,7 +89,7 @@ class Collected(logging.Handler):
 
 
 def _forms(secret):
-    # As it is, and out of the middle of base64, whatever stands before it.
+    # The password in plain text, and in base64 at any offset.
     shifted = (base64.b64encode(b"\0" * n + secret.encode()).decode() for n in range(3))
     return [secret, *(text[4:-4] for text in shifted)]
 
@@ -125,9 +125,9 @@ def test_the_search_finds_a_password_in_any_form(collected):
 
 
 def test_a_member_and_its_operator_write_no_password(team, collected, tmp_path):
-    """The member joins, pauses, obeys, journals, and is printed."""
+    """The member joins, pauses, obeys, writes a journal, and its ``repr`` is printed."""
     permit(team)
-    collected.parts.clear()  # what kafka-python's own admin client wrote is not ours
+    collected.parts.clear()  # lines of kafka-python's own admin client do not count
     journal = JournalWriter(tmp_path / "journals", member="m", group=team.group)
     more = {"hooks": [log_event, collected.add], "journal": journal}
     consumer = team.subscribed(**more, **team.broker.client_of("member"))
@@ -150,7 +150,7 @@ def test_a_member_and_its_operator_write_no_password(team, collected, tmp_path):
 
 
 def test_a_refused_login_writes_no_password(team, collected, tmp_path):
-    """In a program and on the command line."""
+    """The login is refused in a program and on the command line."""
     config = {**team.broker.client_of("member"), "sasl_plain_password": GUESS}
     config["bootstrap_timeout_ms"] = 1000
     with pytest.raises(KafkaError) as refused:
@@ -162,7 +162,7 @@ def test_a_refused_login_writes_no_password(team, collected, tmp_path):
 
 
 def test_an_error_about_a_setting_has_no_password(collected):
-    """It names the setting."""
+    """The error names the setting."""
     secret = PASSWORDS["member"]
     config = {
         "sasl_plain_password": secret,

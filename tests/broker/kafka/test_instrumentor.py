@@ -40,7 +40,7 @@ def names(found):
 
 @simulated(seeds=1)
 def test_an_iteration_is_instrumented_while_the_instrumentor_is_there(lab):
-    """Also in the middle of the records of one poll."""
+    """Instrumenting works in the middle of the records of one poll, too."""
     (tp,) = lab.topic("t", 1, records=9)
     reader = Reader(lab, SafeConsumer, tps=[tp], how="iterate")
     reader.take(3)
@@ -82,7 +82,7 @@ print(seen)
 
 
 def test_a_wrapper_from_before_our_import_sees_every_record(kafka_broker, kafka_topic):
-    """It may be a plain function, which cannot be told from upstream's."""
+    """The wrapper may be a plain function, which looks like upstream's."""
     topic = kafka_topic(partitions=1)
     with KafkaProducer(**kafka_broker.client_config) as producer:
         for _ in range(5):
@@ -96,7 +96,7 @@ def test_a_wrapper_from_before_our_import_sees_every_record(kafka_broker, kafka_
 
 
 def test_control_traffic_makes_no_spans(kafka_broker):
-    """Of a member that reads and reports, and of an operator that holds."""
+    """Neither a member that reads and reports nor an operator that holds makes spans."""
     with instrumented() as exported, Team(kafka_broker) as team:
         exported.clear()  # of the records that it wrote
         member = team.subscribed()

@@ -33,7 +33,7 @@ class Reading:
     """
     A member that has two partitions, and the records that came of each.
 
-    Records of one partition that were written later prove that nothing came of the other.
+    Later records of one partition prove that no record came of the other.
     """
 
     def __init__(self, topic, producer, consumer):
@@ -142,7 +142,7 @@ def test_a_committed_position_beyond_the_end_goes_to_the_cut(reading, make_consu
 def test_a_topic_that_was_recreated_under_a_hold_is_read_from_its_start(  # noqa: PLR0913 - four fixtures
     kafka_topic, kafka_broker, make_consumer, make_producer, count, *, by_hand
 ):
-    """P21: metadata are not asked for meanwhile; no old position is committed."""
+    """P21: the consumer requests no metadata meanwhile, and commits no old position."""
     reported = EventLog()
     topic = kafka_topic(partitions=2)
     settings = {
@@ -238,7 +238,7 @@ def test_a_resume_on_another_thread_ends_the_wait_of_a_poll(reading):
 
 @pytest.mark.contract("P12")
 def test_a_pause_in_a_signal_handler_holds(reading):
-    """P12: it comes while a poll waits; records written later do not come."""
+    """P12: the signal comes while a poll waits; later records do not come."""
     reported = EventLog()
     one = reading(hooks=(reported,))
     one.until(lambda: all(len(got) == 5 for got in one.got.values()))
@@ -261,7 +261,7 @@ def test_a_pause_in_a_signal_handler_holds(reading):
 
 @pytest.mark.contract("P19")
 def test_a_wakeup_ends_the_poll_or_the_next_one(reading):
-    """P19: on another thread and in a signal handler."""
+    """P19: another thread calls ``wakeup()``, then a signal handler."""
     one = reading()
     one.until(lambda: all(len(got) == 5 for got in one.got.values()))
     waking = threading.Timer(0.05, one.consumer.wakeup)
@@ -281,7 +281,7 @@ def test_a_wakeup_ends_the_poll_or_the_next_one(reading):
 
 @pytest.mark.contract("P9", "P14")
 def test_every_hook_gets_the_same_events_in_order(reading):
-    """P14: one event for one call, in order, also if another hook raises; P9: purges."""
+    """P14: each call emits one event, in order, even if a hook raises; P9: purges do so."""
 
     def raising(_event):
         raise ZeroDivisionError
@@ -338,7 +338,7 @@ def _interrupted(*arguments):
 @pytest.mark.contract("P18")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.nightly)])
-def test_a_call_raises_at_each_place_and_the_next_polls_go_on(every):
+def test_polls_go_on_after_a_call_that_raised_at_any_place(every):
     """P18: each exception comes out as it is; each record comes once, in order."""
     _interrupted("--every", str(every))
 
@@ -370,6 +370,6 @@ def test_a_consumer_closes_while_its_join_waits_for_another_member(
     assert leaving.assignment() == set()
     began = time.monotonic()
     leaving.close()
-    assert time.monotonic() - began < 10  # beside other load; 60 s without a mend
+    assert time.monotonic() - began < 10  # beside other load; 60 s without the fix
     poll_until(slow, lambda: slow._coordinator._generation.generation_id > 1)
     assert len(slow.assignment()) == 2

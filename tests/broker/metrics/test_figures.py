@@ -59,7 +59,7 @@ def test_a_worker_as_source_shows_its_consumer_too(lab, recording):
 
 @pytest.mark.any_broker
 def test_a_worker_that_died_keeps_the_time_of_its_last_poll(lab):
-    """Nobody asked it to end, so WorkerNotPolling must have a value to fire for."""
+    """The worker was not asked to end, so WorkerNotPolling must have a value to fire for."""
 
     def fails(*_):
         raise ValueError

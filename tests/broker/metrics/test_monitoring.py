@@ -23,15 +23,15 @@ NAMES = re.compile(r"safeconsumer_[a-z_]+")
 @frozen(kw_only=True)
 class Scenario:
     """
-    Series, minute by minute, that a rule ought to fire in, and others.
+    Series, minute by minute, in which a rule fires, and others in which it must not.
 
     Attributes:
         fires: in promtool's notation.
-        born: of a counter, that its first scrape finds above 0.
-        silent: the same series as they are if all is well, or if it is not this.
-        at: when the rule is evaluated.
-        labels: of the alert, beside its severity.
-        summary: as people read it.
+        born: the series of a counter that is above 0 at its first scrape.
+        silent: series of a healthy system, or of another fault.
+        at: the time at which the rule is evaluated.
+        labels: the alert's labels besides its severity.
+        summary: the text of the alert.
     """
 
     fires: dict[str, str]
@@ -82,7 +82,7 @@ WORKER_HOOKS = of_member("worker_hook_failures_total")
 
 
 def rises(summary, *counters):
-    """Tell a counter that rises from one that has stood for long, at whatever."""
+    """Return a scenario of a rule that fires for a rising counter, not for a constant one."""
     *others, last = counters
     still = dict.fromkeys(others, "2x200")
     return Scenario(
@@ -91,9 +91,9 @@ def rises(summary, *counters):
         silent=(
             {**still, last: "0x200"},
             {**still, last: "4x200"},
-            # The monitoring was away, and finds it as it was.
+            # Monitoring was down, and the counter has not changed.
             {**still, last: "4x150 _x40 4x10"},
-            # None of a process that has ended.
+            # The process of the counter has ended.
             {**still, last: "0x100 4x10 stale"},
         ),
         at="193m",
@@ -213,7 +213,7 @@ SCENARIOS = {
 
 @pytest.fixture
 def folder(tmp_path):
-    """Have the command write its files."""
+    """Write the files by the command."""
     done = CliRunner().invoke(safeconsumer, ["monitoring", str(tmp_path)])
     assert done.exit_code == 0, done.output
     return tmp_path
@@ -230,7 +230,7 @@ def given(values, alert, at, *expected):
 
 
 def fired(alert, **annotations):
-    """Return an alert as promtool expects it where it ought to fire."""
+    """Return a firing alert in promtool's notation."""
     scenario = SCENARIOS[alert.name]
     return {
         "exp_labels": {"severity": alert.severity, **scenario.labels},
@@ -267,7 +267,7 @@ def of_replicas(alert):
 
 
 def retention_has_passed():
-    """Yield tests where the time that is left is over."""
+    """Yield tests in which the remaining time is over."""
     (alert,) = (one for one in ALERTS if one.name == "HeldDataAtRisk")
     gone = "Retention may have deleted records that billing has not read"
     for left in (0, -7200):
@@ -376,7 +376,7 @@ TESTS = {
 
 @needs_promtool
 @pytest.mark.parametrize(("rules", "tests"), TESTS.values(), ids=TESTS)
-def test_alerts_fire_and_panels_show_figures_as_they_should(folder, rules, tests):
+def test_alerts_fire_and_panels_show_the_expected_figures(folder, rules, tests):
     document = {
         "rule_files": [rules],
         "evaluation_interval": "1m",
@@ -399,7 +399,7 @@ def test_the_files_use_exactly_the_metrics_of_the_table():
     }
 
 
-def test_the_dashboard_is_what_grafana_imports():
+def test_dashboard_can_be_imported_into_grafana():
     """Every panel asks the data source that is chosen, and none covers another."""
     document = json.loads(FILES["dashboard.json"])
     panels = document["panels"]
@@ -450,7 +450,7 @@ def test_each_command_of_the_runbook_can_be_typed(words):
         command.make_context(" ".join(words), [*left, *CLUSTER])
 
 
-def test_files_that_were_changed_are_left_alone(folder):
+def test_changed_files_are_not_overwritten(folder):
     arguments = ["monitoring", str(folder)]
     assert CliRunner().invoke(safeconsumer, arguments).exit_code == 0
     (folder / "alerts.yml").write_text("mine")
@@ -466,7 +466,7 @@ def test_files_that_were_changed_are_left_alone(folder):
     assert (folder / "alerts.yml").read_text() == FILES["alerts.yml"]
 
 
-def test_links_of_alerts_lead_where_the_runbook_is(tmp_path):
+def test_links_of_alerts_lead_to_the_runbook(tmp_path):
     """Links become absolute, as a message of Alertmanager needs; nothing else changes."""
     arguments = ["monitoring", str(tmp_path), "--runbook", "https://wiki.example/r?p=1"]
     assert CliRunner().invoke(safeconsumer, arguments).exit_code == 0
@@ -486,7 +486,7 @@ def test_links_of_alerts_lead_where_the_runbook_is(tmp_path):
         assert "is no address like" in refused.stderr
 
 
-def test_no_file_is_written_by_halves(folder):
+def test_files_are_written_completely_or_not_at_all(folder):
     for one in folder.iterdir():
         one.unlink()
     before = resource.getrlimit(resource.RLIMIT_FSIZE)

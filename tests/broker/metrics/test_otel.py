@@ -21,7 +21,7 @@ ASSIGNED = "safeconsumer.consumer_assigned_partitions"
 
 
 class Reader:
-    """Collects what instruments of a provider of its own say."""
+    """Collects the values of the instruments of its own provider."""
 
     def __init__(self):
         self._reader = InMemoryMetricReader()
@@ -67,7 +67,7 @@ def as_prometheus(name, unit, kind):
 @pytest.mark.parametrize(
     "metric", table.of("consumer", "control", "worker"), ids=lambda one: one.name
 )
-def test_exported_to_prometheus_a_name_is_the_tables_again(metric):
+def test_name_exported_to_prometheus_is_that_of_the_table(metric):
     """One dashboard fits both ways; a histogram's name is the base of its parts."""
     name, unit = name_of(metric), unit_of(metric)
     assert as_prometheus(name, unit, metric.kind) == metric.full_name
@@ -76,7 +76,7 @@ def test_exported_to_prometheus_a_name_is_the_tables_again(metric):
 
 @pytest.mark.any_broker
 def test_values_equal_those_for_prometheus(lab, monkeypatch):
-    """The worker has worked and is asked once; all values have the consumer's labels."""
+    """The worker is read once after its work; all values have the consumer's labels."""
     lab.new_topic(partitions=2)
     lab.produce({0: ["a", "b"], 1: ["c"]})
     running = lab.run(lambda _record, _context: None)
@@ -116,7 +116,7 @@ def test_values_equal_those_for_prometheus(lab, monkeypatch):
 
 
 def test_observe_calls_of_one_provider_share_its_instruments(safe):
-    """Each part of a program may call observe; a source that is removed may return."""
+    """Each part of a program may call observe; a removed source may be added again."""
     first, second = safe(client_id="a"), safe(client_id="a")
     assigned(first, A)
     assigned(second, A, B)
@@ -136,7 +136,7 @@ def test_observe_calls_of_one_provider_share_its_instruments(safe):
 def test_sources_stay_observed_when_a_provider_becomes_the_global_one(
     safe, monkeypatch
 ):
-    """Sources may be given before the provider is set, with it and without."""
+    """Sources may be added before the global provider is set."""
     first, second, third = (safe(client_id=name) for name in "abc")
     reader, unset = Reader(), Reader()
     given = [unset.provider]
@@ -151,7 +151,7 @@ def test_sources_stay_observed_when_a_provider_becomes_the_global_one(
     assert reader.read() == {}
 
 
-def test_observe_refuses_an_object_that_is_no_source():
+def test_observe_refuses_an_object_that_is_not_a_source():
     reader = Reader()
     with pytest.raises(MetricsSourceError, match="come from a SafeConsumer"):
         observe(object(), provider=reader.provider)

@@ -66,7 +66,7 @@ def at(port):
 
 
 def ask(address, path, **query):
-    """Return what Prometheus answers; None while it does not."""
+    """Return the answer of Prometheus; None while it does not answer."""
     url = f"{address}/api/v1/{path}?{urllib.parse.urlencode(query)}"
     try:
         with urllib.request.urlopen(url, timeout=10) as answer:  # noqa: S310 - ours
@@ -81,7 +81,7 @@ def has_data(address, query):
 
 
 def keep_for_an_hour(team):
-    """Give the team another topic, whose records are not kept for ever."""
+    """Give the team another topic, whose records expire."""
     count = len(team.partitions)
     team.topic = f"kept-{team.topic}"
     team.broker.create_topic(team.topic, count, {"retention.ms": str(HOUR_MS)})
@@ -149,5 +149,5 @@ def test_every_query_of_the_dashboard_returns_data(kafka_broker, tmp_path):
         alarmed = {
             one["labels"]["alertname"] for one in ask(address, "alerts")["alerts"]
         }
-        # Its topic keeps records for an hour only, and it is no defect of theirs.
+        # The topic keeps records for an hour only, so this alert is correct.
         assert alarmed <= {"HeldDataAtRisk", "UnlimitedHoldOver24h"}

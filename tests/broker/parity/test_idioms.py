@@ -24,7 +24,7 @@ from tests.sim.idioms import (
 from tests.sim.parity.stages import CLIENTS, RealStage, has_read_all
 
 _BESIDE = 8  # games at a time; they mostly wait
-_DAYS_SHARE = 4  # by day one game of so many; the simulation plays a sixth of them
+_DAYS_SHARE = 4  # by day one of so many games; the simulation plays a sixth of them
 PLAYED = [name for name in SITUATIONS if name != "lost at go"]
 
 
@@ -43,7 +43,7 @@ class Play:
         self._forgotten = ""
 
     def lose(self):
-        """End its membership, without its knowledge."""
+        """End its membership without notice."""
         self._forgotten = self._reader.member_id()
         self._reader.forget()
 

@@ -35,7 +35,7 @@ def planned(kafka_broker):
 
 
 @pytest.mark.contract("S9")
-def test_a_hold_keeps_its_partition_where_it_is_until_it_is_lifted(planned, operator):
+def test_hold_keeps_the_position_of_its_partition_until_the_lift(planned, operator):
     planned.produce(20, 20)
     planned.start(**operator.options())
     assert counted(planned.batch()) == {0: 20, 1: 20}
@@ -51,7 +51,7 @@ def test_a_hold_keeps_its_partition_where_it_is_until_it_is_lifted(planned, oper
 
 @pytest.mark.contract("S9")
 def test_a_batch_that_was_cut_off_is_read_again_in_full(planned, operator, kept):
-    """Spark's log has its end: another process reads it, held since or not."""
+    """Spark's log has its end: another process reads it, even if it is held since."""
     planned.produce(20, 20)
     planned.start(**operator.options())
     start, end = planned.plan(most=30)
@@ -95,7 +95,7 @@ def test_the_option_holds_names_fixed_holds(planned):
 
 @pytest.mark.contract("S9")
 def test_without_its_holds_topic_a_stream_reads_nothing(planned, operator):
-    """A run that ends by itself fails instead."""
+    """A run that ends by itself fails in that case."""
     planned.produce(5, 5)
     late = f"late-{operator.topic}"
     options = {**operator.options(), "holds.topic": late}
@@ -110,7 +110,7 @@ def test_without_its_holds_topic_a_stream_reads_nothing(planned, operator):
 
 @pytest.mark.contract("S9", "S4")
 def test_a_holds_topic_that_is_deleted_and_made_again(planned, operator):
-    """All is held while it is gone; a hold from before stays until it is lifted."""
+    """Everything is held while the topic is gone; an earlier hold stays until its lift."""
     planned.start(**operator.options(), **{"holds.controlTimeoutMs": "500"})
     operator.hold(f"{planned.topic}:0")
     planned.produce(10, 10)
@@ -149,7 +149,7 @@ def test_a_stream_reports_until_it_stops(planned, operator):
 
 
 def test_a_batch_counts_as_running_until_the_next_plan(planned, operator):
-    """Spark commits a batch after it has planned the next one: that is no end of it."""
+    """Spark commits a batch after it has planned the next one, so a commit is not its end."""
     planner = planned.start(**operator.options())
     planned.produce(5, 5)
     planned.batch()
@@ -177,7 +177,7 @@ def test_a_new_partition_whose_records_are_all_gone_is_a_loss(planned):
 # ------------------------------------------------------------ beginnings
 
 
-def test_a_stream_begins_where_it_is_told(planned):
+def test_stream_begins_at_its_starting_offsets(planned):
     planned.produce(10, 10)
     topic = planned.topic
     assert planned.start(startingOffsets="latest").initial() == {
@@ -255,7 +255,7 @@ def test_topics_and_partitions_that_come_under_a_hold_are_read_from_their_beginn
 
 
 @pytest.mark.contract("S9")
-def test_only_committed_records_count_where_only_they_are_read(planned):
+def test_only_committed_records_count_under_read_committed(planned):
     """A batch ends at the last stable offset, and past the records of an abort."""
     producer = KafkaProducer(
         **planned.broker.client_config, transactional_id=planned.topic
@@ -286,7 +286,7 @@ def test_only_committed_records_count_where_only_they_are_read(planned):
     assert len(planned.batch()) == 9
 
 
-def test_a_run_that_ends_by_itself_reads_up_to_where_the_topics_ended(planned):
+def test_run_that_ends_by_itself_reads_up_to_the_ends_at_its_start(planned):
     planned.produce(5, 5)
     planned.start().prepare()
     planned.produce(5, 5)
@@ -314,7 +314,7 @@ def test_a_batch_is_cut_and_its_ranges_are_grouped(planned):
 def test_held_records_that_retention_takes_are_reported_at_once(
     planned, operator, caplog, monkeypatch
 ):
-    """The query fails at the resume, unless it may go on without them."""
+    """The query fails at the resume, unless it may go on without these records."""
     monkeypatch.setattr(retention, "_EVERY", 0.0)
     planned.start(**operator.options())
     operator.hold(planned.topic)
@@ -404,8 +404,8 @@ def test_a_partition_that_is_gone_is_a_loss(planned):
 
 
 @pytest.mark.embedded_broker
-def test_a_topic_whose_metadata_has_an_error_is_asked_for_again(planned, kafka_broker):
-    """Left out, its partitions would not be read, in silence."""
+def test_topic_whose_metadata_has_an_error_is_requested_again(planned, kafka_broker):
+    """Without that, its partitions would silently not be read."""
     planned.produce(3, 3)
     planned.start()
     kafka_broker.fail("Metadata", "LEADER_NOT_AVAILABLE", times=1)

@@ -36,7 +36,7 @@ def test_a_range_is_read_to_its_end_and_no_further(planned):
 
 
 @pytest.mark.contract("S9")
-def test_a_reader_that_is_kept_goes_on_where_it_was(planned, kept):
+def test_kept_reader_continues_at_its_position(planned, kept):
     planned.start()
     for most in (7, 13, 30):
         assert len(planned.batch(most)) == most
@@ -96,7 +96,7 @@ def test_a_topic_made_again_between_plan_and_read_is_a_loss(planned):
         planned.read([other])
 
 
-def test_no_more_readers_are_kept_than_a_few(planned, kept):
+def test_only_a_few_readers_are_kept(planned, kept):
     for wait in range(20, 26):
         planned.at = None
         planned.start(kafka_fetch_max_wait_ms=wait)

@@ -1,4 +1,4 @@
-"""An embedded broker for the tests of the kit itself, whatever the suite runs on."""
+"""An embedded broker for the tests of the kit itself, on any broker of the suite."""
 
 import pytest
 from kafka import KafkaAdminClient

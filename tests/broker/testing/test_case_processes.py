@@ -42,7 +42,7 @@ def launch(tmp_path):
 
 
 def test_a_hanging_process_ends_with_the_session(launch, tmp_path):
-    """A pytest that is killed only closes the process's stdin."""
+    """A killed pytest only closes the stdin of the process."""
     process = Process(launch, tmp_path / "log")
     process.call("open", {"group": None})
     process.begin("commit")
@@ -54,7 +54,7 @@ def test_a_hanging_process_ends_with_the_session(launch, tmp_path):
 
 
 @pytest.mark.embedded_suffices
-def test_a_late_answer_is_not_taken_for_the_next_cases(launch, kafka_broker, tmp_path):
+def test_late_answer_is_not_used_in_the_next_case(launch, kafka_broker, tmp_path):
     """The poll of one member may raise while the poll of another is not over."""
     with Lab(kafka_broker, launch, "range", tmp_path / "log") as lab:
         members = [lab.consumer("bad"), lab.consumer("good")]

@@ -1,4 +1,4 @@
-"""The cases as users run them: on their class, from their folder."""
+"""The cases as users run them, on their own class and from their own folder."""
 
 from pathlib import Path
 
@@ -24,7 +24,7 @@ class Refusing(KafkaConsumer):
 number = 3
 """
 
-# Classes whose paused partitions are quiet, and which lose records all the same.
+# Classes whose paused partitions are quiet, but which lose records.
 LOSING = """
 from kafka import AsyncConsumerRebalanceListener
 from kafka.structs import OffsetAndMetadata
@@ -213,13 +213,13 @@ def test_both(pytestconfig):
 """
 
 
-def test_another_project_may_have_options_of_these_names(pytester):
+def test_other_project_may_define_options_of_the_same_names(pytester):
     pytester.makeconftest(OTHERS_OPTIONS)
     pytester.makepyfile(OTHERS_TEST)
     pytester.runpytest_inprocess().assert_outcomes(passed=1)
 
 
-def test_other_sessions_do_not_know_the_option_consumer(pytester):
+def test_session_without_the_cases_has_no_option_consumer(pytester):
     pytester.makepyfile("def test_nothing(): pass")
     done = pytester.runpytest_inprocess("--consumer=kafka:KafkaConsumer")
     assert done.ret == pytest.ExitCode.USAGE_ERROR
@@ -246,5 +246,5 @@ HERE = Path(options.__file__).parent
     ],
     ids=lambda value: str(value).replace(str(HERE.parents[2]), "."),
 )
-def test_the_cases_are_asked_for_by_name_or_path(argument, expected, tmp_path):
+def test_cases_are_selected_by_name_or_path(argument, expected, tmp_path):
     assert options.are_asked_for(["other", argument], tmp_path) == expected

@@ -1,4 +1,4 @@
-"""The embedded broker under clients that wait for it, and what it leaves open."""
+"""The embedded broker under clients that wait for it, and sockets that it must close."""
 
 import threading
 
@@ -58,7 +58,7 @@ def test_a_client_survives_injected_errors(broker, clients, error):
 
 
 def test_a_producer_that_has_no_answer_ends_with_the_test(broker, clients):
-    """Its thread went on and took a third of a core, and the end of the test failed."""
+    """Earlier, its thread went on, took a third of a core, and failed the test's end."""
     topic, before = clients.topic(partitions=1), set(threading.enumerate())
     producer = clients.producer()
     produce(producer, topic, 1)
@@ -69,7 +69,7 @@ def test_a_producer_that_has_no_answer_ends_with_the_test(broker, clients):
 
 
 def test_a_ghost_without_a_partition_is_an_error(broker, clients):
-    """More members than partitions: the ghost gets none, and the error says so."""
+    """With more members than partitions the ghost gets none, and the error reports that."""
     name = clients.topic(partitions=1)
     # Partitions are dealt out by the members' names.
     member = clients.consumer(KafkaConsumer, name, group="g", client_id="a")
@@ -78,7 +78,7 @@ def test_a_ghost_without_a_partition_is_an_error(broker, clients):
     ghost = Ghost(stranger, [name], [member], 8.0)
     with pytest.raises(PollTimeoutError, match="the ghost member to get a partition"):
         ghost.join()
-    assert len(broker.members("g")) == 2  # it is a member for all that
+    assert len(broker.members("g")) == 2  # it is a member anyway
 
 
 def test_one_member_pauses_ten_thousand_partitions(broker, clients):

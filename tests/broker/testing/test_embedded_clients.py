@@ -1,4 +1,4 @@
-"""Other clients, transactions and admins find the embedded broker to be a Kafka."""
+"""Other clients, transactions and admin clients work on the embedded broker."""
 
 import asyncio
 
@@ -56,7 +56,7 @@ def test_librdkafka_writes_and_reads(broker, codec):
 
 
 def test_aiokafka_reads_what_its_transactions_committed(broker):
-    """And nothing of what it aborted, though that is in between."""
+    """The records of an aborted transaction in between do not come."""
     broker.create_topic("t", 1)
 
     async def play():
@@ -85,7 +85,7 @@ def test_aiokafka_reads_what_its_transactions_committed(broker):
     assert asyncio.run(asyncio.wait_for(play(), TIMEOUT)) == [b"a", b"c"]
 
 
-def test_a_topic_tells_the_settings_it_was_created_with(broker, admin):
+def test_topic_reports_the_settings_of_its_creation(broker, admin):
     broker.create_topic("holds", 1, {"cleanup.policy": "compact"})
     broker.create_topic("orders", 3)
     holds, orders, nothing = described_topics.describe(
@@ -113,7 +113,7 @@ def test_the_embedded_broker_has_no_authorizer(admin):
         admin.describe_acls(wanted)
 
 
-def test_a_refused_describe_configs_is_no_setting(broker, admin):
+def test_refused_describe_configs_returns_no_settings(broker, admin):
     broker.create_topic("orders", 1)
     broker.fail("DescribeConfigs", "TOPIC_AUTHORIZATION_FAILED")
     (refused,) = described_topics.describe(admin, ("orders",))
@@ -134,7 +134,7 @@ class TestAdmin:
         with pytest.raises(InvalidConfigurationError):
             admin.create_topics({"u": {"configs": {"retention": "1"}}})
 
-    def test_a_group_is_deleted_when_its_members_are_gone(self, clients, admin):
+    def test_group_can_be_deleted_once_its_members_have_left(self, clients, admin):
         topic = clients.topic(1)
         produce(clients.producer(), topic, 1)
         consumer = clients.consumer(KafkaConsumer, topic, group="g")

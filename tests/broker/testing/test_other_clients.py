@@ -32,7 +32,7 @@ def poll_until(condition, *members):
 
 @pytest.fixture
 def write(broker, clients):
-    """Create the topic; return what appends one record to each partition."""
+    """Create the topic; return a function that appends one record to each partition."""
     broker.create_topic(TOPIC, 3)
     each = partial(produce, clients.producer(), TOPIC, 1, 1, 1)
     each()
@@ -40,7 +40,7 @@ def write(broker, clients):
 
 
 @pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
-def test_confluent_kafka_keeps_the_pause_of_what_moves_and_returns(
+def test_confluent_kafka_keeps_the_pause_of_a_returning_partition(
     broker, write, assignor
 ):
     member = Librdkafka(broker, "g", TOPIC, assignor)
@@ -67,7 +67,7 @@ def test_confluent_kafka_forgets_a_pause_before_the_first_poll(broker):
 
 
 def test_aiokafka_forgets_pauses_in_a_rebalance(broker, write):
-    """Another member joins; even what the first one keeps flows."""
+    """Another member joins; even partitions that the first one keeps flow."""
     settings = {
         "bootstrap_servers": broker.bootstrap,
         "group_id": "g",
@@ -93,8 +93,8 @@ def test_aiokafka_forgets_pauses_in_a_rebalance(broker, write):
     assert asyncio.run(asyncio.wait_for(play(), LIMIT))
 
 
-def test_aiokafka_asks_for_a_missing_topic_to_be_created(broker):
-    """As its consumers and producers do by default: a broker that may then creates it."""
+def test_aiokafka_requests_the_creation_of_a_missing_topic(broker):
+    """Consumers and producers do so by default, and a broker may then create the topic."""
 
     async def play():
         settings = {"bootstrap_servers": broker.bootstrap, "metadata_max_age_ms": 100}

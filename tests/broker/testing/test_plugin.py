@@ -43,8 +43,8 @@ def test_force_rebalance_works_in_a_users_project(pytester, monkeypatch):
     result.assert_outcomes(passed=1)
 
 
-def test_the_test_on_the_page_can_fail(pytester, monkeypatch):
-    """With kafka-python's own class it finds a leak, as the page says."""
+def test_example_of_the_page_fails_with_kafka_python(pytester, monkeypatch):
+    """The test finds a leak of kafka-python's own class, as the page says."""
     page = ROOT / "docs/how-to/test-your-code.md"
     (code,) = [one.code for one in blocks(page) if "survives_a_reb" in one.code]
     assert "from safeconsumer import SafeConsumer" in code
@@ -90,7 +90,7 @@ def test_a_record_comes(kafka_topic, make_consumer, make_producer):
 
 
 @pytest.mark.any_broker
-def test_a_broker_of_ones_own_works_with_the_other_fixtures(pytester, kafka_broker):
+def test_users_broker_works_with_the_other_fixtures(pytester, kafka_broker):
     pytester.makeconftest(USERS_BROKERS.format(bootstrap=kafka_broker.bootstrap))
     pytester.makepyfile(ROUND_TRIP)
     result = pytester.runpytest_subprocess(timeout=100)

@@ -1,8 +1,8 @@
 """
 Handlers that every executor can run: each leaves a trace in a folder.
 
-They stand at the top of a module so that another process can import them; what they
-did is read from files, which every process can write.
+They stand at the top of a module so that another process can import them; tests read their
+traces from files, which every process can write.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ class Trace:
 @frozen
 class Recording:
     """
-    A handler that obeys its record's value and writes a line per call.
+    A handler that obeys its record's value and writes a line for each call.
 
     A value is a list of orders, by ``;``: ``touch=name`` (make a file of this name in
     the folder), ``until=name`` (wait until it is there), ``fail``, ``fail=2`` (so many

@@ -68,7 +68,7 @@ def test_stalled_handler_is_named_with_its_stack(lab, run, executor, recording):
     at = {
         "thread": "time.sleep(seconds)",
         "asyncio": "await asyncio.sleep(seconds)",
-        "process": place,  # its stack cannot be read from here
+        "process": place,  # the stack of another process cannot be read
     }[executor]
 
     def is_named():
@@ -86,11 +86,11 @@ def test_stalled_handler_is_named_with_its_stack(lab, run, executor, recording):
     (recording.folder / "go").touch()
 
 
-# One real proof of the other promises; the simulated world has the details.
+# One real proof for each of the other promises; the simulated world has the details.
 
 
 class Gate:
-    """A handler that stands until it is let go."""
+    """A handler that waits until the test releases it."""
 
     def __init__(self):
         self.opened = threading.Event()
@@ -129,7 +129,7 @@ def test_kept_records_are_bounded_and_the_hold_is_named(lab):
 
 
 @pytest.mark.contract("W2")
-def test_handler_slower_than_max_poll_interval_evicts_nobody(lab):
+def test_handler_slower_than_max_poll_interval_evicts_no_member(lab):
     """A stock member that does not poll is evicted meanwhile."""
     lab.new_topic(partitions=1)
     lab.produce({0: ["v"]})

@@ -20,7 +20,7 @@ ASSIGNORS = {"eager": RangePartitionAssignor, "cooperative": CooperativeStickyAs
 
 
 class Journals:
-    """A topic with workers that keep journals, and what the audit says of them."""
+    """A topic, workers with journals, and the verdict of the audit."""
 
     def __init__(self, lab, folder):
         self._lab = lab
@@ -40,7 +40,7 @@ class Journals:
         )
 
     def produce(self, values):
-        """Write the values to both partitions, four keys each, and say so in a journal."""
+        """Write the values to both partitions, with four keys each, and to a journal."""
         count = self._lab.produce({0: values, 1: values}, key=_key)
         producer = JournalWriter(self.folder, member="producer")
         for number in (0, 1):
@@ -49,7 +49,7 @@ class Journals:
         return count
 
     def ending(self, policy):
-        """Return the options by which a record that failed for good is complete."""
+        """Return the options that complete a record that failed for good."""
         if policy == "skip":
             return {"on_exhausted": "skip"}
         topic = self._lab.other_topic()

@@ -11,8 +11,8 @@ from kafka import KafkaProducer
 from safeconsumer.testing import EmbeddedBroker
 
 RECORDS = 1_500
-# A separate program: what the tests before have used is no part of it. It prints by how
-# many MB it grew at most.
+# A separate program, so that earlier tests do not count. It prints the largest growth
+# of its memory in MB.
 PROGRAM = """
 import asyncio, sys, threading, time
 from safeconsumer import Limits, Reject, Retry, SafeConsumer, Worker

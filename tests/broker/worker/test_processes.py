@@ -35,30 +35,30 @@ def failed(made):
 
 
 def stack_of(made):
-    """Return what is told of the one record that failed for good."""
+    """Return the reported stack of the one record that failed for good."""
     (gone,) = (one for one in made.events if one.name == "record_exhausted")
     return gone.traceback
 
 
-def keeps_the_interpreter(_record, _context):
-    """Compute without a break for other threads."""
+def computes_without_a_break(_record, _context):
+    """Compute without releasing the interpreter."""
     sum(range(10**12))
 
 
 def takes_the_signal(_record, _context):
-    """Use for itself what would have ended it."""
+    """Handle the signal that would have ended the process."""
     signal.signal(ENDS_LATE, lambda *_its: None)
     threading.Event().wait()
 
 
 def stops(_record, _context):
-    """Stand still with all threads, as a debugger lets it."""
+    """Stop all threads, as a debugger does."""
     os.kill(os.getpid(), signal.SIGSTOP)
 
 
 @pytest.mark.parametrize(
     ("handler", "has_stack"),
-    [(keeps_the_interpreter, True), (takes_the_signal, False), (stops, False)],
+    [(computes_without_a_break, True), (takes_the_signal, False), (stops, False)],
 )
 def test_no_handler_outlives_its_limit(handler, has_stack):
     """If the signal does not end its process, it is killed a second later."""
@@ -75,7 +75,7 @@ def test_no_handler_outlives_its_limit(handler, has_stack):
 
 
 def goes_deep(_record, _context):
-    """Wait, with more frames on more threads than a pipe takes as text."""
+    """Wait with more frames, on more threads, than fit into a pipe as text."""
 
     def wait(depth):
         if depth:
@@ -96,7 +96,7 @@ def test_stack_larger_than_its_pipe_keeps_no_process_alive():
 
 @frozen
 class KeepsALock:
-    """A handler that locks a file as long as it works on a record, until it may go on."""
+    """A handler that locks a file while it handles a record, until the test releases it."""
 
     folder: Path
 
@@ -166,7 +166,7 @@ def test_a_stop_kills_a_process_whose_fork_server_was_killed(tmp_path):
 
 @frozen
 class Noting:
-    """A lifespan that writes down when it is entered and left, and in which process."""
+    """A lifespan that notes its process when it is entered and left."""
 
     folder: Path
 
@@ -183,14 +183,14 @@ class Noting:
             file.write(f"{what} {os.getpid()}\n")
 
     def notes(self):
-        """Return what was written down."""
+        """Return the notes of all processes."""
         path = self.folder / "notes"
         return path.read_text().splitlines() if path.exists() else []
 
 
 @frozen
 class NotingHandler:
-    """A handler that writes down its state."""
+    """A handler that notes its state."""
 
     lifespan: Noting
 
@@ -273,7 +273,7 @@ def test_lifespan_that_cannot_be_left_ends_run(lab):
 
 @frozen
 class Entering(Noting):
-    """A lifespan that says that it is being entered, and is not until it is killed."""
+    """A lifespan that reports that it is being entered, and hangs until it is killed."""
 
     @contextlib.contextmanager
     def __call__(self):
@@ -378,7 +378,7 @@ if __name__ == "__main__":
 """
 
 
-def test_processes_keep_no_program_from_its_end(tmp_path):
+def test_processes_do_not_delay_the_end_of_their_program(tmp_path):
     script = tmp_path / "program.py"
     script.write_text(EXIT)
     root = str(Path(__file__).parents[3])
@@ -406,7 +406,7 @@ def test_ending_fork_of_the_program_kills_no_process(tmp_path):
 
 @frozen
 class LeavesAFork:
-    """A handler that forks what goes on with all open files, and may die of it."""
+    """A handler that forks a process with all open files, and may be killed."""
 
     folder: Path
     dies: bool = True

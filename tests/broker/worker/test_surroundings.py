@@ -73,7 +73,7 @@ def is_refused(call):
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 def test_forked_child_refuses_the_worker_of_its_parent(lab):
-    """As where a server forks after it has imported the program; its parent goes on."""
+    """A server may fork after it has imported the program; the parent goes on."""
     lab.new_topic(partitions=1)
     count = lab.produce({0: ["v"] * 20})
     running = lab.run(lambda *_: None)
@@ -112,7 +112,7 @@ def app(_environ, start_response):
 
 
 def answer(path):
-    """Return the body of what an HTTP server on a Unix socket answers."""
+    """Return the body of the answer of an HTTP server on a Unix socket."""
     with socket.socket(socket.AF_UNIX) as asking:
         asking.settimeout(30)
         asking.connect(str(path))

@@ -114,7 +114,7 @@ def nothing(_record, _context):
 
 
 def handled(lab, handle, headers, *, reading=None, **settings):
-    """Send the values, each with its headers, and run a worker until it has done them."""
+    """Send the values with their headers, and run a worker until it has handled them."""
     lab.new_topic(partitions=1)
     for value, some in headers.items():
         send(lab, value, some)
@@ -129,7 +129,7 @@ _asked = set()
 
 
 def obey(record, _context):
-    """Raise what the value says."""
+    """Raise the error that the value names."""
     if record.value == b"bad":
         message = "planted"
         raise ValueError(message)
@@ -155,7 +155,7 @@ def handler_for(place):
     return obey_async if place == "asyncio" else obey
 
 
-# ------------------------------------------------------------ what a span says
+# ------------------------------------------------------------ attributes of a span
 
 
 def test_span_has_the_attributes_of_the_conventions(lab, spans):
@@ -207,14 +207,14 @@ def test_damaged_context_gives_no_parent_and_no_link(spans, damaged, parent):
 
 
 class Odd(Exception):  # noqa: N818 - a test's
-    """One whose text ends the process."""
+    """An error whose text ends the process."""
 
     def __str__(self):
         raise SystemExit(3)
 
 
 class Huge(Exception):  # noqa: N818 - a test's
-    """One whose text has all of its record."""
+    """An error whose text has the whole record."""
 
     def __str__(self):
         return 1_000_000 * "x"
@@ -295,12 +295,12 @@ def test_each_attempt_is_a_span(lab, spans, place):
 
 
 async def sleeps(_record, _context):
-    """Take longer than anybody waits."""
+    """Run for longer than the time limit."""
     await asyncio.sleep(30)
 
 
 def blocks(_record, _context):
-    """Take longer than anybody waits."""
+    """Run for longer than the time limit."""
     threading.Event().wait(30)
 
 
@@ -328,18 +328,18 @@ def test_timeout_and_deserializer_errors_are_in_the_span(
 # ------------------------------------------------------------ the context
 
 
-def tell(record, _context):
-    """Fail with what is current here, so that it is told across processes."""
+def fail_with_span(record, _context):
+    """Fail with the current span, so that the error carries it across processes."""
     here = trace.get_current_span().get_span_context()
     assert record.value in (b"one", b"two")
     raise ValueError(here.trace_id, here.span_id, dict(baggage.get_all()))
 
 
-async def tell_async(record, context):
+async def fail_with_span_of_task(record, context):
     """Do the same in a task that the handler made."""
 
     async def reported():
-        tell(record, context)
+        fail_with_span(record, context)
 
     await asyncio.create_task(reported())
 
@@ -351,7 +351,7 @@ def test_span_is_current_in_the_handler(lab, spans, place):
         failed.append(failure.error)
 
     headers = {"one": {**LINKED, "baggage": "tenant=a%20b"}, "two": {}}
-    handle = tell_async if place == "asyncio" else tell
+    handle = fail_with_span_of_task if place == "asyncio" else fail_with_span
     how = {"executor": place, "concurrency": 1, "trace": spans.tracing()}
     handled(lab, handle, headers, dead_letter=sink, **how)
     contexts = [span.context for span in spans.all]
@@ -362,8 +362,8 @@ def test_span_is_current_in_the_handler(lab, spans, place):
     ]
 
 
-def test_current_span_of_the_caller_is_no_parent(spans):
-    """With ``serve()`` handlers have the context of its caller, for days."""
+def test_current_span_of_the_caller_is_not_the_parent(spans):
+    """With ``serve()`` handlers run in the context of its caller, for days."""
     theirs = spans.provider.get_tracer("theirs")
     with theirs.start_as_current_span("days"):
         here, _ = spans.attempt(parent=True)
@@ -407,7 +407,7 @@ def test_dead_letter_keeps_the_context_of_its_record(lab, spans, has_sdk):
     assert len(spans.all) == has_sdk
 
 
-# ------------------------------------------------------------ off, and out of order
+# ------------------------------------------------------------ disabled or failing
 
 
 def test_span_processor_that_raises_fails_no_record(lab):
@@ -428,7 +428,7 @@ def test_span_processor_that_raises_fails_no_record(lab):
 
 
 class House(TextMapPropagator):
-    """A propagator that reads baggage that cannot be written, and cannot write."""
+    """A propagator whose baggage cannot be written, and which cannot write."""
 
     fields = {"house"}  # noqa: RUF012 - a property there
 
@@ -476,7 +476,7 @@ def test_missing_extra_is_named(lab, monkeypatch):
 
 
 def import_again(monkeypatch, room, name):
-    """Have a module imported anew within this test."""
+    """Import a module again within this test."""
     importlib.import_module(f"{room}.{name}")
     monkeypatch.delitem(sys.modules, f"{room}.{name}")
     monkeypatch.delattr(sys.modules[room], name)

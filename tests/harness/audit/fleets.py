@@ -1,14 +1,15 @@
 """
-Reads tables of fleets: journals in a line for each process, and the verdict on them.
+Reads tables of fleets: one line for the journal of each process, and the verdict.
 
-A block is a name, perhaps with settings of the judge in brackets, then what the table
-says of the fleet, and a line for each process: its name, its group after ``/`` if that is
+A block is a name, perhaps with settings of the judge in brackets, then the expected verdict
+on the fleet, and a line for each process: its name, its group after ``/`` if that is
 not ``g``, when it begins after ``@``, and its steps. A step is a verb with its values, a
 method of :class:`MemberJournal` if :func:`_do` has no other meaning; ``g2`` is the
 generation, ``@2000`` a moment, ``e`` any other entry.
 
 ``fleets.txt`` has a fleet for each way to break each promise, named after the check that
-finds it; and fleets that keep all. Those that begin with ``drained`` are judged so.
+finds it; and fleets that keep all promises. Fleets whose name begins with ``drained`` are
+judged as drained.
 """
 
 import json
@@ -36,8 +37,8 @@ class Fleet:
     One block of a table; a call returns the journals of its processes.
 
     Attributes:
-        text: what the table says of it.
-        settings: of the judge.
+        text: the expected verdict.
+        settings: the judge's settings.
     """
 
     def __init__(self, name, settings, text, processes):

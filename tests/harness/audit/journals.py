@@ -52,7 +52,7 @@ class MemberJournal:
 
     def asks(self, tp, offset, note="", metadata=""):
         """
-        Write the commit with which the broker answered; None: there is none.
+        Write the commit that the broker's answer named; None: no commit exists.
 
         Its note names a journal and an entry, as ``a#3``; metadata are a program's own.
         """
@@ -141,7 +141,7 @@ class Operator(MemberJournal):
         return self
 
     def topics(self, **facts):
-        """Say more of the holds topics, as fields of ``Control``."""
+        """Set further fields of ``Control`` about the holds topics."""
         self.facts |= facts
         return self
 
@@ -153,7 +153,7 @@ class Operator(MemberJournal):
 
 
 def control_in(fleet):
-    """Return what the operators of a fleet did; None if it has none."""
+    """Return the holds of a fleet's operators; None if it has no operator."""
     operators = [one for one in fleet if isinstance(one, Operator)]
     if not operators:
         return None
@@ -237,7 +237,7 @@ def outcome(fleet, **assumed):
 
 
 def findings_of(results):
-    """Return what was found, about any group and partition, of which there are some."""
+    """Return the findings about all groups and partitions; there is at least one result."""
     assert results
     return [one for result in results.values() for one in result.findings]
 

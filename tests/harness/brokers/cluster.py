@@ -128,7 +128,7 @@ class Cluster(OwnBroker):
 
 
 def _java_hash(text):
-    """Return Java's hash of a text without its sign, as Kafka shares groups out."""
+    """Return Java's hash of a text without its sign, by which Kafka assigns groups."""
     number = 0
     for letter in text:
         number = (31 * number + ord(letter)) % 2**32

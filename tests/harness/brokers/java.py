@@ -26,7 +26,7 @@ _MEMORY = Path("/dev/shm")  # noqa: S108  only as a parent of mkdtemp's
 _NAME = "safeconsumer-kafka-of-"  # and a process id; a killed process leaves its folder
 _ROOM = 2 << 30  # bytes, free
 _BATCH = struct.Struct(">qi")  # base offset, and how many bytes follow
-# Quick to start rather than quick for hours.
+# The JVM starts quickly, at the cost of its speed in long runs.
 _JVM = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
@@ -200,7 +200,7 @@ def folder_for_data(parent):
         except ProcessLookupError:
             shutil.rmtree(other, ignore_errors=True)
         except PermissionError:
-            pass  # another user's process, which runs
+            pass  # a process of another user is running
     return folder
 
 

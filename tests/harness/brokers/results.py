@@ -1,4 +1,4 @@
-# ruff: noqa: T201  what it prints is what it is for
+# ruff: noqa: T201 - the program prints its result
 """
 Writes the outcome of each test of a run into a file, and compares several files.
 
@@ -62,7 +62,7 @@ def _outcome(report):
 
 
 def have_run(runs):
-    """Return the tests that were more than skipped in some run."""
+    """Return the tests that passed or failed in some run."""
     return {
         test for run in runs for test, outcome in run.items() if outcome != "skipped"
     }

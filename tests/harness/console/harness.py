@@ -1,4 +1,4 @@
-"""Consoles for tests: of a cluster that is not there, or served on a port."""
+"""Consoles for tests: of a made-up cluster, or served on a port."""
 
 import re
 import socket
@@ -62,7 +62,7 @@ class Console:
             client=("127.0.0.1", 50_000),
         )
 
-    # ------------------------------------------------------------ as a person
+    # ------------------------------------------------------------ calls of a browser
 
     def page(self, path, **query):
         """Return the text of a page."""
@@ -80,7 +80,7 @@ class Console:
         with self.client() as client:
             return client.post(path, data=fields)
 
-    # ------------------------------------------------------------ as a program
+    # ------------------------------------------------------------ calls of a program
 
     def get(self, path, **query):
         """Return a document."""
@@ -109,7 +109,7 @@ class Console:
 
 
 class Served(Console):
-    """A console on a port of its own, for browsers, scrapers and what waits."""
+    """A console on its own port, for browsers, scrapers and waiting clients."""
 
     def __init__(self, state, listener):
         super().__init__(state, listener.getsockname()[1])
@@ -242,7 +242,7 @@ class Writer:
     written: list[Change] = field(factory=list)
     before: Callable[[], object] = lambda: None  # called before it returns the holds
     board: Board = field(factory=lambda: Board(Control()))
-    committed: int | None = None  # offsets by now; None: those of the snapshot
+    committed: int | None = None  # the current offsets; None: those of the snapshot
 
     def __enter__(self):
         return self

@@ -1,4 +1,4 @@
-"""Snapshots of clusters that are not there, as a follower would have them."""
+"""Snapshots of made-up clusters, as a follower would have them."""
 
 import time
 
@@ -47,7 +47,7 @@ class StaticFollower:
 
 
 def past(*several):
-    """Return holds and lifts as records of the holds topic have them."""
+    """Return holds and lifts in the form of records of the holds topic."""
     return tuple(
         RawRecord(
             wire.encode_key(one.key),

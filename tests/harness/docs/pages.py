@@ -1,7 +1,7 @@
 """
-The code blocks of README and of the pages under ``docs``: what runs each, or why not.
+The code blocks of README and ``docs``, each with its test or the reason why it has none.
 
-And the commands in the prose around them.
+The module finds commands in prose, too.
 """
 
 import re
@@ -27,7 +27,7 @@ _REMARK = re.compile(
 class Block:
     page: Path  # the file that it is in
     line: int  # of its first line of code there, from 1
-    language: str  # as its fence says
+    language: str  # the language of its fence
     code: str  # without the fences
     why_not: str | None  # why no test runs it; None for one that is run
     run_by: str | None  # the test that runs it instead of ``test_pages``, as a path
@@ -42,7 +42,7 @@ class Block:
 
     @property
     def commands(self):
-        """What stands behind ``$``, with lines that are continued."""
+        """The commands behind ``$``, with continued lines joined."""
         lines = self.code.replace("\\\n", " ").splitlines()
         return [line[2:] for line in lines if line.startswith("$ ")]
 
@@ -71,14 +71,14 @@ def _blocks(page, text):
 
 
 def inline(text):
-    """Yield what stands between backticks in a page's prose, each with its line."""
+    """Yield each text between backticks in a page's prose, with its line."""
     for line in _FENCE.sub("", text).splitlines():
         for code in _INLINE.findall(line):
             yield code, line
 
 
 def spark_examples():
-    """Return what ``tests/system/spark`` runs: it needs a session and Java."""
+    """Return the blocks that ``tests/system/spark`` runs: they need a session and Java."""
     return [
         block
         for page in PAGES
@@ -95,7 +95,7 @@ def spark_example(name):
 
 
 def printed_after(these, block):
-    """Return what the page says that a block prints: the ``text`` block behind it."""
+    """Return the output that the page shows for a block: the ``text`` block behind it."""
     rest = these[these.index(block) + 1 :]
     shown = [one.code for one in takewhile(lambda one: one.language == "text", rest)]
     return shown[0] if shown else None

@@ -32,8 +32,8 @@ class Loop:
     An event loop on a thread; its end fails if a task or an unhandled error is left.
 
     Attributes:
-        complaints: the errors that the loop was given and nobody has handled.
-        thread: where it runs.
+        complaints: the unhandled errors of the loop.
+        thread: the thread of the loop.
     """
 
     def __init__(self):
@@ -63,11 +63,11 @@ class Loop:
         self.complaints.append(f"{context['message']} {context.get('exception')!r}")
 
     def run(self, coroutine, limit=60):
-        """Return what a coroutine returns that runs in the loop."""
+        """Run a coroutine in the loop; return its result."""
         return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(limit)
 
     def call(self, function, *arguments, **more):
-        """Return what a function returns that is called in the loop."""
+        """Call a function in the loop; return its result."""
         if threading.current_thread() is self.thread:  # by a listener
             return function(*arguments, **more)
 
@@ -114,7 +114,7 @@ def AiokafkaMember(loop, team, name, assignor="range", control=None, **more):  #
     Make a member that is polled on a thread of its own.
 
     Args:
-        loop: where it lives.
+        loop: its event loop.
         team: the cluster, the group and the topic.
         name: its client id.
         assignor: its assignor.
@@ -131,7 +131,7 @@ class BlockingConsumer(Blocking):
     """
     The consumer with kafka-python's methods, which run in a loop.
 
-    It starts when it is subscribed or assigned.
+    The consumer starts when it is subscribed or assigned.
     """
 
     def __init__(self, loop, consumer):

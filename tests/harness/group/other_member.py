@@ -1,7 +1,7 @@
 """
 A member on another client, in a process: ``python -m tests.harness.group.other_member``.
 
-It writes each record down before it asks for the next, and ends at SIGTERM.
+The member writes each record to a file before it reads the next, and ends at SIGTERM.
 """
 
 import ast
@@ -46,7 +46,7 @@ def made(client, settings, how):
 
 
 def plant_a_fault():
-    """Have members find out what is quiet when holds change, and after no rebalance."""
+    """Let members update quiet partitions when holds change, not after a rebalance."""
     quiet_now, found = Member.quiet, WeakKeyDictionary()
 
     def quiet(self):

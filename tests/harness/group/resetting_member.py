@@ -1,7 +1,7 @@
 """
 A member as a process: it prints each record that it gets, as a line of JSON.
 
-It leaves the group when its stdin ends.
+The member leaves the group when its stdin ends.
 """
 
 import json
@@ -24,7 +24,7 @@ ASSIGNORS = {
 
 
 def plant_a_fault():
-    """Let no reset end with its hold: whoever gains a partition moves it again."""
+    """Let no reset end with its hold: each new owner moves the partition again."""
     begin = Resets.begin
 
     def goes_on(self, wanted):

@@ -1,9 +1,9 @@
 """
 Rounds of resets: a live group of processes is moved while members and brokers fail.
 
-Each round begins with everything delivered and committed. It holds topics, writes some
-records, moves the group, lets something fail, waits until it is moved, lets something
-fail again, and lifts the hold. Then each partition must give the records from its target
+Each round begins with everything delivered and committed. The round holds topics, writes some
+records, moves the group during a failure, waits until it is moved, makes something fail
+again, and lifts the hold. Then each partition must give the records from its target
 on, once, and no others; and once more after a last failure. Late commits, transactions,
 early lifts and repeated resets are played in ``tests/sim/group`` alone.
 """
@@ -56,7 +56,7 @@ class Result:
         kind: the failure.
         target: the target, as a command takes it.
         moved: the number of partitions that were moved.
-        seconds: the time that took, from the command on.
+        seconds: the time from the command until all were moved.
         faults: the breaches, as text for people.
     """
 
@@ -157,7 +157,7 @@ class Rounds:
         return not self._team.look().facts.members
 
     def _replace(self):
-        """Start what is missing, and let those leave that are too many."""
+        """Start missing members, and let surplus ones leave."""
         while len(self._members) < MEMBERS:
             self._start()
         while len(self._members) > MEMBERS:
@@ -215,7 +215,7 @@ class Rounds:
             producer.close(LIMIT)
 
     def _targets(self, kind, partitions, committed):
-        """Draw where partitions are moved; return it as a command takes it, and offsets."""
+        """Draw a target; return it as a command takes it, and the offsets."""
         least = min(committed[tp] for tp in partitions)
         if kind == "earliest":
             return kind, dict.fromkeys(partitions, 0)
@@ -297,7 +297,7 @@ class Rounds:
         return faults
 
     def _resume(self, scope):
-        """Lift the hold; while the group rebalances it is refused, with that reason."""
+        """Lift the hold; during a rebalance the command must refuse that, with the reason."""
 
         def is_done():
             ended = self._operate("resume", scope, is_tried=True)
@@ -352,7 +352,7 @@ class Rounds:
     # ------------------------------------------------------------ judging
 
     def _expect(self, firsts):
-        """Wait for the records from some offsets on; return the breaches."""
+        """Wait for the records after given offsets; return the breaches."""
         expected = Counter(
             (tp, offset)
             for tp, first in firsts.items()

@@ -21,7 +21,7 @@ from safeconsumer.testing._ports import free_port
 from tests.harness.brokers.java import JavaBroker
 from tests.harness.brokers.settings import TEST_SETTINGS
 
-# Long, so that one that leaks is found wherever it is.
+# Passwords are long, so that a search finds a leaked one anywhere.
 PASSWORDS = {
     "alice": "alice-77ac03de",
     "broker": "broker-4f0c2ad1",
@@ -33,10 +33,10 @@ _LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule required"
 
 
 class SecuredBroker(JavaBroker):
-    """SASL/PLAIN for ``operator``, a super user; the others have what ACLs allow."""
+    """A broker with SASL/PLAIN: ``operator`` is a super user, the others need ACLs."""
 
     def client_of(self, user):
-        """Return how a user connects."""
+        """Return the connection settings of a user."""
         return {
             "bootstrap_servers": [self.bootstrap],
             "security_protocol": "SASL_PLAINTEXT",
@@ -102,7 +102,7 @@ def properties(folder, team, user, password):
 
 
 class Story:
-    """A team whose topics are set up by a super user, and worked with by alice."""
+    """A team whose topics a super user creates; alice works with them."""
 
     def __init__(self, team, folder):
         self.team = team
@@ -116,7 +116,7 @@ class Story:
         }
 
     def where(self, user):
-        """Return the options of a command of somebody."""
+        """Return the options of a user's command."""
         login = ("--config", str(self.files[user]))
         return (*login, "--topic-prefix", self.prefix)
 
@@ -127,7 +127,7 @@ class Story:
         return self.run("alice", *arguments, "--group", self.team.group)
 
     def set_up(self):
-        """Make the topics, and set the ACLs that are printed; members' own beside them."""
+        """Make the topics, and set the printed ACLs, beside those of members."""
         team = self.team
         made = self.run("operator", "control", "init")
         assert made.exit_code == Status.DONE, made.stderr

@@ -1,4 +1,4 @@
-"""A consumer group under control, its operator, and commands, on whatever broker there is."""
+"""A consumer group under control, its operator, and commands, on a broker of any kind."""
 
 import json
 from contextlib import ExitStack
@@ -42,7 +42,7 @@ class Team:
         self._closing = ExitStack()
         self.create(self.settings.holds_topic, topics.HOLDS_SETTINGS)
         self.create(str(self.settings.status_topic), topics.STATUS_SETTINGS)
-        # One with a name of its own may be another test's, which deletes it at its end.
+        # A topic with a fixed name may belong to another test, which deletes it at its end.
         retried(
             lambda: broker.create_topic(self.topic, partitions),
             TopicAlreadyExistsError,
@@ -98,7 +98,7 @@ class Team:
             **{
                 **self.broker.client_config,
                 **self.broker.group_config,
-                "session_timeout_ms": 10_000,  # whatever a busy machine does
+                "session_timeout_ms": 10_000,  # even on a busy machine
                 "group_id": self.group,
                 "client_id": name,
                 "auto_offset_reset": "earliest",
@@ -169,11 +169,11 @@ class Team:
         return self._closing.enter_context(made)
 
     def look(self):
-        """Return what can be known of the group now, by a connection that stays open."""
+        """Return the view of the group now, by a connection that stays open."""
         return self._operator.look(self.group)
 
     def are_quiet(self, names, partitions):
-        """Return whether those members own partitions, and report all of them quiet."""
+        """Return whether these members own partitions, and report all of them as quiet."""
         members = [
             one for one in self.look().members if one.is_listed and one.name in names
         ]
@@ -196,7 +196,7 @@ class Team:
 
 
 def settled(team, *names, plain=()):
-    """Make members that share the topic out among them, and know where to read it."""
+    """Make members that share the topic, and have their positions."""
     members = [team.subscribed(name, control=team.quick) for name in names]
     members += [team.subscribed(name, control=None) for name in plain]
     with Polled(*members[1:]):

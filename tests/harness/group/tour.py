@@ -23,7 +23,7 @@ PAGE = Path(__file__).parents[3] / "docs" / "tutorials" / "a-group.md"
 _BEGIN = "$ export SAFECONSUMER_BOOTSTRAP="
 _TOPICS = {"orders": 4, "orders-eu": 2}
 _LIMIT = 20.0
-# What no two runs have in common, and what it is compared as.
+# Texts that differ between runs, each with its replacement.
 _PASSING = (
     (r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ", "TIME"),
     (r"after \d+\.\d s", "after SECONDS s"),
@@ -33,14 +33,14 @@ _PASSING = (
 
 @define
 class Tour:
-    """A cluster with two topics, and the group ``billing`` as soon as there is control."""
+    """A cluster with two topics, and the group ``billing`` once control topics exist."""
 
     broker: Any
     _exported: dict[str, str] = field(factory=dict)
     _closing: ExitStack = field(factory=ExitStack)
 
     def begin(self):
-        """Have two members read everything there is, and poll on."""
+        """Let two members read all records, and poll on."""
         for topic, count in _TOPICS.items():
             self.broker.create_topic(topic, count)
         members = [self._member(name) for name in ("billing-1", "billing-2")]
@@ -80,7 +80,7 @@ class Tour:
                 produce(producer, topic, *[3] * count, limit=_LIMIT)
 
     def run(self, command):
-        """Run one line, and return what it prints."""
+        """Run one line, and return its output."""
         name, *arguments = shlex.split(command)
         if name == "export":
             self._exported = dict(one.split("=", 1) for one in arguments)
@@ -103,7 +103,7 @@ def block(text):
 
 
 def renewed(shown, run):
-    """Return the tour with what its commands print now; ``...`` stands for the rest."""
+    """Return the tour with the current output of its commands; ``...`` is the rest."""
     found = []
     for part in re.split(r"^\$ ", shown, flags=re.MULTILINE)[1:]:
         command, _, before = part.partition("\n")
@@ -115,7 +115,7 @@ def renewed(shown, run):
 
 
 def lasting(text):
-    """Return a tour without what differs from run to run."""
+    """Return a tour without the texts that differ from run to run."""
     for pattern, word in _PASSING:
         text = re.sub(pattern, word, text)
     return text

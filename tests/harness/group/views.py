@@ -21,7 +21,7 @@ def facts(name, *assigned):
 
 
 def report(name, number=None, **changed):
-    """Return a member's report, by which the partition of a number is quiet."""
+    """Return a member's report that a partition is quiet."""
     owned = {} if number is None else {"t": ((number, number),)}
     made = Report(
         group="g",
@@ -91,7 +91,7 @@ KEEPS = report(
 
 
 def of_a(**reported):
-    """Return a group of one member, which owns one partition and reports this."""
+    """Return a group of one member, which owns one partition, with this report."""
     view = commits(viewed(A, report("a", 0, **{"quiet": {}, **reported})), ZERO)
     return evolve(view, lags={ZERO: 4})
 

@@ -1,11 +1,11 @@
-"""A question that is asked in a forked child."""
+"""Calls a function in a forked child."""
 
 import os
 import signal
 
 
 def is_true_in_child(question):
-    """Ask it in a child that dies if it waits for threads that it has not got."""
+    """Ask in a child, which dies if it waits for a thread that it lacks."""
     child = os.fork()
     if child == 0:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)

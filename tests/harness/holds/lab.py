@@ -18,7 +18,7 @@ class Clock:
 
     Attributes:
         now: its time, in seconds.
-        on_look: called whenever somebody reads it.
+        on_look: called whenever the clock is read.
     """
 
     def __init__(self):
@@ -97,7 +97,7 @@ class LedgerLab:
         self.ledger.remove([(scope, owner) for scope in scopes])
 
     def pause(self, *scopes, snapshot=None, **more):
-        """Pause plainly; with a snapshot, by what ``assignment()`` returned then."""
+        """Pause plainly; a snapshot has the partitions that ``assignment()`` returned."""
         named = [] if snapshot is None else [(one, snapshot) for one in scopes]
         self.hold(*scopes, lifetime=Lifetime.PLAIN, named=named, **more)
 

@@ -1,4 +1,4 @@
-"""Answers to Fetches, made by hand and put where the IO thread would put them."""
+"""Makes answers to Fetches and puts them into the buffer, as the IO thread would."""
 
 from kafka.consumer.fetcher import CompletedFetch
 from kafka.protocol.consumer import FetchResponse

@@ -11,7 +11,7 @@ from tests.harness.kafka.offline import offline
 
 @pytest.fixture
 def told():
-    """Make a hook that keeps events."""
+    """Return a hook that keeps events."""
     return EventLog()
 
 

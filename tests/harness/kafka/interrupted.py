@@ -1,7 +1,7 @@
 """
 A program that reads from its own broker while a signal handler raises, in real time.
 
-It ends with status 0 if every record came once, in order, and each interrupted call
+The program ends with status 0 if every record came once, in order, and each interrupted call
 raised the handler's exception. If a call never returns, the program prints the stacks of
 all threads and ends with status 1.
 """

@@ -16,7 +16,7 @@ _VALUE = re.compile(r"^ +(?:- )?(\w+): (.+)$", re.MULTILINE)
 
 @frozen
 class Alert:
-    """One alert rule, with what a test asks of it."""
+    """One alert rule, with the fields that tests read."""
 
     name: str
     expr: str

@@ -1,4 +1,4 @@
-"""Figures as a scrape has them."""
+"""Metrics as a scrape returns them."""
 
 import shutil
 import subprocess
@@ -18,11 +18,7 @@ needs_promtool = pytest.mark.skipif(PROMTOOL is None, reason="promtool is not th
 
 
 def values(*sources):
-    """
-    Return every sample by its name and labels, as Prometheus writes them.
-
-    Of one consumer, without its names.
-    """
+    """Return the samples of one consumer by name and labels, without the consumer's names."""
     registry = CollectorRegistry()
     registry.register(Collector(*sources))
     found = {}
@@ -40,14 +36,14 @@ def _names(labels):
 
 
 def text_of(*sources):
-    """Return what a scrape gets."""
+    """Return the text of a scrape."""
     registry = CollectorRegistry()
     registry.register(Collector(*sources))
     return generate_latest(registry).decode()
 
 
 def promtool(*arguments, given=""):
-    """Run promtool, which must find nothing to complain of; return what it says."""
+    """Run promtool, which must report no problem; return its output."""
     assert PROMTOOL is not None
     done = subprocess.run(  # noqa: S603 - the tool, and our own text
         [PROMTOOL, *arguments],

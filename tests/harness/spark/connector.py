@@ -2,10 +2,10 @@
 Spark's Kafka connector and Delta, fetched by Maven for each Spark that is tested.
 
 ``python -m tests.harness.spark.connector`` fetches those for the installed pyspark,
-once per user, and prints the folders. ``--turn`` only prints which Spark is tested
-today: the day of the last commit says it, so that each has its turn and a run of the
-same commit is the same; ``--all`` prints them all, the newest first, ``--newest`` that
-one: pip may have one that came after them.
+once per user, and prints the folders. ``--turn`` only prints the Spark that is tested today,
+chosen by the day of the last commit, so that each has its turn and a run of the same commit
+is the same; ``--all`` prints them all, the newest first, ``--newest`` prints the newest of
+these: pip may have a later one.
 """
 
 import subprocess
@@ -21,7 +21,7 @@ from tests.harness.brokers.jars import cache_folder, fetched
 class Jars:
     """The jars that Maven fetches for one Spark."""
 
-    scala: str  # what pyspark's jars are built for
+    scala: str  # the Scala version of pyspark's jars
     # the version of the token provider; not every mirror has that of Spark's own version, and
     # it is only used with delegation tokens
     tokens: str
@@ -93,12 +93,12 @@ def turn():
 
 
 def folder():
-    """Where the connector's jars are, or would be; it appears only when they are there."""
+    """Return the folder of the connector's jars, which exists only when it is complete."""
     return cache_folder() / f"spark-kafka-{version()}"
 
 
 def delta():
-    """Where Delta's jars are, or would be."""
+    """Return the folder of Delta's jars."""
     return cache_folder() / f"delta-for-spark-{version()}"
 
 

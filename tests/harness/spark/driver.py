@@ -1,7 +1,7 @@
 """
 A driver that can be killed: ``python -m tests.harness.spark.driver``.
 
-It streams two topics into Parquet, a Delta table, or files that a function writes for
+The driver streams two topics into Parquet, a Delta table, or files that a function writes for
 each batch (``foreachBatch``). The option ``holds`` decides. In the middle of a batch, when a
 task has read some rows, the driver makes a file, and goes on once another file is there.
 """
@@ -66,7 +66,7 @@ DELTA = {
 
 class Writing:
     """
-    Writes each batch into a folder of its number, in place of what that has.
+    Writes each batch into a folder of its number, and replaces older content.
 
     Run again, a batch leaves nothing twice.
     """

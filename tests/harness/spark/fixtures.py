@@ -14,7 +14,7 @@ SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.streaming.noDataProgressEventInterval": "0",  # say every trigger
+    "spark.sql.streaming.noDataProgressEventInterval": "0",  # report every trigger
     "spark.sql.shuffle.partitions": "2",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -34,7 +34,7 @@ DEFAULTS = {
 
 @pytest.fixture(scope="session", autouse=True)
 def quick(tmp_path_factory):
-    """Have JVMs start quickly; who has set it otherwise is obeyed."""
+    """Let JVMs start quickly, unless the user has set options."""
     folder = tmp_path_factory.mktemp("conf")
     lines = "".join(f"{name} {value}\n" for name, value in DEFAULTS.items())
     (folder / "spark-defaults.conf").write_text(lines)
@@ -99,7 +99,7 @@ def lake(
     kafka_broker,
     tmp_path,
 ):
-    """Lend topics and a folder; ends what still runs."""
+    """Lend topics and a folder; end running queries afterwards."""
     yield Lake(spark, kafka_broker, tmp_path)
     for query in spark.streams.active:
         query.stop()

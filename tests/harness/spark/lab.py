@@ -46,7 +46,7 @@ class Refused(Exception):  # noqa: N818 - an answer
 
 
 class Undecided(Exception):  # noqa: N818 - an answer
-    """The answer does not count."""
+    """Raised if an answer does not count."""
 
 
 def asked(bridge, question, **facts):
@@ -154,7 +154,7 @@ class DeciderLab:
         """
         Plan a batch; with an ``end`` there is a limit, by which the source found it.
 
-        What comes ``between`` does so while a limiter with a minimum is asked.
+        ``between`` is called while a limiter with a minimum is asked.
         """
         limit = "none" if end is None else "maximum"
         planned = {

@@ -107,16 +107,16 @@ class Lake:
         return progress(query)
 
     def rows(self, *topics):
-        """Count what the lake has, of all topics or of these."""
+        """Count the lake's records, of all topics or of these."""
         return _of(sink.rows(self.data), topics)
 
     def produced(self, *topics):
-        """Count what was produced, of all topics or of these."""
+        """Count the produced records, of all topics or of these."""
         return _of(self.expected, topics)
 
 
 class Pausing:
-    """Passes offsets on; a task stops among its first ones until it is let go."""
+    """Passes offsets on; a task stops among its first ones until the test releases it."""
 
     def __init__(self, folder):
         self._folder = str(folder)
@@ -154,7 +154,7 @@ def metrics(batches):
 
 
 def until(is_so, query=None, limit=LIMIT):
-    """Return once it is so; fail when time is over or the query has died."""
+    """Return once a condition holds; fail when time is over or the query has died."""
 
     def last():
         return "no query" if query is None else str(query.lastProgress)

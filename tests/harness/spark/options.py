@@ -16,7 +16,7 @@ def pytest_configure(config):
 
 def pytest_collection_modifyitems(config, items):
     """
-    Skip what needs Spark where it is not to be had, and say what is missing.
+    Skip tests that need Spark if it is missing, and name the missing part.
 
     A test of newer Sparks than the installed one is left out: its Spark has another turn.
     """

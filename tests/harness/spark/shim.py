@@ -1,7 +1,7 @@
 """
 Compiles the shim, which the checkout keeps as a jar beside its sources.
 
-``python -m tests.harness.spark.shim`` makes that jar anew, with the ``javac`` in
+``python -m tests.harness.spark.shim`` makes that jar again, with the ``javac`` in
 ``PATH`` and the jars of ``SPARK_HOME`` or of the installed pyspark; with ``--check`` it
 only fails if the jar is not what these make. The classes are the same for each Spark
 from 3.5 to 4.2, byte for byte, and another release of ``javac`` may make others: so the
@@ -35,7 +35,7 @@ def digest(sources=SOURCES):
 
 
 def facts(jar):
-    """Return what a jar says of its making."""
+    """Return the sources and the JDK that a jar names."""
     with zipfile.ZipFile(jar) as opened:
         text = opened.read(MANIFEST).decode()
     return dict(line.split(": ", 1) for line in text.splitlines() if line)
@@ -74,7 +74,9 @@ def _jdk(javac):
 
 def _pack(folder, jar):
     names = sorted(one for one in folder.rglob("*") if one.is_file())
-    names.sort(key=lambda one: one.name != Path(MANIFEST).name)  # Java wants it first
+    names.sort(
+        key=lambda one: one.name != Path(MANIFEST).name
+    )  # Java requires it first
     with zipfile.ZipFile(jar, "w", zipfile.ZIP_DEFLATED) as made:
         for file in names:
             name = file.relative_to(folder).as_posix()
@@ -89,7 +91,7 @@ def contents(jar):
 
 
 def check():
-    """Return why the checkout's jar is not of its sources; empty if it is."""
+    """Return why the checkout's jar does not fit its sources; empty if it does."""
     if facts(provision.JAR)["Source"] != digest():
         return f"{provision.JAR} is not of its sources: make it anew (this, bare)"
     with tempfile.TemporaryDirectory() as scratch:

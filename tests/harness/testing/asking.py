@@ -68,7 +68,7 @@ class Client:
         self.connection = cluster.connect(node, self._take, self._closed, origin)
 
     def send(self, request, version):
-        """Send a request; its answer comes now or later."""
+        """Send a request; its answer may come later."""
         self._count += 1
         request.API_VERSION = version
         request.with_header(correlation_id=self._count, client_id="test")

@@ -1,8 +1,8 @@
 """
 Single requests that the kit's broker and Apache Kafka must answer alike.
 
-Each function sends some and returns the answers; ``QUESTIONS`` has the right ones, which
-are those of Kafka 4.1.0.
+Each function sends some requests and returns the answers; ``QUESTIONS`` has the expected
+ones, those of Kafka 4.1.0.
 """
 
 from collections.abc import Callable
@@ -63,7 +63,7 @@ class Place:
         return int(self.ask.produce(topic, batch(b""), partition).error_code)
 
     def until(self, ask):
-        """Ask until the answer is no transient error; return its error code."""
+        """Repeat a request until its answer is no transient error; return the code."""
         while (error := ask()) in _NOT_YET:
             self.settle()
         return error
@@ -306,7 +306,7 @@ def a_producer_numbers_its_batches(place):
 
 
 def a_producers_epoch_is_asked_for_again(place):
-    """By a producer that did not get the answer, and by a fenced one."""
+    """Ask as a producer that missed the answer, and as a fenced one."""
     writer, answers = writer_in(place), []
     for former in (0, 0, 1, 0):
         answer = writer.asks_for_an_epoch(writer.producer[0], former)
@@ -336,7 +336,7 @@ def a_producer_writes_beside_its_transaction(place):
 
 
 def offsets_belong_to_no_transaction(place):
-    """Commit them without AddOffsetsToTxn: they would be unstable for ever."""
+    """Commit them without AddOffsetsToTxn: they would stay unstable forever."""
     writer, group = writer_in(place), place.coordinated(_GROUP)
     errors = [writer.adds(), writer.commits_offset(group, 5)]
     return [*errors, committed(place, group, writer.topic, is_stable=True)]
@@ -402,7 +402,7 @@ def sizes(answer):
 
 
 def a_batch_exceeds_the_limits(place):
-    """Of three partitions only the first that has records is read."""
+    """Fetch three partitions: the broker reads only the first that has records."""
     topic = place.topic(3)
     for number in (1, 2):
         place.ask.produce(topic, batch(b"x" * 500), number)

@@ -15,7 +15,7 @@ from tests.harness.holds.lab import Clock, assign_to
 
 TP = TopicPartition("orders", 0)
 KEYS = 3
-# Each order, and whether with batches; by key there are none.
+# Each order, with batches and without; an order by key has no batches.
 KINDS = [
     (order, is_batch)
     for order in Order
@@ -131,14 +131,14 @@ class Desk:
 
 
 def done_by(decisions, tasks):
-    """Complete these, and return the offsets of their records."""
+    """Complete these tasks, and return the offsets of their records."""
     found = [task.record(at).offset for task in tasks for at in task.indexes]
     decisions.complete([ended(task) for task in tasks])
     return found
 
 
 def ended(task):
-    """Return the result of a task that went well: its handler's, or its sink's."""
+    """Return the result of a task that succeeded: of its handler, or of its sink."""
     if task.letter is None:
         return all_done(task, 0.0)
     return Outcome(task=task, finished=task.indexes)

@@ -34,7 +34,7 @@ class TwoArgumentsError(Exception):
 
 
 class Awaiting:
-    """A coroutine function that does what a handler does."""
+    """A coroutine function around a handler."""
 
     def __init__(self, handle):
         self.handle = handle
@@ -50,10 +50,10 @@ def fitting(executor, handle):
 
 class CountingDecisions(Decisions):
     """
-    Decisions that know how many results are being taken over.
+    Decisions that count the results that are being taken over.
 
-    What came of a record is told after it is counted, so a thread that has seen the
-    count may not have seen the events yet.
+    The events of a record come after its count, so a thread that has seen the count may
+    not have seen the events yet.
     """
 
     def __init__(self, *given):
@@ -74,10 +74,10 @@ class CountingDecisions(Decisions):
 
 class ExecutorFixture(Desk):
     """
-    A desk beside which handlers run as in a worker; somebody has to turn it.
+    A desk beside which handlers run as in a worker; a test calls its turns.
 
     Attributes:
-        runner: what runs them.
+        runner: the executor that runs them.
     """
 
     make_decisions = CountingDecisions
@@ -94,15 +94,16 @@ class ExecutorFixture(Desk):
 
     def wait(self, condition, what):
         """
-        Turn until it is so, and until all events of it are there.
+        Turn until a condition holds and all its events have come.
 
         Raises:
-            HandlersCannotRunError: handlers cannot run any more, so it never will be.
+            HandlersCannotRunError: handlers cannot run any more, so the condition never
+                holds.
         """
 
         def turned():
             self.decisions.turn()
-            fatal = self.decisions.fatal  # first: it may be what is waited for
+            fatal = self.decisions.fatal  # first: the wait may be for this
             if condition():
                 return not self.decisions.under_way
             if fatal is not None:
@@ -115,12 +116,12 @@ class ExecutorFixture(Desk):
         wait_for(turned, what, seen=seen)
 
     def finish(self, count):
-        """Give it so many records, and wait until all are done or given up."""
+        """Admit so many records, and wait until all are done or given up."""
         self.admit(count)
         self.wait(lambda: not self.kept.records, "all to be done or given up")
 
     def complaints(self):
-        """Return what ``healthy()`` says of what runs handlers."""
+        """Return the complaints of ``healthy()`` about the executor."""
         engine = SimpleNamespace(
             kept=self.kept,
             polled_at=math.inf,
@@ -147,8 +148,8 @@ def executing(  # noqa: PLR0913 - what a worker takes
     """
     Run handlers so, until the block ends.
 
-    A process may take as long to start as a program can say, which is longer than the
-    system can wait at a time: a busy machine refuses no test.
+    The limit for the start of a process is the largest possible one, longer than one wait of
+    the system: a busy machine fails no test.
     """
     settings = {"retry": Retry(attempts=2, first=0.01), "on_exhausted": "skip"}
     settings |= {

@@ -32,7 +32,7 @@ def keeps_no_order(patch):
 
 
 def looks_at_no_hold(patch):
-    """Begin whatever is queued."""
+    """Begin any queued record."""
     never = property(lambda _: False, lambda *_: None)
     patch.setattr(Epoch, "is_held", never)
     return "W10"

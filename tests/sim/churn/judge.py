@@ -1,7 +1,7 @@
 """
 Judges a churn by a small book of its own: holds, ownerships and records of each member.
 
-It shares no code with the product. Programs enter what they know (calls that have
+The judge shares no code with the product. Programs enter what they know (calls that have
 returned, calls of listeners, records), and the judge reads the requests to brokers.
 """
 
@@ -144,7 +144,7 @@ class Judge:
 
 @define(eq=False)
 class Book:
-    """Records what one member's program knows, and judges what it is given."""
+    """Records the calls of one member's program, and judges its records."""
 
     judge: Judge
     name: str
@@ -380,7 +380,7 @@ class Book:
     def begins(self, tp, offset):
         """Judge the start of a handler; return a function that notes its success."""
         mine = self._may_deliver(tp, offset)
-        if mine.running != offset:  # else it is tried again
+        if mine.running != offset:  # otherwise the worker tries the record again
             if mine.running is not None:
                 self.fail("W3", f"{short(tp)}: {offset} begins beside {mine.running}")
             self._follows(tp, mine, offset)

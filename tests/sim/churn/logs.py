@@ -36,7 +36,7 @@ class Logs:
                 yield TopicPartition(name, number)
 
     def look(self):
-        """Read what is new; call it before and after records are deleted."""
+        """Read new records and offsets; call it before and after records are deleted."""
         for tp in self.partitions():
             log = self.log(tp)
             starts = self.starts.setdefault(tp, [0])

@@ -50,7 +50,7 @@ class Churn:
         are_workers: whether members are Workers; else they poll and iterate.
         is_controlled: whether operators hold the group; None: the seed decides.
         poll_ms: how long a poll waits, and a Fetch at a broker.
-        wanted: what must have happened, and how often.
+        wanted: the events that must have happened, and how often.
     """
 
     minutes: float = 30.0
@@ -61,7 +61,7 @@ class Churn:
 
 
 class Nemesis:
-    """Draws what happens next in one world."""
+    """Draws the next events in one world."""
 
     def __init__(self, lab, churn):
         self.lab, self.rng, self.churn = lab, lab.rng, churn

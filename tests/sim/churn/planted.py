@@ -20,7 +20,7 @@ def stale_answers_are_delivered(patch):
 
 
 def pauses_end_with_their_partition(patch):
-    """P6: as in kafka-python, a partition that leaves takes its pauses with it."""
+    """P6: a partition that leaves takes its pauses with it, as in kafka-python."""
     apply = LedgerSubscription._apply_assignment
 
     def forgetful(self, *given, **more):

@@ -30,7 +30,7 @@ def with_seeds(seeds):
 @pytest.mark.contract("P1", "P7", "P8", "P9", "P11")
 @with_seeds(range(5))
 def test_a_churn_breaks_no_promise(seed):
-    """P1, P7 to P9 and P11 hold whatever happens to members and brokers."""
+    """P1, P7 to P9 and P11 hold despite random faults of members and brokers."""
     played(SHORT, seed)
 
 
@@ -45,7 +45,7 @@ def test_a_long_churn_breaks_no_promise(seed):
 @pytest.mark.contract("W3", "W4", "W5", "W10")
 @with_seeds(range(50))
 def test_a_churn_of_workers_breaks_no_promise(seed):
-    """W3 to W5 and W10 hold whatever happens to Workers and brokers."""
+    """W3 to W5 and W10 hold despite random faults of Workers and brokers."""
     played(WORKERS, seed)
 
 
@@ -74,7 +74,7 @@ def test_a_planted_fault_is_found(plant):
     "subscribed or not; the member refuses it, and joins again ten times a second",
 )
 @pytest.mark.parametrize("kind", [SafeConsumer, KafkaConsumer])
-def test_a_sticky_member_that_leaves_a_topic_does_not_join_for_ever(lab, kind):
+def test_sticky_member_that_leaves_a_topic_does_not_join_endlessly(lab, kind):
     """P11: a member that subscribes to fewer topics does not spin."""
     topics = ("t", "u", "v")
     for topic, count in zip(topics, (4, 2, 1), strict=True):

@@ -69,7 +69,7 @@ class Operator:
             writer.close()
 
     def write(self, *records):
-        """Write keys and values as no version of ours does."""
+        """Write keys and values that no version of ours writes."""
         writer = clients.producer(self.lab.settings(), 10.0)
         for key, value in records:
             writer.send("ops", key=key, value=value, partition=0)
@@ -79,7 +79,7 @@ class Operator:
     # ------------------------------------------------------------ views
 
     def looking(self):
-        """Return the connection of a command."""
+        """Return a connection as commands have it."""
         return operators.Operator(self.lab.connection, CONTROL)
 
     def view(self):
@@ -90,7 +90,7 @@ class Operator:
         return self.view().quietness([ALL])
 
     def wait_until_quiet(self, scope=ALL, seconds=100.0):
-        """Look, less and less often, until members are known to obey."""
+        """Check at growing intervals until members are known to obey."""
         end, pause = self.lab.now + seconds, 0.2
         with self.looking() as looking:
             while not looking.look(GROUP).quietness([scope]).is_reached:
@@ -121,7 +121,7 @@ def operated(seeds=1, **world):
 
 
 def cut_off(lab, name):
-    """Let a member's control clients get no answers; return the faults, to be ended."""
+    """Keep answers from a member's control clients; return the faults."""
     return [
         lab.cluster.fail(api, is_held=True, client_id=f"{name}-control")
         for api in ("ListOffsets", "Fetch")
@@ -153,13 +153,13 @@ def moved(lab, targets):
 
 
 def commit_elsewhere(lab, offset):
-    """Commit as no member does: in a transaction, or as a later owner."""
+    """Commit from outside: in a transaction, or as a later owner."""
     kept = lab.cluster.offsets._committed[GROUP]
     kept[T.topic, T.partition] = evolve(kept[T.topic, T.partition], offset=offset)
 
 
 def since(one, tp, count):
-    """Return a member's values of a partition, without the first so many."""
+    """Return a member's values of a partition, from a number on."""
     return one.values(tp)[count:]
 
 

@@ -19,7 +19,7 @@ from tests.sim.playing import simulated
 
 
 class Broker:
-    """A simulated cluster as tests of any broker take it."""
+    """A simulated cluster with the interface of other brokers."""
 
     kind = "embedded"
     group_config: Mapping[str, Any] = {}
@@ -51,7 +51,7 @@ class Broker:
 
 
 class KeptAnswers:
-    """Answers that a broker does not send yet, as an embedded broker has them."""
+    """Held answers of a broker, with the interface of an embedded broker."""
 
     def __init__(self, lab, api, client_id):
         self._lab = lab
@@ -119,7 +119,7 @@ def held(team):
 
 @contextmanager
 def leave(team):
-    """Let the group have committed, without a member that could report."""
+    """Leave a group that has committed, without a member that could report."""
     consumer = team.subscribed("gone", control=None)
     poll_until(consumer, team.has_all(consumer))
     consumer.commit({tp: OffsetAndMetadata(0, "", -1) for tp in team.partitions})
@@ -136,8 +136,7 @@ def typed(team, command, *arguments, owner="alice", status=Status.DONE):
     """
     Run a command for the group, and check how it ends.
 
-    Returns:
-        What it prints on stdout if it succeeds, else its line on stderr.
+    Returns: Its stdout if it succeeds, else its line on stderr.
     """
     whose = ("--owner", owner) if command in _OWNED else ()
     ended = run(team, command, "--group", team.group, *whose, *arguments)

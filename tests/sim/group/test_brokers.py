@@ -15,7 +15,7 @@ _DOWN = 3
 
 
 def groups(lab):
-    """Make three groups, each of which has committed, and another broker coordinates."""
+    """Make three groups that have committed, each with another coordinator."""
     operator = Operator(lab)
     (tp,) = lab.topic("t", records=5)
     for name in ("ops", "status", "t"):
@@ -57,9 +57,7 @@ in_both = pytest.mark.parametrize("is_frozen", [True, False])
 
 @in_both
 @simulated(seeds=1, nightly=3, nodes=3)
-def test_a_survey_without_one_coordinator_shows_the_groups_of_the_others(
-    lab, *, is_frozen
-):
+def test_survey_without_one_coordinator_shows_the_other_groups(lab, *, is_frozen):
     """Its groups are known again once another broker coordinates them."""
     operator = groups(lab)
     with operator.looking() as looking:
@@ -80,7 +78,7 @@ def test_a_survey_without_one_coordinator_shows_the_groups_of_the_others(
 @pytest.mark.contract("G8")
 @simulated(seeds=1, nodes=3)
 def test_a_missing_broker_is_named_even_where_no_group_is_known(lab):
-    """Not "there are no groups", as if all had been read."""
+    """The output is not "there are no groups", as if all had been read."""
     operator = Operator(lab)
     for name in ("ops", "status"):
         lab.cluster.lead(name, 0, 1)
@@ -122,8 +120,8 @@ def known_all(seen):
 
 @in_both
 @simulated(seeds=3, nightly=8, nodes=3)
-def test_a_question_for_any_broker_goes_to_a_live_one(lab, *, is_frozen):
-    """Also before the dead one is fenced."""
+def test_request_to_any_broker_goes_to_a_live_one(lab, *, is_frozen):
+    """The request finds it before the dead broker is fenced, too."""
     operator = groups(lab)
     lose(lab, is_frozen=is_frozen)
     began = lab.now
@@ -184,15 +182,17 @@ def test_refusals_raise_and_coordinators_not_ready_are_asked_again(lab):
     ],
 )
 @simulated(seeds=1, nightly=3, nodes=3)
-def test_an_error_for_all_groups_of_a_coordinator_is_asked_for_once(lab, *, api, error):
-    """Not again for each half of them, down to single groups."""
+def test_request_that_fails_for_all_groups_of_a_coordinator_is_sent_once(
+    lab, *, api, error
+):
+    """The request is not repeated for each half of the groups, down to single ones."""
     operator = groups(lab)
     for number in range(8):
         operator.hold(group=f"g{number}")
         lab.cluster.move_coordinator(f"g{number}", 1)
     with operator.looking() as looking:
         fault = lab.cluster.fail(api, error=_codes.error_code(error))
-        looking.survey()  # what it knows of coordinators is forgotten
+        looking.survey()  # the view forgets known coordinators
         begun = len(lab.kinds())
         found, _ = looking.survey()
         assert all(one.unread for one in found)

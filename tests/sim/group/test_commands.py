@@ -266,7 +266,7 @@ def test_doctor_and_init_name_holds_on_the_members_topic(team):
 
 
 def as_printed(team, ended):
-    """Run the command that a finding prints; the cluster's address is all it lacks."""
+    """Run the command that a finding prints; it lacks only the cluster's address."""
     (words,) = re.findall(r"safeconsumer (pause .*)$", ended.stdout, re.MULTILINE)
     address = ",".join(team.broker.client_config["bootstrap_servers"])
     return CliRunner().invoke(
@@ -275,7 +275,7 @@ def as_printed(team, ended):
 
 
 @played()
-def test_a_members_hold_of_a_group_that_is_not_there_is_placed_as_printed(team):
+def test_printed_command_places_a_members_hold_of_a_missing_group(team):
     """The hold has no limit, and the members were stopped for the upgrade."""
     team.create(f"{team.prefix}holds_group", topics.HOLDS_SETTINGS)
     on_the_members_topic(team, "app\0later", b'{"v":1,"id":"a","reason":"its own"}')
@@ -287,7 +287,7 @@ def test_a_members_hold_of_a_group_that_is_not_there_is_placed_as_printed(team):
 
 @played()
 def test_a_members_hold_that_has_ended_is_not_named(team):
-    """If a record proves its end; else the finding says that it may have ended."""
+    """A record must prove its end; otherwise the finding reports that it may have ended."""
     team.create(f"{team.prefix}holds_group", topics.HOLDS_SETTINGS)
     on_the_members_topic(team, "app\0orders", OF_A_MEMBER)
     team.broker.lab.sleep(700)
@@ -511,7 +511,7 @@ def test_status_has_the_lag_of_a_group_and_of_its_held_partitions(team):
 
 
 @played()
-def test_the_retention_of_a_topic_with_a_limit_of_size_alone_is_unknown(team):
+def test_retention_of_a_topic_with_only_a_size_limit_is_unknown(team):
     with Operator(team.broker.client_config, team.settings) as one:
         for age, size, kept in (
             ("-1", "-1", {"sized": None}),
@@ -526,7 +526,7 @@ def test_the_retention_of_a_topic_with_a_limit_of_size_alone_is_unknown(team):
 
 @pytest.mark.contract("G8")
 @played()
-def test_one_look_shows_that_a_plain_client_delivers(team):
+def test_single_view_shows_that_a_plain_client_delivers(team):
     timed = f"{team.topic}-timed"
     team.create(timed, {"message.timestamp.type": "LogAppendTime"})
     plain = team.member("plain", control=None)

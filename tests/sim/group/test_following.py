@@ -43,8 +43,8 @@ def is_well(snapshot):
 
 
 @played()
-def test_a_follower_and_a_command_find_the_same(team):
-    """One judge, one fold: pages and ``status`` cannot disagree."""
+def test_follower_and_command_have_the_same_result(team):
+    """Both use the same rules, so pages and ``status`` agree."""
     members = settled(team, "a", "b")
     team.operator_holds(team.topic)
     operator = Operator(team.broker.client_config, team.settings)
@@ -83,7 +83,7 @@ def test_a_group_held_before_it_exists_is_shown_without_members(team):
 
 @played()
 def test_without_control_topics_a_follower_names_the_command_that_makes_them(team):
-    """It goes on once the topics are made."""
+    """The follower goes on once the topics are made."""
     settings = team.with_settings(holds_topic=f"late-{team.group}")
     with follower(team, settings) as following:
         lost = until(following, lambda one: one.trouble is not None, "trouble")
@@ -96,7 +96,7 @@ def test_without_control_topics_a_follower_names_the_command_that_makes_them(tea
 
 @played()
 def test_without_a_status_topic_a_follower_keeps_its_clients(team, monkeypatch):
-    """Not one admin client and one consumer more every ten seconds."""
+    """Earlier, it made an admin client and a consumer every ten seconds."""
     made = []
     reader = clients.reader
     monkeypatch.setattr(
@@ -116,7 +116,7 @@ def test_without_a_status_topic_a_follower_keeps_its_clients(team, monkeypatch):
 
 @played()
 def test_a_status_topic_made_later_is_read(team, monkeypatch):
-    """Until then the holds are known, and who obeys them is not."""
+    """Until then the holds are known, but not the members that obey them."""
     monkeypatch.setattr(module, "_LOOK_FOR_STATUS", 0.0)
     settings = team.with_settings(status_topic=f"late-{team.group}")
     team.operator_holds(team.topic)
@@ -136,7 +136,7 @@ def test_a_status_topic_made_later_is_read(team, monkeypatch):
 
 
 @simulated(seeds=1, nightly=3)
-def test_a_reader_busy_with_records_takes_no_broker_for_silent(lab):
+def test_reader_busy_with_records_does_not_call_the_broker_silent(lab):
     """One answer may bring records for many polls; meanwhile nothing is fetched."""
     operating.Operator(lab).write(*[(b"%d" % number, b"x") for number in range(100)])
     with closing(reading({**lab.connection, "max_poll_records": 10})) as reader:

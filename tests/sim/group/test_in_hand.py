@@ -152,7 +152,7 @@ def pump_answered_later(program):
     ids=short,
 )
 @operated(nightly=10)
-def test_a_quiet_group_is_written_nothing_more(lab, operator, kind):
+def test_no_program_writes_after_its_group_is_quiet(lab, operator, kind):
     """Each kind of program reports that within two seconds."""
     lab.topic("t", records=8)
     program = Program(lab, kind)
@@ -198,16 +198,14 @@ def consumer_with_records(operator):
 
 
 def counted(consumer):
-    """Return a list that grows by one for each report that a poll or a step asks for."""
+    """Return a list that grows by one for each report that a poll or a step requests."""
     asked = []
     consumer._safe_iteration.when_done = lambda: asked.append(1)
     return asked
 
 
 @operated()
-def test_a_poll_asks_for_one_report_and_only_after_records_of_a_held_partition(
-    operator,
-):
+def test_poll_requests_one_report_only_after_records_of_a_held_partition(operator):
     consumer = consumer_with_records(operator)
     asked = counted(consumer)
     consumer.poll(200)
@@ -345,7 +343,7 @@ def test_a_partition_is_not_quiet_while_its_former_owner_works_on_it(
 
 
 def thread_that_outlives_close(program):
-    """Close the consumer while a thread works on what was polled."""
+    """Close the consumer while a thread works on polled records."""
     running = work_in_threads(program)
     program.is_over = bool(running)
 
@@ -421,7 +419,7 @@ def test_busy_is_not_called_after_close_has_returned(lab, operator):
 @pytest.mark.contract("G8")
 @pytest.mark.parametrize("has_pumped", [False, True], ids=["a loop", "after a pump"])
 @operated()
-def test_a_loop_that_closes_has_nothing_in_hand(operator, *, has_pumped):
+def test_closed_loop_has_no_records_in_hand(operator, *, has_pumped):
     consumer = consumer_with_records(operator)
     if has_pumped:
         with Pump(consumer, drain=Drain(shutdown=0.1)) as pump:

@@ -51,7 +51,7 @@ def test_holds_that_members_keep_of_a_lost_topic_are_lifted_by_name(team):
 
 @played()
 def test_a_deleted_topic_does_not_flow(team):
-    """A member that assigned it by hand still reports that it delivers it."""
+    """A member that assigned the topic by hand still reports its delivery."""
     team.settings = team.quick
     team.broker.lab.cluster.creates_topics = False
     member = team.member()

@@ -127,7 +127,7 @@ def test_the_constructor_refuses_a_topic_that_loses_holds(lab, policy):
 @operated()
 @pytest.mark.parametrize("ahead", [-3600.0, 0.0, 3600.0])
 def test_a_hold_expires_late_by_the_skew_and_never_early(lab, operator, ahead):
-    """By the broker's time, however wrong the member's own clock is."""
+    """The broker's time counts, even if the member's own clock is wrong."""
     (tp,) = lab.topic("t", records=5)
     a = operator.member("a", poll_ms=100)
     lab.step_clock(a.process, ahead)
@@ -226,7 +226,7 @@ def test_a_missing_status_topic_is_asked_for_seldom(lab, caplog):
 )
 @operated(nightly=5)
 def test_a_killed_member_that_was_quiet_stays_quiet(lab, operator, settings):
-    """Until its partitions are moved; then the report of their next owner counts."""
+    """The member counts until its partitions move; then their next owner's report does."""
     lab.topic("t", 4, records=5)
     quick = {"session_timeout_ms": 20_000, "heartbeat_interval_ms": 1000}
     a, b = operator.member("a", **quick, **settings), operator.member("b", **quick)
@@ -321,8 +321,8 @@ PAUSES = {
 }
 
 
-def gains_nothing(lab, mine, other):
-    """Stop the other member; the partitions that this one gains, and has, stay quiet."""
+def gains_stay_quiet(lab, mine, other):
+    """Stop the other member; the partitions that this one gains or keeps stay quiet."""
     before = len(mine.records)
     other.stop()
     mine.owns(4)
@@ -345,7 +345,7 @@ def gains_nothing(lab, mine, other):
 def test_an_operators_hold_opens_no_leak_in_the_programs_pause(
     lab, operator, pause, held
 ):
-    """Nothing flows while it is paused, nor once the hold is lifted."""
+    """No partition flows under the pause, nor once the hold is lifted."""
     lab.topic("t", 4, records=5)
     a, b = operator.member("a"), operator.member("b")
     a.owns(2)
@@ -357,7 +357,7 @@ def test_an_operators_hold_opens_no_leak_in_the_programs_pause(
     lab.until(lambda: first in a.consumer.quiet())
     assert a.consumer.paused() == set()
     a.call(PAUSES[pause])
-    gains_nothing(lab, a, b)
+    gains_stay_quiet(lab, a, b)
     operator.lift(scope)
     lab.sleep(10)
     assert a.consumer.quiet() == a.consumer.paused() == set(lab.partitions("t"))
@@ -383,6 +383,6 @@ def test_a_program_can_pause_before_the_control_topics_are_read(lab, operator):
     for one in away:
         one.end()
     lab.until(lambda: not a.consumer._safe_ledger.control_gates())
-    gains_nothing(lab, a, b)
+    gains_stay_quiet(lab, a, b)
     a.call(lambda consumer: consumer.resume(*consumer.paused()))
     lab.until(lambda: len(a.records) >= 20)

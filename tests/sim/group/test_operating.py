@@ -73,9 +73,7 @@ def test_an_own_hold_is_replaced_only_by_the_flag(team):
 
 
 @played(work)
-def test_a_hold_that_changes_between_look_and_write_is_not_overwritten(
-    team, monkeypatch
-):
+def test_hold_that_changes_between_read_and_write_is_not_overwritten(team, monkeypatch):
     """Another program of the same owner holds it for longer meanwhile."""
     looking = Operator.look
 
@@ -164,7 +162,7 @@ def test_resume_all_lifts_the_holds_of_one_owner(team):
 )
 @played(work)
 def test_a_dry_run_prints_the_plan_and_writes_nothing(team, words, prints):
-    """Refused, it ends as the command does."""
+    """A refused dry run ends as the command does."""
     pause(team, team.topic, "--for", "2h")
     printed = typed(team, *words, team.topic, "--dry-run")
     assert prints in printed
@@ -181,7 +179,7 @@ def test_a_dry_run_prints_the_plan_and_writes_nothing(team, words, prints):
 
 @played(work)
 def test_the_audit_reads_the_topic_as_the_history_prints_it(team):
-    """It has clients and a decoder of its own."""
+    """The audit has its own clients and decoder."""
     pause(team, team.topic, "--for", "1h")
     typed(team, "extend", team.topic, "--for", "2h")
     pause(team, "re:ord.*", "--for", "3h")
@@ -206,7 +204,7 @@ def test_the_audit_reads_the_topic_as_the_history_prints_it(team):
 @played()
 def test_the_audit_finds_a_member_that_does_not_obey(team, tmp_path):
     """
-    G2: by the control topics, live or as a history.
+    G2: the control topics prove it, live or as a history.
 
     A member without control= does not measure the broker's clock: on a topic with its
     producers' times it cannot be judged.
@@ -266,7 +264,7 @@ def test_history_prints_the_changes(team):
 
 @played(work)
 @pytest.mark.nightly
-def test_a_history_since_a_moment_is_no_proof(team):
+def test_history_since_a_time_proves_nothing(team):
     """A hold from before may be in force, so an audit does not judge by it."""
     pause(team, team.topic)
     team.broker.lab.sleep(100)
@@ -339,7 +337,7 @@ def test_a_followed_history_prints_a_line_for_each_change(team, monkeypatch):
 
 
 @played(work)
-def test_a_step_of_a_followed_history_costs_no_more_the_longer_it_is(team, monkeypatch):
+def test_cost_of_a_step_does_not_grow_with_a_followed_history(team, monkeypatch):
     judged, is_over, costs = [], HoldRecord.is_over, []
 
     def step():
@@ -359,7 +357,7 @@ def test_a_step_of_a_followed_history_costs_no_more_the_longer_it_is(team, monke
 
 @played(work)
 def test_a_followed_history_outlives_an_outage(team, monkeypatch):
-    """One line reports it, however long it takes; no change is repeated or missing."""
+    """One line reports the outage, however long it is; no change is repeated or missing."""
     pause(team, team.topic)
     ended = followed(
         team,
@@ -379,7 +377,7 @@ def test_a_followed_history_outlives_an_outage(team, monkeypatch):
 
 @played(work)
 def test_a_followed_history_ends_if_the_broker_is_away_at_first(team):
-    """Else a wrong address would be waited for without an end."""
+    """Otherwise the command would wait forever at a wrong address."""
     team.broker.down()
     asked = ("history", "--follow", "-o", "json")
     typed(team, *asked, status=Status.UNREACHABLE)
@@ -393,7 +391,7 @@ def test_a_followed_history_ends_if_the_broker_is_away_at_first(team):
 
 @played(work)
 def test_resume_waits_until_the_partitions_flow(team):
-    """Or it names the owners of other holds."""
+    """The command ends, too, if other holds remain, and names their owners."""
     for owner in ("alice", "bob"):
         pause(team, team.topic, owner=owner)
     ended = tried(team, "resume", team.topic, "--wait", "1s")
@@ -407,7 +405,7 @@ def test_resume_waits_until_the_partitions_flow(team):
 
 
 @played(leave)
-def test_a_repeated_resume_waits_though_nothing_is_held_any_more(team):
+def test_repeated_resume_waits_even_without_a_hold(team):
     """No member has read the lift."""
     pause(team, team.topic)
     resume = partial(tried, team, "resume", team.topic, "--wait", "1s")
@@ -483,7 +481,7 @@ def test_status_lists_groups_with_holds_and_counts_the_others(team):
 
 @played(leave)
 def test_a_resume_of_the_wrong_owner_names_the_others(team, monkeypatch):
-    """The owner's hold has ended, and another owner holds the very scope."""
+    """The owner's hold has ended, and another owner holds the same scope."""
     team.operator_holds("@all", for_=0.001, owner="alice")
     team.operator_holds("@all", owner="bob")
     team.operator_holds("other", owner="bob")

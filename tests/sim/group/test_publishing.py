@@ -51,7 +51,7 @@ def logged(team):
 def test_a_write_whose_answer_is_lost_is_not_repeated_over_later_ones(
     team, *, is_placing
 ):
-    """Whoever runs the command again decides."""
+    """A user may run the command again."""
     first, second = placing(team, "orders"), lifting(team, "orders")
     if not is_placing:
         first, second = second, first
@@ -81,7 +81,7 @@ def test_a_write_whose_answer_is_lost_is_not_repeated_over_later_ones(
 
 @played()
 def test_a_write_refused_by_a_former_leader_is_retried(team):
-    """It has written nothing."""
+    """The refused write has no effect."""
     with operator(team) as here:
         team.broker.fail("Produce", "NOT_LEADER_FOR_PARTITION", 2)
         assert len(here.write(placing(team, "orders"))) == 1
@@ -99,8 +99,8 @@ def test_a_write_appended_but_not_replicated_is_not_retried(team):
 
 
 @played()
-def test_an_interrupted_write_names_what_was_acknowledged(team, monkeypatch):
-    """What was sent and has no answer yet is named as not known."""
+def test_interrupted_write_names_the_acknowledged_records(team, monkeypatch):
+    """Writes without an answer yet are named as unknown."""
     get = FutureRecordMetadata.get
 
     def interrupted(self, *given):
@@ -119,7 +119,7 @@ def test_an_interrupted_write_names_what_was_acknowledged(team, monkeypatch):
 
 
 @played()
-def test_a_write_interrupted_before_sending_names_what_is_missing(team):
+def test_write_interrupted_before_sending_names_the_missing_records(team):
     def connect():
         raise KeyboardInterrupt
 
@@ -171,8 +171,8 @@ def test_a_program_places_and_lifts_its_own_holds_only(team):
 
 
 @played()
-def test_a_renewed_hold_stands_since_it_was_first_placed(team):
-    """Retention of the topic counts from there, however often a lease is renewed."""
+def test_renewed_hold_keeps_the_time_of_its_first_placing(team):
+    """Retention of the topic counts from then, even if a lease is renewed often."""
     with operator(team) as one:
         for seconds in (600, 601, 602):
             one.pause(team.group, "orders", owner="loader", for_=seconds)
@@ -206,7 +206,7 @@ def test_invalid_holds_are_refused_before_anything_is_written(team, wrong):
 
 
 def unfit(team):
-    """Return settings of a holds topic that Kafka deletes records of."""
+    """Return settings of a holds topic whose records Kafka deletes."""
     settings = Control.prefixed(f"{team.prefix}unfit_")
     team.broker.create_topic(settings.holds_topic, 1, {"cleanup.policy": "delete"})
     return settings

@@ -69,7 +69,7 @@ def test_a_recreated_gated_topic_is_read_from_its_first_record(lab, operator):
 
 @played(partitions=2)
 def test_status_names_a_recreated_topic(team):
-    """As long as its member has read no record of the new topic."""
+    """``status`` names it until its member has read a record of the new topic."""
     group = ("--group", team.group)
     consumer = team.ready("billing-1", metadata_max_age_ms=1000)
     with Polled(consumer):

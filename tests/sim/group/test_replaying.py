@@ -19,7 +19,7 @@ from tests.sim.playing import simulated
 
 @simulated(seeds=1, nightly=3)
 def test_a_replay_stops_within_a_second_while_no_broker_answers(lab):
-    """Not only after the next fetch, half a minute later."""
+    """The replay does not wait for the next fetch, half a minute later."""
     lab.topic("t.dlq", records=3)
     replay = Replay(lambda _: frozenset({0}), len)
     with opened(lab.connection, "t.dlq") as there:
@@ -39,7 +39,7 @@ def test_a_replay_stops_within_a_second_while_no_broker_answers(lab):
 @pytest.mark.contract("P20")
 @simulated(seeds=1)
 def test_a_replay_commits_the_leader_epoch(lab):
-    """Also one that passes nothing, which commits where it begins."""
+    """A replay that passes no letter does so, too, and commits its start."""
     (tp,) = lab.topic("t.dlq", records=3)
     lab.cluster.lead("t.dlq", 0, 1)
     lab.append(tp, 2)
@@ -53,7 +53,7 @@ def test_a_replay_commits_the_leader_epoch(lab):
 
 @pytest.mark.contract("P20")
 @simulated(seeds=1)
-def test_a_replay_after_a_truncation_replays_what_the_new_leader_appended(lab):
+def test_replay_after_a_truncation_replays_the_new_leaders_letters(lab):
     (tp,) = lab.topic("t.dlq", records=5)
     left = []
     for _ in range(2):
@@ -67,7 +67,7 @@ def test_a_replay_after_a_truncation_replays_what_the_new_leader_appended(lab):
 
 
 class FailingProducer:
-    """A producer whose sends of these numbers fail, as their answers say."""
+    """A producer whose sends of given numbers fail by their answers."""
 
     def __init__(self, failing):
         self._failing = failing
@@ -83,7 +83,7 @@ class FailingProducer:
         return SimpleNamespace(get=get)
 
 
-def test_a_replay_whose_reading_fails_commits_what_was_sent():
+def test_replay_whose_reading_fails_commits_the_sent_letters():
     """The next run does not send it again."""
     record = SimpleNamespace(topic="t.dlq", partition=0, offset=7, leader_epoch=-1)
     letter = Letter(record=record, topic="t", partition=0, key=b"k")
@@ -103,7 +103,7 @@ def test_a_replay_whose_reading_fails_commits_what_was_sent():
 @pytest.mark.parametrize("failing", [(0, 2), (1, 2), (2,)], ids=str)
 @simulated(seeds=1)
 def test_a_replay_commits_up_to_the_first_letter_that_failed(lab, failing):
-    """What lies behind it would be lost: the next replay begins at the offset."""
+    """Letters behind it would be lost: the next replay begins at the offset."""
     lab.topic("t", records=3)
     lab.topic("t.dlq")
     producer = KafkaProducer(**lab.connection)

@@ -76,7 +76,7 @@ def test_a_running_group_is_moved(team, to, offset):
 
 @played(held)
 def test_latest_is_before_an_open_transaction(team):
-    """A group that reads no open ones would pass over its records."""
+    """A group that reads only committed records would pass over those of the transaction."""
     producer = KafkaProducer(**team.broker.client_config, transactional_id="open")
     producer.init_transactions()
     producer.begin_transaction()
@@ -145,7 +145,7 @@ def test_a_dry_run_changes_nothing(team):
 )
 @played(work)
 def test_a_target_outside_of_the_log_is_refused(team, to, why):
-    """Beyond the end it would be out of range, and everything be read again."""
+    """A position beyond the end would be out of range, and all records come again."""
     pause(team, team.topic)
     asked = (team.topic, "--to", to)
     assert why in reset(team, *asked, status=FAILED)
@@ -161,7 +161,7 @@ def test_a_target_outside_of_the_log_is_refused(team, to, why):
 @pytest.mark.parametrize("typo", ["x{}", "{}:7"])
 @played(held)
 def test_a_scope_that_covers_nothing_is_refused(team, typo):
-    """Beside one that covers something, too."""
+    """The scope is refused even beside one that covers partitions."""
     wrong = typo.format(team.topic)
     for scopes in ([wrong], [f"{team.topic}:0", wrong]):
         why = reset(team, *scopes, "--to", "1", status=Status.USAGE)
@@ -214,7 +214,7 @@ def test_resume_of_an_unfinished_reset_is_refused_unless_forced(team):
 
 
 @played(held)
-def test_resume_is_refused_if_a_reset_comes_between_its_look_and_its_write(
+def test_resume_is_refused_if_a_reset_comes_between_its_read_and_its_write(
     team, monkeypatch
 ):
     refuse_commits(team)
@@ -339,7 +339,7 @@ def test_wait_moved_ends_at_once_without_a_reset(team, monkeypatch):
 
 @played(leave)
 def test_the_command_moves_a_group_without_members(team):
-    """Also one that only a stream obeys, which goes on at its checkpoint."""
+    """So does a group that only a stream obeys; the stream goes on at its checkpoint."""
     pause(team, team.topic)
     move(team, team.topic, "3")
     assert team.committed() == dict.fromkeys(range(4), 3)
@@ -445,12 +445,12 @@ def test_commands_use_the_same_names_in_json(team):
 
 
 @pytest.mark.parametrize("text", ["", "soon", "1.5", "--1", "2026-13-01", "1_000"])
-def test_a_text_that_is_no_target_is_refused(text):
+def test_text_that_is_not_a_target_is_refused(text):
     with pytest.raises(HoldSettingError, match="write earliest, latest, an offset"):
         parse_target(text)
 
 
-def test_a_duration_is_a_time_so_long_ago_and_a_time_is_utc(monkeypatch):
+def test_duration_is_a_time_before_now_and_a_time_is_utc(monkeypatch):
     monkeypatch.setattr("time.time", lambda: 10_000.0)
     assert parse_target("2h").at_ms == 2_800_000
     assert parse_target("1h30m").at_ms == 4_600_000

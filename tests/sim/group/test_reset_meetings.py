@@ -25,7 +25,7 @@ pytestmark = pytest.mark.contract("G10")
 
 
 def unmoved(operator):
-    """Return why partitions are not moved, as ``status`` prints it; empty if all are."""
+    """Return the reasons of unmoved partitions, as ``status`` prints them."""
     found = movements(operator.view())
     return {one.name: one.why for one in found if not one.is_moved}
 
@@ -81,8 +81,8 @@ def test_a_coordinator_that_moves_only_delays_a_reset(lab, operator, assignor, w
 
 
 @operated(nightly=10, nodes=3)
-def test_brokers_that_restart_again_and_again_only_delay_a_reset(lab, operator):
-    """Eleven times: the leader of the holds topic, the coordinator, or another one."""
+def test_brokers_that_restart_repeatedly_only_delay_a_reset(lab, operator):
+    """Eleven times the holds topic's leader, the coordinator or another broker restarts."""
     fleet = Fleet(lab, operator, "ab")
     targets = dict.fromkeys(fleet.tps, 4)
     operator.reset(targets)
@@ -110,7 +110,7 @@ class StaticFleet(Fleet):
 def test_a_restarted_static_member_moves_its_partitions_without_a_rebalance(
     lab, operator, assignor
 ):
-    """It is killed between the record and its commit, and returns in its session."""
+    """The member is killed between the record and its commit, and returns in its session."""
     session = {"session_timeout_ms": 20_000, "assignor": assignor}
     fleet = StaticFleet(lab, operator, "ab", **session)
     away = lab.cluster.fail("OffsetCommit", is_held=True, client_id="a")
@@ -209,10 +209,8 @@ def test_a_transaction_that_ends_after_the_move_is_corrected_under_the_hold(
 
 
 @operated(nightly=4)
-def test_a_target_that_is_committed_already_is_done_when_its_owner_begins_there(
-    lab, operator
-):
-    """Until then the owner would go on, and commit, at its old position."""
+def test_committed_target_is_done_once_its_owner_begins_there(lab, operator):
+    """Until then the owner would continue, and commit, at its old position."""
     one = at_work(lab, operator, auto_commit_interval_ms=60_000)
     one.call(lambda consumer: consumer.commit({T: at(4)}))
     operator.hold("t")
@@ -248,9 +246,7 @@ def test_a_reset_that_is_undone_again_is_reported(lab, operator):
 
 
 @operated(nightly=4)
-def test_a_move_that_is_committed_again_does_not_undo_what_came_after_the_lift(
-    lab, operator
-):
+def test_repeated_commit_of_a_move_does_not_undo_progress_after_the_lift(lab, operator):
     """Kafka refuses that commit once, and the hold is lifted before it is sent again."""
     slow = {"retry_backoff_ms": 1500, "reconnect_backoff_max_ms": 1500}
     one = at_work(lab, operator, enable_auto_commit=False, **slow)

@@ -141,7 +141,7 @@ class Round:
 @both_protocols
 @operated(6, nightly=60)
 def test_each_partition_is_moved_once_if_a_member_dies(lab, operator, assignor):
-    """Nothing comes before the lift, and each record from the target on once after it."""
+    """No record comes before the lift; after it each record from the target on comes once."""
     one = Round(lab, operator, assignor)
     targets = one.play()
     assert one.lift() == {tp: [*range(at, 30)] for tp, at in targets.items()}
@@ -149,7 +149,7 @@ def test_each_partition_is_moved_once_if_a_member_dies(lab, operator, assignor):
 
 @both_protocols
 @operated(nightly=10)
-def test_the_next_owner_moves_it_before_its_first_record(lab, operator, assignor):
+def test_next_owner_moves_a_partition_before_its_first_record(lab, operator, assignor):
     first = at_work(lab, operator, assignor=assignor, control=SILENT, **QUICK)
     operator.hold("t")
     lab.until(lambda: quiet(first))
@@ -233,7 +233,7 @@ def test_a_reset_waits_for_the_records_in_hand(lab, operator):
 def test_a_worker_drops_its_queue_and_goes_on_at_the_target(
     lab, operator, order, executor, assignor
 ):
-    """A running handler is waited for, and its record is not committed over the target."""
+    """The worker waits for a running handler, and does not commit its record."""
     lab.topic("t", records=10)
     done, made, found, dropped = [], [], [], []
 
@@ -360,7 +360,7 @@ def test_the_listener_is_called_for_the_old_and_the_new_ownership(lab, operator)
 
 @operated(nightly=4)
 def test_a_lift_during_the_listeners_call_is_followed_by_an_assignment(lab, operator):
-    """Else a program that drops revoked partitions had records of an unknown one."""
+    """Otherwise a program that drops revoked partitions gets records of an unknown one."""
     _, one, listener = listening(lab, operator)
     listener.on_revoked = lambda _: lab.sleep(3)
     operator.hold("t")
@@ -410,7 +410,7 @@ def test_a_listener_that_fails_does_not_prevent_a_reset(lab, operator):
 
 
 def refusal(consumer, offset):
-    """Return the words of the error of a commit; None if it is done."""
+    """Return the text of a commit's error; None if it succeeded."""
     try:
         consumer.commit({T: at(offset)})
     except CommitFailedError as error:
@@ -419,10 +419,10 @@ def refusal(consumer, offset):
 
 @pytest.mark.parametrize("target", [3, 15], ids=["back", "forward"])
 @operated(nightly=2)
-def test_an_ownership_that_a_reset_began_commits_between_target_and_delivered(
+def test_ownership_after_a_reset_commits_between_target_and_delivered_offset(
     lab, operator, target
 ):
-    """While it is held, and after: an older commit would undo the reset."""
+    """An older commit, under the hold or after it, would undo the reset."""
     one = held(lab, operator, enable_auto_commit=False)
     lab.append(T, 10, first=10)
     one.call(lambda consumer: consumer.commit())
@@ -498,7 +498,7 @@ def test_moved_partitions_begin_to_flow_in_one_change(lab, operator, monkeypatch
 
 
 @operated(nightly=4)
-def test_lifted_while_undone_it_stays_where_it_was(lab, operator):
+def test_unfinished_reset_that_is_lifted_moves_nothing(lab, operator):
     one = at_work(lab, operator)
     lab.sleep(6)
     fault = lab.cluster.fail("OffsetCommit", error=14, count=1000)
@@ -520,9 +520,7 @@ def test_lifted_while_undone_it_stays_where_it_was(lab, operator):
 
 
 @operated(nightly=4)
-def test_lifted_after_another_member_has_moved_it_the_old_position_is_dropped(
-    lab, operator
-):
+def test_old_position_is_dropped_if_another_member_moved_before_the_lift(lab, operator):
     """The member is expelled, does not know it yet, and reads the lift."""
     one = held(lab, operator)
     lab.append(T, 5, first=10)
@@ -582,7 +580,7 @@ def test_a_holds_topic_made_again_keeps_the_hold_and_moves_nothing(lab, operator
 
 
 @operated(nightly=4)
-def test_of_two_owners_the_later_reset_counts_after_either_lift(lab, operator):
+def test_later_reset_of_two_owners_counts_after_either_lift(lab, operator):
     one = at_work(lab, operator)
     operator.reset({T: 4})
     lab.until(lambda: lab.committed(T) == 4)
@@ -597,7 +595,7 @@ def test_of_two_owners_the_later_reset_counts_after_either_lift(lab, operator):
 
 
 @operated()
-def test_the_same_record_again_moves_nothing_and_another_offset_does(lab, operator):
+def test_repeated_record_moves_nothing_and_another_offset_does(lab, operator):
     found = []
     at_work(lab, operator, hooks=[resets(found)])
     operator.reset({T: 4})
@@ -648,7 +646,7 @@ def test_a_silent_coordinator_delays_no_other_partition(lab, operator):
 def test_a_gate_opened_by_time_moves_nothing_before_the_holds_topic_is_read(
     lab, operator, is_read
 ):
-    """A reset that the member knows from before may have been lifted meanwhile."""
+    """A reset that the member has read earlier may have been lifted meanwhile."""
     run = evolve(CONTROL, unavailable="run", run_after=2)
     one = at_work(lab, operator, control=run, **QUICK)
     lab.sleep(6)
@@ -673,7 +671,7 @@ def test_a_gate_opened_by_time_moves_nothing_before_the_holds_topic_is_read(
 @pytest.mark.parametrize("target", [3, 15], ids=["back", "forward"])
 @pytest.mark.parametrize("is_confirmed", [True, False], ids=["confirmed", "made up"])
 @operated()
-def test_the_audit_accepts_only_a_reset_that_the_holds_topic_confirms(
+def test_audit_accepts_only_a_reset_that_the_holds_topic_has(
     lab, operator, tmp_path, target, is_confirmed
 ):
     one = at_work(lab, operator, journal=tmp_path)

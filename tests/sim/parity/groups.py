@@ -1,4 +1,4 @@
-"""Scenarios of groups: what is committed, who owns what, what a pause outlives."""
+"""Scenarios of groups: commits, owners, and the lifetime of pauses."""
 
 from kafka import ConsumerRebalanceListener, OffsetAndMetadata
 
@@ -39,7 +39,7 @@ def a_member_joins_reads_commits_and_leaves(s):
 
 @both
 def the_next_member_begins_at_what_was_committed(s):
-    """Across ownerships the committed offset rules."""
+    """The next owner begins at the committed offset."""
     (tp,) = s.topic(records=10)
     one = joined(s, "t")
     one.read(10)
@@ -53,7 +53,7 @@ def the_next_member_begins_at_what_was_committed(s):
 
 @both
 def nothing_was_committed(s):
-    """A consumer asks for the end of the log, where ``latest`` begins."""
+    """The consumer requests the end of the log, where ``latest`` begins."""
     (tp,) = s.topic(records=5)
     one = joined(s, "t", auto_offset_reset="latest")
     one.consumer.seek_to_end()
@@ -83,7 +83,7 @@ def commits_with_metadata_and_without_waiting(s):
 
 @both
 def a_close_that_commits_by_itself(s):
-    """With ``enable_auto_commit`` a close commits what was read."""
+    """A close with ``enable_auto_commit`` commits the records that were read."""
     (tp,) = s.topic(records=5)
     one = joined(s, "t", enable_auto_commit=True, auto_commit_interval_ms=3_600_000)
     one.read(5)
@@ -93,7 +93,7 @@ def a_close_that_commits_by_itself(s):
 
 @both
 def a_commit_by_somebody_who_is_no_member(s):
-    """A group that has members refuses it; one without takes it."""
+    """A group with members refuses the commit; one without accepts it."""
     (tp,) = s.topic(records=5)
     outside = s.consumer(group_id=s.group)
     outside.consumer.assign([tp])
@@ -135,7 +135,7 @@ def offsets_of_a_transaction(s):
 
 @in_groups
 def a_member_comes_and_goes(s):
-    """Each step is a later generation, which both members share."""
+    """Each step leads to a later generation, which both members share."""
     # How many generations a step takes is up to chance: a join may be made again.
     s.topic(partitions=4)
     a = s.member("t")
@@ -161,7 +161,9 @@ def a_pattern_and_a_topic_that_comes_later(s):
     """A new topic that matches is assigned, read, and not paused."""
     s.topic("match-1", records=5)
     s.topic("other", records=5)
-    a = s.member(metadata_max_age_ms=500, poll_ms=5000)  # stock forgets a join else
+    a = s.member(
+        metadata_max_age_ms=500, poll_ms=5000
+    )  # otherwise stock forgets a join
     pattern = f"{s.name('match')}.*"
     a.call(lambda consumer: consumer.subscribe(pattern=pattern))
     a.owns(1)
@@ -249,7 +251,7 @@ def a_static_member_that_comes_back(s):
 
 @both
 def a_static_member_that_was_fenced(s):
-    """Two with one name: the second one has it, the first one is no member any more."""
+    """A second member takes the name, and the first one is fenced."""
     s.topic(partitions=2, records=5)
     static = {"group_instance_id": "static"}
     a = s.member("t", **static)

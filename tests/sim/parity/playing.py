@@ -1,4 +1,4 @@
-"""Plays a scenario on one kind of cluster, and returns what it saw."""
+"""Plays a scenario on one kind of cluster, and returns its facts."""
 
 from tests.sim.lab import play
 from tests.sim.parity import groups, reading  # noqa: F401 - they add theirs
@@ -6,7 +6,7 @@ from tests.sim.parity.stages import SCENARIOS, RealStage, SimStage
 
 
 def simulated_facts(name, client, protocol):
-    """Play a scenario in a world; return what it saw."""
+    """Play a scenario in a world; return its facts."""
 
     def main(lab):
         with SimStage(lab, client, protocol) as stage:
@@ -17,7 +17,7 @@ def simulated_facts(name, client, protocol):
 
 
 def real_facts(broker, name, client, protocol):
-    """Play a scenario on a real cluster; return what it saw, or what was raised."""
+    """Play a scenario on a real cluster; return its facts, or the error that it raised."""
     try:
         with RealStage(broker, client, protocol) as stage:
             SCENARIOS[name][0](stage)

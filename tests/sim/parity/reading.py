@@ -25,7 +25,7 @@ def all_that_is_there(s):
 
 @both
 def polls_of_at_most_seven(s):
-    """No poll returns more than was asked for; the rest comes by the next ones."""
+    """No poll returns more records than requested; the next polls return the rest."""
     (tp,) = s.topic(records=20)
     one = assigned(s, tp)
     sizes = []
@@ -35,7 +35,7 @@ def polls_of_at_most_seven(s):
 
 @both
 def seeks(s):
-    """A number, the beginning, the end, and where the next record is then."""
+    """The consumer seeks to a number, the beginning and the end, and reads on."""
     (tp,) = s.topic(records=10)
     one = assigned(s, tp)
     one.consumer.seek(tp, 6)
@@ -65,7 +65,7 @@ def a_pause_of_what_is_not_assigned(s):
 
 
 def raised(call):
-    """Return the class of what a call raises, with its parents in Kafka; else ``""``."""
+    """Return the class of a call's error, with its parents in kafka-python; else ``""``."""
     try:
         call()
     except Exception as error:  # noqa: BLE001 - whatever the client raises
@@ -75,7 +75,7 @@ def raised(call):
 
 @both
 def iteration(s):
-    """A for loop gives each record once, also across a pause of the other partition."""
+    """A for loop yields each record once, also across a pause of the other partition."""
     tp, other = s.topic(partitions=2, records=5)
     one = assigned(s, tp, other, consumer_timeout_ms=2000)
     one.consumer.pause(other)
@@ -91,7 +91,7 @@ def iteration(s):
 
 @both
 def offsets_that_are_asked_for(s):
-    """Beginnings, ends, and what a time has."""
+    """The consumer requests beginnings, ends and the offsets of times."""
     partitions = s.topic(partitions=2, records=5)
     one = s.consumer()
     s.facts["beginnings"] = sorted(one.consumer.beginning_offsets(partitions).values())
@@ -133,12 +133,12 @@ def beyond_the_end_to_the_latest(s):
 
 @both
 def beyond_the_end_to_none(s):
-    """A position that is out of range is raised, with the offset."""
+    """The poll raises an error with the offset that is out of range."""
     s.facts["offsets"] = _out_of_range(_beyond(s, "none"))
 
 
 def _out_of_range(one):
-    """Poll until it is raised; return the offsets that it names."""
+    """Poll until the error is raised; return the offsets that it names."""
     found = []
 
     def is_raised():
@@ -170,7 +170,7 @@ def _retained(s, reset, *, is_held, **settings):
 
 @both
 def retention_passes_a_held_position_to_the_latest(s):
-    """It goes on at the end, or with the first record that is left."""
+    """Reading goes on at the end, or with the first remaining record."""
     one = _retained(s, "latest", is_held=True)
     (tp,) = one.consumer.assignment()
     one.settle()
@@ -181,7 +181,7 @@ def retention_passes_a_held_position_to_the_latest(s):
 
 @both
 def retention_passes_a_held_position_and_there_is_no_policy(s):
-    """It is raised, with the offset; a seek to the beginning goes on."""
+    """The poll raises an error with the offset, until a seek to the beginning."""
     one = _retained(s, "none", is_held=True)
     s.facts["offsets"] = _out_of_range(one)
     (tp,) = one.consumer.assignment()

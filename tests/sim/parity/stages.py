@@ -1,9 +1,9 @@
 """
 Plays scenarios in the simulated world or on a real cluster.
 
-A scenario is written once, against Stage. It writes its observations down as facts, which
-must be the same on both. It waits for events and positions only: on the real cluster time
-passes by itself.
+A scenario is written once, against Stage. A scenario records its observations as facts, which
+must be the same on both. Scenarios wait for events and positions only: on the real cluster
+time passes by itself.
 """
 
 import threading
@@ -36,13 +36,13 @@ SCENARIOS = {}
 
 
 def both(play, protocols=("eager",)):
-    """Play it with both clients; groups, if any, are eager."""
+    """Play a scenario with both clients; groups, if any, are eager."""
     SCENARIOS[play.__name__] = play, protocols
     return play
 
 
 def in_groups(play):
-    """Play it with both clients and both protocols."""
+    """Play a scenario with both clients and both protocols."""
     return both(play, tuple(PROTOCOLS))
 
 
@@ -65,7 +65,7 @@ class Stage:
         protocol: ``eager`` or ``cooperative``.
 
     Attributes:
-        facts: what is compared.
+        facts: the observations that are compared.
         group: the group of this scenario's members.
         connection: the settings by which any client finds the cluster.
     """
@@ -184,7 +184,7 @@ class Stage:
 
 
 def _noting(kinds):
-    """Make network clients that note the kinds of what they send."""
+    """Make network clients that record the kinds of their requests."""
 
     def make(**configs):
         client = KafkaNetClient(**configs)
@@ -205,10 +205,10 @@ def _noting(kinds):
 
 class Reader:
     """
-    A consumer, what it was given, and what it asked.
+    A consumer, the records that it got, and its requests.
 
     Attributes:
-        records: partition and value of all that it was given.
+        records: partition and value of all its records.
     """
 
     def __init__(self, stage, consumer, kinds):
@@ -254,16 +254,16 @@ class Reader:
         return int(self.consumer._coordinator._generation.generation_id)
 
     def is_settled(self):
-        """Whether it is a member, and no join is under way."""
+        """Whether the consumer is a member, and no join is under way."""
         is_joining = self.consumer._coordinator.rejoining
         return self.generation() > 0 and not self.has_lost() and not is_joining
 
     def has_lost(self):
-        """Whether it knows that it is no member any more."""
+        """Whether the consumer knows that its membership has ended."""
         return bool(self.consumer._coordinator._generation.is_lost())
 
     def forget(self):
-        """Let another client say goodbye in its name: it is a member no more."""
+        """Let another client send LeaveGroup in its name, which ends its membership."""
         admin, member_id = self.stage.admin(), self.member_id()
         identity = LeaveGroupRequest.MemberIdentity(
             member_id=member_id, group_instance_id=None
@@ -304,7 +304,7 @@ class Member(Reader):
 
     Attributes:
         polls: how many polls have ended.
-        error: what has ended them, the class of Kafka's exception.
+        error: the class of kafka-python's exception that ended them.
     """
 
     def __init__(self, stage, topics, settings):
@@ -358,7 +358,7 @@ class Member(Reader):
         return results[0]
 
     def owns(self, count):
-        """Wait until it owns so many partitions, and no join is under way."""
+        """Wait until the member owns so many partitions, and no join is under way."""
         self.stage.until(
             lambda: len(self.consumer.assignment()) == count and self.is_settled(),
             f"{count} partitions",
@@ -391,7 +391,7 @@ class SimStage(Stage):
         self.lab.start(name, main)
 
     def clean(self):
-        """Let time pass as in a cluster whose cleaner looks every half second."""
+        """Let half-second steps of time pass, as between two runs of a log cleaner."""
         self.lab.sleep(0.5)
         self.lab.cluster.clean()
 

@@ -24,7 +24,7 @@ DIFFERENT = {name for names in OTHERWISE.values() for name in names}
     [(name, protocol) for name, client, protocol in cases() if client == "stock"],
 )
 def test_program_sees_asks_and_commits_the_same_with_either_client(name, protocol):
-    """P13: exceptions are listed."""
+    """P13: ``OTHERWISE`` lists the exceptions."""
     ours, stock = (simulated_facts(name, one, protocol) for one in ("ours", "stock"))
     assert stock, "it has seen nothing"
     assert (ours == stock) == (name not in DIFFERENT), (ours, stock)

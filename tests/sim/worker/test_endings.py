@@ -121,7 +121,7 @@ def without_an_answer(lab, **options):
 
 
 @pytest.mark.contract("W8")
-def test_commit_that_a_rebalance_waits_for_counts_as_drain(lab):
+def test_commit_during_a_rebalance_counts_as_drain(lab):
     drain, commit = Drain(shutdown=0.5), Commit(every=1000.0)
     run = without_an_answer(lab, drain=drain, commit=commit)
     assert ending(lab, run) <= 2.5
@@ -176,8 +176,8 @@ def test_report_after_a_loss_is_committed_only_if_all_was_before(lab, done):
 
 
 @pytest.mark.parametrize("seconds", [60.0, 0.5])
-def test_handlers_of_a_lost_ownership_are_waited_for(lab, seconds):
-    """The lifespan is left after them, or they are given up."""
+def test_worker_waits_for_handlers_of_a_lost_ownership(lab, seconds):
+    """The worker leaves the lifespan after they have ended, or gives them up."""
     filled(lab, 1, "slow")
     order = []
 
@@ -227,7 +227,7 @@ def test_last_commit_that_raises_ends_the_worker(lab):
 
 
 @pytest.mark.parametrize("again", [False, True])
-def test_running_handlers_are_waited_for_when_poll_raises(lab, *, again):
+def test_worker_waits_for_running_handlers_when_poll_raises(lab, *, again):
     one, _ = lab.topic("t", 2)
     put(lab, one, "slow", "")
     run = Working(lab, Handler(lab, slow=5), drain=Drain(shutdown=8.0 - 6 * again))
@@ -314,7 +314,7 @@ def test_drain_is_counted_from_the_request_to_stop(lab):
 
 
 class HangingHook:
-    """Does not return for so many seconds, once it is told to, or with one kind of event."""
+    """A hook that hangs for so many seconds, once switched on, or at one kind of event."""
 
     def __init__(self, lab, seconds=10**9, kind=None):
         self._lab, self._seconds, self._kind = lab, seconds, kind
@@ -338,7 +338,7 @@ in_each_hook = pytest.mark.parametrize("where", ["on_event", "hooks"])
 @in_each_hook
 @simulated(seeds=1, nightly=3)
 def test_stop_is_bounded_when_a_hook_hangs(lab, where):
-    """Another thread commits what is done and ends the membership."""
+    """Another thread commits completed records and ends the membership."""
     (tp,) = filled(lab, 1, *[""] * 10)
     hook = HangingHook(lab, seconds=60)
     handler = Handler(lab, slow=5)
@@ -437,7 +437,7 @@ def test_hook_that_returns_in_time_is_not_named(lab):
 
 
 @pytest.mark.contract("W8")
-def test_slow_hook_is_waited_for(lab):
+def test_worker_waits_for_a_slow_hook(lab):
     filled(lab, 1, *[""] * 10)
     hook = HangingHook(lab, seconds=0.6)
     run = Working(lab, Handler(lab), commit=RARELY, on_event=hook)
@@ -471,7 +471,7 @@ def test_serve_returns_while_a_hook_hangs(lab):
 @pytest.mark.contract("W8")
 @in_each_hook
 @simulated(seeds=1, nightly=3)
-def test_leaving_a_pump_is_bounded_when_a_hook_hangs(lab, where):
+def test_exit_of_a_pump_is_bounded_when_a_hook_hangs(lab, where):
     filled(lab, 1, *[""] * 10)
     hook = HangingHook(lab)
     options = with_hook(where, hook)
@@ -616,7 +616,7 @@ def test_async_lifespan_is_entered_in_the_loop_of_the_handlers(lab):
     assert noted[1:] == ["task"] * 4 + ["left"]
 
 
-# In somebody's event loop
+# In the event loop of the program
 
 VARIABLE = contextvars.ContextVar("VARIABLE")
 

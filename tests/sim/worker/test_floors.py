@@ -102,7 +102,7 @@ WAITS = [
 def test_rebalance_during_refused_commits_passes_over_no_record(
     lab, kind, what, protocol
 ):
-    """Commits are refused for three seconds; after the first one the case happens."""
+    """The broker refuses commits for three seconds; the rebalance begins after the first."""
     filled(lab, 2, "before")
     loading = lab.cluster.fail("OffsetCommit", error=LOADING)
     handler = Handler(lab)
@@ -124,7 +124,7 @@ def test_rebalance_during_refused_commits_passes_over_no_record(
 
 @pytest.mark.contract("W6")
 @in_both_ways
-def test_drain_without_a_commit_names_the_partitions_without_a_floor(lab, protocol):
+def test_drain_without_a_commit_reports_partitions_without_a_floor(lab, protocol):
     """The group waits no longer than the drain, and no member is expelled."""
     filled(lab, 2, "before")
     loading = lab.cluster.fail("OffsetCommit", error=LOADING)
@@ -165,7 +165,7 @@ def test_work_goes_on_after_a_membership_lost_during_refused_commits(lab, protoc
 
 @pytest.mark.contract("W6", "W12")
 def test_hanging_handler_delays_no_floor(lab):
-    """Handlers, floors and the last commit are waited for together, not in turns."""
+    """The worker waits for handlers, floors and the last commit together, not in turns."""
     (one,) = filled(lab, 1, "before")
     handler = Handler(lab, hangs=60.0)
     settings = {**latest("eager"), "metadata_max_age_ms": 1000}
@@ -186,7 +186,7 @@ def test_hanging_handler_delays_no_floor(lab):
     second.owns(1)
 
 
-# A log is cut under a worker; no record that the new leader has is left out
+# A log is cut under a worker; no record that the new leader has is skipped
 
 
 SETTINGS = {"metadata_max_age_ms": 1000, "max_poll_records": 10}
@@ -225,7 +225,7 @@ def test_a_restarted_worker_begins_where_the_log_was_cut(lab, reset):
 )
 @simulated(seeds=1, nightly=2)
 def test_worker_with_queued_records_goes_on_at_the_end_of_a_cut_log(lab, cut, count):
-    """Records that are still in the log, and were not handled, come again."""
+    """Unhandled records that are still in the log come again."""
     (tp,) = filled(lab, 1, "a", "b", "slow", *["old"] * 7)
     handler = Handler(lab, slow=5.0)
     run = Working(lab, handler, concurrency=1, commit=OFTEN, settings=SETTINGS)
@@ -246,7 +246,7 @@ def test_worker_with_queued_records_goes_on_at_the_end_of_a_cut_log(lab, cut, co
 @pytest.mark.contract("P20")
 @simulated(seeds=1, nightly=2)
 def test_offset_behind_a_transaction_has_the_epoch_of_its_end(lab):
-    """With the epoch of the record before it the log would seem to have been cut."""
+    """By the epoch of the record before it the log would seem to have been cut."""
     filled(lab, 1, *["old"] * 10)
     first = Working(lab, Handler(lab), commit=OFTEN, settings=SETTINGS)
     first.done(10)

@@ -46,7 +46,7 @@ def counted(lab, handle, settings, **options):
 
 
 def check_sums(run):
-    """Compare what polls returned with what became of it, unless a turn is under way."""
+    """Compare the polled records with their outcomes, unless a turn is under way."""
     engine = run.worker._engine
     with engine.kept.lock:
         stats = run.worker.stats()
@@ -62,13 +62,13 @@ def check_sums(run):
 
 class Book:
     """
-    Notes what becomes of each record, by partition and offset, and what is wrong.
+    Notes the outcome of each record, by partition and offset, and broken promises.
 
     Attributes:
         complete: records that were handled, buried or skipped.
         running: how many calls a member makes for a record.
         holds: by member, the scopes that are held for sure.
-        wrong: promises that were broken, with what was seen.
+        wrong: the broken promises, each with the evidence.
     """
 
     def __init__(self, lab, order, keys):
@@ -104,7 +104,7 @@ class Book:
         )
 
     def look(self):
-        """Compare what is committed with what is complete."""
+        """Compare committed offsets with completed records."""
         for partition, end in enumerate(committed(self.lab)):
             passed = {(partition, at) for at in range(end or 0)} - self.complete
             if passed:
@@ -115,7 +115,7 @@ class Book:
 
 
 class Fuzz:
-    """Workers of a group with options by chance, and handlers that do anything."""
+    """Workers of a group with random options, and handlers with random outcomes."""
 
     def __init__(self, lab):
         self.lab, self.dice = lab, lab.rng
@@ -124,13 +124,13 @@ class Fuzz:
         self.is_calm = False
         self.names = iter("abcdefghijklmnop")
         self.runs = {}
-        self.options = self.options_by_chance()
+        self.options = self.random_options()
         self.protocol = self.dice.choice(["eager", "cooperative"])
         self.book = Book(lab, self.options["order"], keys)
         self.is_sink_slow = self.dice.random() < 0.5
         self.start()
 
-    def options_by_chance(self):
+    def random_options(self):
         choose = self.dice.choice
         order = choose(["partition", "key", "unordered"])
         batch = None if order == "key" else choose([None, 5, 20])
@@ -162,7 +162,7 @@ class Fuzz:
             **self.options,
         )
 
-    # what a worker calls
+    # the function that a worker calls
 
     def handler(self, who):
         def handle(given, _context):
@@ -231,7 +231,7 @@ class Fuzz:
             place = int(event.partition.partition(":")[2]), event.offset
             self.book.complete.add(place)
 
-    # what happens to it
+    # the outcome of a record
 
     def disturb(self):
         """Let something happen to the group, or to one of its members."""
@@ -250,7 +250,7 @@ class Fuzz:
             self.seek_back(run)
         elif 0.42 <= what < 0.75:
             scope = self.dice.choice(["t", "t:0", "t:1", "t:2"])
-            with suppress(SafeConsumerError):  # its partition is another's
+            with suppress(SafeConsumerError):  # another member owns its partition
                 run.consumer.pause(scope, owner="ops")
                 holds.add(scope)
         elif what >= 0.75:

@@ -176,7 +176,7 @@ def test_handler_pauses_the_scope_that_it_names(lab, executor, scope):
 @pytest.mark.contract("P6", "W6", "W11")
 @pytest.mark.parametrize("what", ["moves", "is lost"])
 def test_paused_partition_changes_hands(lab, what):
-    """The next owner finds out for itself; after a loss the pause stays."""
+    """The next owner has no pause yet; after a loss the pause stays."""
     filled(lab, 2, "calls", *[""] * 5)
     handler = Handler(lab, calls=Pause(3600, "topic", "down"))
     runs = [Working(lab, handler, settings=QUICK, drain=Drain(revoke=2.0))]
@@ -301,7 +301,7 @@ def test_only_the_coroutine_over_its_limit_is_cancelled(lab):
 
 @pytest.mark.contract("W7")
 def test_batch_over_its_limit_is_tried_record_by_record(lab):
-    """A ``TimeoutError`` of the handler's own stays what it is."""
+    """A ``TimeoutError`` that the handler raises itself is an ordinary failure."""
     filled(lab, 1, "", "", "hangs", "own")
     calls = []
 

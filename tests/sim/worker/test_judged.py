@@ -51,7 +51,7 @@ TEXT = {"key_deserializer": Text()}
 
 
 def first_time_only(error):
-    """Return what raises for the first attempt at a record."""
+    """Return a handler that raises at the first attempt at a record."""
     seen = set()
 
     def once(record, _):
@@ -127,7 +127,7 @@ def test_completed_record_is_in_the_journal_before_its_event(
     lab, tmp_path, executor, policy
 ):
     """
-    Nothing is written under the worker's lock.
+    The worker writes no entry under its lock.
 
     A signal handler that interrupts a write and pauses would wait for that lock.
     """
@@ -248,7 +248,7 @@ def test_seek_back_among_queued_records_loses_no_record(lab, tmp_path, executor,
 
 @pytest.mark.contract("W10")
 @pytest.mark.parametrize("asks", [True, False])
-def test_call_that_had_begun_is_no_start_under_a_hold(lab, tmp_path, *, asks):
+def test_running_call_is_not_a_start_under_a_hold(lab, tmp_path, *, asks):
     """
     A call may begin just before a hold, and be journaled just after it.
 
@@ -304,7 +304,7 @@ def test_planted_breach_is_found_by_the_audit(lab, tmp_path, executor, plant):
 
 @contextmanager
 def full(event):
-    """Have the disk full from the first entry of this event on."""
+    """Make the disk full from the first entry of this event on."""
     appending = writing._append
 
     def append(file, path, line):
@@ -324,7 +324,7 @@ def full(event):
 def test_record_whose_entry_cannot_be_written_is_not_complete(
     lab, tmp_path, executor, event, batch
 ):
-    """A full disk stops the worker, whatever its policy."""
+    """A full disk stops the worker under any policy."""
     filled(lab, 1, "bad", "bad", "bad")
     handler = Handler(lab, bad=fails)
     with full(event):

@@ -47,7 +47,7 @@ def rejects(*_):
 
 
 def letters(lab):
-    """Read what is in the topic of dead letters."""
+    """Read the records of the dead-letter topic."""
     (tp,) = lab.partitions("dead")
     reading = SafeConsumer(group_id=None, **lab.settings())
     reading.assign([tp])
@@ -110,7 +110,7 @@ def test_acknowledged_dead_letter_completes_its_record(lab, executor):
 
 @pytest.mark.contract("W7")
 def test_dead_letter_carries_nulls_and_any_error(lab):
-    """A header says which part was null; texts are shortened."""
+    """A header names the part that was null; texts are shortened."""
 
     class UnshownError(Exception):
         def __repr__(self):
@@ -213,7 +213,7 @@ def test_dead_letter_that_can_never_be_sent_goes_to_the_policy(lab, then, error)
     [("stop", UNKNOWN_TOPIC), ("skip", UNKNOWN_TOPIC), ("block", NOT_ENOUGH_REPLICAS)],
     ids=["stop", "skip", "block"],
 )
-def test_missing_topic_of_dead_letters_ends_nothing(lab, then, error, executor):
+def test_missing_dead_letter_topic_does_not_stop_the_worker(lab, then, error, executor):
     """The outage lasts ten times as long as all attempts together."""
     away = lab.cluster.fail("Produce", error=error)
     retry = Retry(attempts=3, first=1.0, most=2.0, jitter=False)
@@ -531,7 +531,7 @@ def test_unreachable_schema_registry_is_tried_again(lab):
 
 
 @pytest.mark.contract("W1", "W5")
-def test_sink_that_never_returns_is_waited_for_like_a_handler(lab):
+def test_worker_waits_for_a_hanging_sink_as_for_a_handler(lab):
     filled(lab, 1, "bad", *[""] * 99)
     handler, sent = Handler(lab, bad=fails), []
 
@@ -548,7 +548,7 @@ def test_sink_that_never_returns_is_waited_for_like_a_handler(lab):
         expel(lab)
 
 
-# How many records become dead letters before the worker stops for it
+# The number of dead letters at which the worker stops
 
 
 class Letters:
@@ -569,7 +569,7 @@ def wrong_password(*_):
 @pytest.mark.contract("W7")
 @in_each_order
 def test_restarted_worker_writes_few_dead_letters(lab, executor, order):
-    """With a wrong password every record fails, however often the worker starts."""
+    """Every record fails because of a wrong password, and the worker restarts often."""
     filled(lab, 4, *[str(number) for number in range(20)], keys="abcdefg")
     letters = Letters()
     for number in range(4):
@@ -589,7 +589,7 @@ def test_restarted_worker_writes_few_dead_letters(lab, executor, order):
 
 
 @pytest.mark.contract("W7")
-def test_batch_that_fails_as_a_whole_is_no_success(lab):
+def test_batch_that_fails_as_a_whole_counts_no_success(lab):
     filled(lab, 1, *[str(number) for number in range(100)])
     letters = Letters()
     run = Working(
@@ -604,7 +604,7 @@ def test_batch_that_fails_as_a_whole_is_no_success(lab):
 
 
 @pytest.mark.contract("W7")
-def test_topic_of_bad_records_is_passed_after_some_starts(lab):
+def test_topic_of_bad_records_is_finished_after_some_restarts(lab):
     filled(lab, 1, *["bad"] * 12)
     letters = Letters()
     ends = []

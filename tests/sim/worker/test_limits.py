@@ -84,7 +84,7 @@ def test_kept_bytes_are_bounded(lab):
 
 
 @pytest.mark.contract("W1")
-def test_unordered_record_that_hangs_lets_the_span_pass(lab):
+def test_records_within_the_span_of_a_hanging_unordered_one_are_handled(lab):
     filled(lab, 1, "hangs", *[""] * 59)
     limits = Limits(records=20, span=25)
     run = Working(
@@ -187,7 +187,7 @@ def test_new_partition_waits_for_no_blocked_one(lab):
 
 
 def stopping(lab, *topics, limit, polls=100):
-    """Start a worker whose handler stops at some records until somebody acts."""
+    """Start a worker whose handler waits at some records until the test releases it."""
     return Working(
         lab,
         Handler(lab, stops=RetryLater(3600)),
@@ -211,7 +211,7 @@ def test_partitions_take_turns_by_key(lab):
     assert lab.now - began < 1
 
 
-# Partitions share the room; what waits in one that stands still makes room for others
+# Partitions share the room; records of a stalled partition make room for others
 
 
 @pytest.mark.contract("W1")
@@ -281,7 +281,7 @@ def test_hold_of_an_earlier_ownership_counts_no_leak(lab):
 
 @pytest.mark.contract("W1")
 @pytest.mark.parametrize("batch", [None, 20])
-def test_blocked_records_keep_only_what_failed(lab, batch):
+def test_blocked_records_keep_only_failed_ones(lab, batch):
     one, other, third = lab.topic("t", 3)
     run = Working(
         lab,
@@ -531,7 +531,7 @@ def test_lag_of_a_held_partition_is_unknown(lab, hold):
 
 
 @pytest.mark.contract("G8")
-def test_the_lag_under_backpressure_is_at_least_what_was_there(lab):
+def test_lag_under_backpressure_is_at_least_the_lag_before_it(lab):
     filled(lab, 1, *["slow"] * 40)
     run = Working(
         lab, Handler(lab, slow=5.0), limits=Limits(records=10), settings=SMALL
@@ -549,7 +549,7 @@ WITHIN = 10.0
 
 
 def longest_idle(lab, run, done):
-    """Work until so many are done; return how long no handler ran while limits held."""
+    """Work until so many records are done; return how long limits kept all handlers idle."""
     longest, since = 0.0, lab.now
 
     def is_done():
@@ -595,7 +595,7 @@ def test_no_handler_is_idle_while_limits_keep_batches_from_filling(
 @pytest.mark.contract("W1")
 @in_both
 @pytest.mark.parametrize("limit", ["records", "span"])
-def test_batch_does_not_wait_for_more_than_a_limit_lets_come(lab, executor, limit):
+def test_batch_does_not_wait_for_records_beyond_a_limit(lab, executor, limit):
     filled(lab, 1, *["v"] * 50)
     run = Working(
         lab,

@@ -76,7 +76,7 @@ def refused(consumer, ending):
 
 
 def half_done(lab):
-    """Start a worker that has done what is there, and has committed none of it."""
+    """Start a worker that has handled all records, and has committed none."""
     filled(lab, 1, *[""] * 6)
     handler = Handler(lab)
     run = Working(lab, handler, commit=NEVER)
@@ -103,7 +103,7 @@ def test_other_assignment_of_a_workers_consumer_is_refused(lab):
 @pytest.mark.contract("W4")
 @pytest.mark.parametrize("call", [*ENDINGS, "commit"])
 def test_refused_call_in_a_handler_stops_its_worker(lab, call):
-    """Another attempt would fail alike, and the record would become a dead letter."""
+    """Another attempt would fail the same way, and the record would become a dead letter."""
     filled(lab, 1, *[""] * 4, "calls", "")
     calls = {**ENDINGS, "commit": lambda consumer: consumer.commit()}
     handler = Handler(lab, calls=lambda *_: calls[call](run.consumer))
@@ -207,7 +207,7 @@ def test_a_subscription_may_change_while_a_worker_works(lab):
     assert handler.offsets() == [*range(6)]
 
 
-# Every public call, out of a handler and out of a listener
+# Every public call, from a handler and from a listener
 
 
 TP = TopicPartition("t", 0)
@@ -281,7 +281,7 @@ def test_every_public_name_of_the_consumer_is_in_the_table():
 
 
 class Calling:
-    """Makes a call once, and notes what it raised."""
+    """Makes a call once, and notes its error."""
 
     def __init__(self, call):
         self.call = call

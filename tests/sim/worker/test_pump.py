@@ -79,7 +79,7 @@ def slow_letters(lab):
 
 
 def nothing(lab, pump, seconds):
-    """Tell whether it hands out nothing for so long."""
+    """Return whether the pump hands out no batch for so many seconds."""
     end = lab.now + seconds
     found = []
     while lab.now < end - 0.3:
@@ -91,7 +91,7 @@ def nothing(lab, pump, seconds):
 @pytest.mark.contract("P20", "W4")
 @ORDERS
 def test_pump_hands_out_the_rest_of_a_cut_log(lab, order):
-    """Answered records of a batch that is out stay done."""
+    """Answered records of an open batch stay done."""
     settings = {"metadata_max_age_ms": 1000, "max_poll_records": 20}
     with pumping(lab, 20, order=order, settings=settings) as pump:
         (batch,) = taken(lab, pump, 20)
@@ -120,7 +120,7 @@ def test_answered_record_of_an_open_batch_counts_for_no_span(lab):
 
 @pytest.mark.contract("W4")
 @ORDERS
-def test_each_record_takes_one_answer(lab, order):
+def test_second_answer_for_a_record_changes_nothing(lab, order):
     with pumping(lab, 4, order=order) as pump:
         (batch,) = taken(lab, pump, 4)
         assert (len(batch), batch.attempt, batch.partition) == (4, 1, ("t", 0))
@@ -154,7 +154,7 @@ def test_wrong_index_or_error_is_refused(lab):
 
 
 @ORDERS
-def test_retry_later_is_no_attempt_and_keeps_the_batch_together(lab, order):
+def test_retry_later_uses_no_attempt_and_keeps_the_batch_together(lab, order):
     with pumping(lab, 4, order=order) as pump:
         (batch,) = taken(lab, pump, 4)
         at = lab.now
@@ -391,7 +391,7 @@ def test_exception_waits_for_the_last_batch_if_another_thread_answers_it(lab):
 
 
 @pytest.mark.contract("W8")
-def test_leaving_is_bounded(lab):
+def test_exit_of_the_block_is_bounded(lab):
     reading = consumer(lab, "t", **FOUR)
     with pumping(lab, 8, reading=reading, drain=Drain(shutdown=3.0)) as pump:
         (batch,) = taken(lab, pump, 4)[:1]
@@ -585,7 +585,7 @@ def test_record_that_cannot_be_deserialized_fails_alone(lab):
     assert committed(lab) == [5]
     put(lab, tp, '{"k": 5}')
     (found,) = (one for some in reading.poll(5000).values() for one in some)
-    assert found.value == {"k": 5}  # by the consumer itself again
+    assert found.value == {"k": 5}  # now by the consumer itself
 
 
 def test_error_of_a_poll_ends_the_pump(lab):
@@ -634,7 +634,7 @@ def test_stop_ends_the_loop(lab, how, who):
 
 
 class Answers:
-    """Answers batches by chance, and judges what is handed out."""
+    """Answers batches at random, and judges the next batches."""
 
     def __init__(self, lab, pump, order):
         self.lab, self.pump, self.order = lab, pump, order
@@ -656,7 +656,7 @@ class Answers:
             self.out.append((batch, set(range(len(batch)))))
 
     def answer(self, dice):
-        """Say what became of some records of a batch."""
+        """Answer some records of a batch."""
         batch, left = self.out[dice.randrange(len(self.out))]
         chosen = sorted(left)
         if dice.random() < 0.7:
@@ -678,7 +678,7 @@ class Answers:
         self.out = [(one, some) for one, some in self.out if some]
 
     def judge(self):
-        """W4: nothing is committed past a record that has not ended."""
+        """W4: no offset past an open record is committed."""
         for number, mark in enumerate(committed(self.lab)):
             ends = {n for p, n in self.ended if p == number}
             assert set(range(mark or 0)) <= ends
@@ -691,7 +691,7 @@ class Answers:
 @pytest.mark.contract("W3", "W4", "W5")
 @ORDERS
 @simulated(seeds=3, nightly=40)
-def test_each_record_ends_once_whatever_is_answered(lab, tmp_path, order):
+def test_each_record_ends_once_with_random_answers(lab, tmp_path, order):
     dice = lab.rng
     reading = consumer(lab, "t", journal=tmp_path, **FOUR)
     how = {"order": order, "on_exhausted": "skip", "reading": reading}

@@ -50,7 +50,7 @@ def times(handler):
 
 @pytest.mark.contract("W4", "W6", "W9")
 @in_both_ways
-def test_members_come_and_go_while_one_is_full(lab, protocol):
+def test_rebalances_beside_a_full_worker_lose_no_record(lab, protocol):
     filled(lab, 4, *["slow"] * 60)
     handler = Handler(lab, slow=0.1)
     options = {
@@ -243,7 +243,7 @@ def test_dead_or_frozen_member_loses_no_record(lab, fate):
 
 @pytest.mark.contract("W4")
 @pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
-def test_transaction_markers_are_no_lag(lab, isolation):
+def test_transaction_markers_add_no_lag(lab, isolation):
     (tp,) = lab.topic("t")
     writer = KafkaProducer(**lab.connection, transactional_id="t")
     writer.init_transactions()
@@ -424,7 +424,7 @@ def test_rest_of_a_cut_log_is_done(lab, start):
 
 
 @pytest.mark.contract("W12")
-def test_worker_that_was_done_begins_at_the_end_of_a_cut_log(lab):
+def test_idle_worker_begins_at_the_end_of_a_cut_log(lab):
     handler, _ = cut_back(lab)
     lab.until(lambda: committed(lab) == [10])
     elect_without_the_last_two(lab)
@@ -524,7 +524,7 @@ def test_idle_worker_is_healthy_and_one_without_topics_is_not(lab):
     assert "no topic is subscribed to" in health.reasons[0]
 
 
-# A handler hears that its partition is being taken away
+# A handler is notified that its partition is being revoked
 
 
 @simulated(seeds=1, nightly=3)

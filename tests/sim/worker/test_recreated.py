@@ -79,7 +79,7 @@ def test_worker_begins_at_the_first_record_of_a_recreated_topic(  # noqa: PLR091
 @in_each_order
 @simulated(seeds=1, nightly=5)
 def test_work_on_the_old_topic_commits_nothing_to_the_new_one(lab, executor, order):
-    """A handler is at work as the topic goes, and ends after the new one has come."""
+    """A handler runs when the topic is deleted, and ends after the new one exists."""
     filled(lab, 1, "slow", *OLD, keys="ab")
     handler = Handler(lab, slow=30.0)
     run = Working(

@@ -123,8 +123,8 @@ def test_unreadable_batch_ends_a_pump(lab):
 
 @pytest.mark.parametrize("answers", ["one", "all"])
 @simulated(seeds=1, nightly=2)
-def test_batch_that_the_broker_cannot_read_is_fetched_again(lab, answers):
-    """The log is whole, so nothing of it is passed over."""
+def test_batch_that_the_broker_cannot_read_is_refetched(lab, answers):
+    """The log is intact, so no record is passed over."""
     (tp,) = lab.topic("t", 1, records=5)
     count = {"count": 1} if answers == "one" else {}
     away = lab.cluster.fail("Fetch", error=CorruptRecordError.errno, **count)
@@ -163,7 +163,7 @@ VALUES = [str(number) for number in range(20)]
 
 class Stateful(Deserializer):
     """
-    Puts the data aside, waits, and returns what it put aside.
+    A deserializer that stores the data, waits, and returns the stored data.
 
     Attributes:
         inside: how many threads are in it now.

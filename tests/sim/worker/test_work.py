@@ -36,7 +36,7 @@ EXACT = Retry(attempts=3, first=1.0, factor=2.0, jitter=False)
 
 @pytest.mark.contract("W2", "W4")
 @in_both
-def test_handlers_slower_than_a_poll_may_be_evict_nobody(lab, executor):
+def test_handlers_slower_than_max_poll_interval_evict_no_member(lab, executor):
     lab.topic("t", 2, records=1)
     handler = Handler(lab, **{"0": 7})
     more = {"max_poll_interval_ms": 3_000, "session_timeout_ms": 6_000}
@@ -98,7 +98,7 @@ def test_record_that_failed_for_good_stops_the_worker(lab, executor):
 @in_both
 @pytest.mark.parametrize("batch", [None, 2])
 def test_context_variable_ends_with_its_call(lab, executor, batch):
-    """A context variable, as of a request's id: the next record has its own."""
+    """A context variable, such as a request's id, does not leak into the next record."""
     filled(lab, 1, *[""] * 6)
     bound = ContextVar("bound", default=0)
     seen = []
@@ -152,7 +152,7 @@ def test_commits_are_sent_at_their_interval(lab):
 
 @pytest.mark.contract("W4")
 @pytest.mark.parametrize("fault", ["refused", "cut", "lost", "away"])
-def test_failed_commits_are_made_up_for(lab, fault):
+def test_failed_commits_are_repeated(lab, fault):
     lab.topic("t", 2, records=10)
     handler = Handler(lab, **{str(n): 0.5 for n in range(10)})
     run = Working(lab, handler, commit=Commit(every=2.0))
@@ -294,7 +294,7 @@ BREAKER = Breaker(on=(OSError,), failures=1, first=4.0)
     ],
     ids=["a pause", "the longest delay", "a reject", "final errors", "an outage"],
 )
-def test_exception_group_means_what_its_errors_mean(
+def test_exception_group_has_the_effect_of_its_errors(
     lab, executor, errors, options, seconds
 ):
     """A record waits for so many seconds; with 0 it is a dead letter at once."""

@@ -15,7 +15,7 @@ from safeconsumer.testing._batches import NewRecord
 from tests.sim.lab import GROUP
 from tests.sim.reading import COOPERATIVE, EAGER
 
-UNKNOWN_MEMBER = 25  # the answer to a heartbeat by which a member hears that it is none
+UNKNOWN_MEMBER = 25  # the answer to a heartbeat of a client that is no member any more
 LOADING = 14  # the coordinator loads its offsets, as after it has moved
 UNAVAILABLE = 15  # the coordinator is not available
 NOT_LEADER_OR_FOLLOWER = 6
@@ -65,7 +65,7 @@ def committed(lab, topic="t"):
 
 
 def expel(lab):
-    """Remove the group's members, as operators can; each hears of it by its heartbeat."""
+    """Remove the group's members, as operators can; each learns of it by its heartbeat."""
     group = lab.cluster.groups.find(GROUP)
     for member in group.members:
         group.leave(member)
@@ -97,10 +97,11 @@ class Call:
 
 class Handler:
     """
-    Notes its calls, and does with each record what a table says of its value.
+    A handler that notes its calls, and obeys a table by each record's value.
 
-    Seconds are slept, errors are raised, functions are called with record and context;
-    what they return is again one of these. Other values are done at once. In a batch the
+    The handler sleeps for a number of seconds, raises an error, and calls a function with
+    record and context; the function returns one of these, too. A record with another value is
+    done at once. In a batch the
     records follow one another, and those that raised are named by a BatchFailure.
     """
 
@@ -164,7 +165,7 @@ class Handler:
 
 
 def fitting(handle, executor):
-    """Return a handler as an executor takes it; coroutine functions stay what they are."""
+    """Return a handler as an executor takes it; coroutine functions stay unchanged."""
     if isinstance(handle, Handler):
         return handle.on(executor)
     if executor == "thread" or inspect.iscoroutinefunction(handle):
@@ -180,15 +181,15 @@ class Working:
     """
     A worker in a process of its own.
 
-    A test of coroutines stops it: asyncio complains of tasks that are left in a loop.
+    A test of coroutines stops it, since asyncio warns of tasks that are left in a loop.
 
     Attributes:
-        worker: it.
+        worker: the worker.
         consumer: its consumer; a test may call what any thread may call.
-        process: what is frozen, killed or cut off.
-        events: all that it told.
-        report: what ``run`` returned.
-        error: what ``run`` raised.
+        process: its simulated process, which a test may freeze, kill or cut off.
+        events: all events that it emitted.
+        report: the report that ``run`` returned.
+        error: the exception that ``run`` raised.
     """
 
     def __init__(
@@ -229,7 +230,7 @@ class Working:
         self.lab.until(is_done, seconds, what=f"{count} records are done")
 
     def owns(self, count):
-        """Wait until it is assigned so many partitions."""
+        """Wait until the worker owns so many partitions."""
         what = f"it owns {count}"
         self.lab.until(lambda: len(self.consumer.assignment()) == count, what=what)
 
@@ -261,7 +262,7 @@ def taken(lab, pump, count):
 
 
 def offsets(*batches):
-    """Return where the records of batches stand."""
+    """Return the offsets of the records in batches."""
     return [record.offset for one in batches for record in one.records]
 
 
@@ -304,7 +305,7 @@ def in_thread(call):
 
 
 def planted_once(call, error):
-    """Return what raises the first time, and works afterwards."""
+    """Return a function that raises the first time, and works afterwards."""
     left = [error]
 
     def once(*given, **named):

@@ -1,4 +1,4 @@
-"""A pod of ``test_fleets``: a member of each fleet that is named, until its stdin ends."""
+"""A pod of ``test_fleets``: it runs a member of each named fleet until its stdin ends."""
 
 import json
 import sys

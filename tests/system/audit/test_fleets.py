@@ -1,4 +1,4 @@
-"""Fleets as in production on Apache Kafka, whose pods are killed, end with what is so."""
+"""Fleets as in production on Apache Kafka, with killed pods, get the right verdict."""
 
 import json
 import threading
@@ -107,7 +107,7 @@ class Fleets:
             producer.send(topic, b"x", key=key, partition=at % PARTITIONS)
 
     def delete(self):
-        """Delete most of what the slow fleet has not read."""
+        """Delete most records that the slow fleet has not read."""
         tps = [TopicPartition(self.topics["deleted"], n) for n in range(PARTITIONS)]
         ends = self._admin.list_partition_offsets(dict.fromkeys(tps, -1))
         self._admin.delete_records({tp: max(0, ends[tp].offset - 30) for tp in tps})

@@ -1,4 +1,4 @@
-"""Journals read as streams: the same verdict, little memory, and what is around a finding."""
+"""Journals read as streams: the same verdict, little memory, and entries around a finding."""
 
 import tracemalloc
 
@@ -21,7 +21,7 @@ def written(folder, *member):
 
 
 def test_memory_does_not_grow_with_the_journal(tmp_path):
-    """Polls that continue one another are one run, however many they are."""
+    """Any number of polls that continue one another form one run."""
     peaks = []
     for polls in (1_000, 5_000):
         folder = tmp_path / str(polls)
@@ -55,7 +55,7 @@ def test_option_partition_shows_the_entries_around_each_violation(tmp_path):
     assert "A3  audit:0" in run(tmp_path).stdout
 
 
-def test_option_partition_refuses_what_is_no_partition(tmp_path):
+def test_option_partition_refuses_a_wrong_partition(tmp_path):
     written(tmp_path, MemberJournal().assigned(TP))
     ended = run(tmp_path, "--partition", "orders:all")
     assert (ended.exit_code, "such as orders:3" in ended.stderr) == (2, True)

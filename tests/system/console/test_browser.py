@@ -152,7 +152,7 @@ def test_open_page_counts_down_by_the_brokers_time(browser):
 
 
 def tab_to(page, wanted):
-    """Press Tab until something of that text or id has the focus, and shows it."""
+    """Press Tab until the element of that text or id has the focus, and shows it."""
     for _ in range(60):
         page.keyboard.press("Tab")
         found = page.evaluate(

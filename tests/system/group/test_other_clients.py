@@ -58,7 +58,7 @@ class MemberProcess(Process):
 
 
 def committed(story):
-    """Return what the group has committed, by partition."""
+    """Return the committed offsets of the group, by partition."""
     team = story.team
     settings = {**settings_of(team, "looking"), **login_of(story)}
     looking = confluent_kafka.Consumer(settings)
@@ -82,8 +82,8 @@ def test_a_frozen_confluent_member_keeps_holds_and_commits_nothing_stale(
     Its partitions go to another member, and come back in part.
 
     1. It reads, and commits by itself. 2. A partition is held, and it obeys. 3. It is
-    frozen until another member owns everything. 4. That reads on, and commits. 5. It
-    goes on, with what it had fetched before, and joins anew.
+    frozen until another member owns everything. 4. That member reads on, and commits. 5. It
+    goes on, with records that it had fetched before, and joins again.
     """
     team = story.team
     with ExitStack() as closing:

@@ -10,7 +10,7 @@ pytestmark = (
 )  # one of its own: topics' names are the page's
 
 
-def test_the_tour_matches_what_the_commands_print():
+def test_tour_matches_the_output_of_the_commands():
     """Except for times; renew it with ``python -m tests.harness.group.tour --write``."""
     shown = tour.block(tour.PAGE.read_text("utf-8"))
     with EmbeddedBroker() as broker, tour.toured(broker) as made:

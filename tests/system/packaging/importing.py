@@ -11,12 +11,12 @@ import sys
 
 import safeconsumer
 
-# The program itself, and what derives from classes of pyspark, which no extra brings.
+# This program, and subclasses of pyspark's classes, which no extra installs.
 _LEFT_OUT = {"safeconsumer.__main__", "safeconsumer.spark.python.reader"}
 
 
 def main():
-    """Fail with the first that cannot be imported; else say how many there are."""
+    """Fail with the first module that cannot be imported; else print their number."""
     found = pkgutil.walk_packages(safeconsumer.__path__, "safeconsumer.")
     names = [one.name for one in found if one.name not in _LEFT_OUT]
     for name in names:

@@ -10,7 +10,7 @@ CHANGELOG = Path(__file__).parents[3] / "CHANGELOG.md"
 
 
 class NotReadyError(Exception):
-    """Tag, version and changelog do not agree; the message says in what."""
+    """Tag, version and changelog do not agree; the message names the difference."""
 
 
 def notes(tag, version, changelog):
@@ -18,8 +18,7 @@ def notes(tag, version, changelog):
     Return the changelog's section of the version that the tag names.
 
     Raises:
-        NotReadyError: it is another version, or has no section with a date, or the
-            section says nothing.
+        NotReadyError: the package has another version, or the section lacks a date or a text.
     """
     if tag != f"v{version}":
         message = f"the tag is {tag}, safeconsumer.__version__ is {version}"

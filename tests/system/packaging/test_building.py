@@ -74,7 +74,7 @@ def test_sdist_has_every_file_that_building_and_testing_need(tmp_path):
 
 
 def test_index_page_has_addresses_and_absolute_links(tmp_path):
-    """GitHub Actions tell the repository's address."""
+    """A build in GitHub Actions knows the repository's address."""
     environment = {"GITHUB_REPOSITORY": "someone/safeconsumer", "GITHUB_SHA": "c0ffee"}
     wheel, _ = build(tmp_path, "wheel", PATH="", **environment)
     metadata = metadata_of(wheel)

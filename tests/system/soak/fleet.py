@@ -1,4 +1,4 @@
-"""The member processes: those that run, those that are leaving, those that crashed."""
+"""Starts and ends the member processes, and restarts those that crashed."""
 
 import json
 import time

@@ -33,7 +33,7 @@ _WIDE_SCOPES = {
 _SHARE_OF_PARTITIONS = 0.4  # of all holds
 _HOLDS_AT_ONCE = 2
 _POLL_MS = 200
-_WORK = 0.2  # seconds at most that a plain program works on what a poll returned
+_WORK = 0.2  # seconds at most that a plain program works on the records of a poll
 _START = 300.0  # seconds in which a broker answers a member that starts
 
 
@@ -48,7 +48,7 @@ class Holder:
         self._next = 0.0
 
     def turn(self):
-        """Lift what is due, and place something now and then."""
+        """Lift the holds that are due, and sometimes place another."""
         now = time.monotonic()
         for hold in [one for one, at in self._lift_at.items() if at <= now]:
             self._lift(hold)
@@ -85,7 +85,7 @@ class Holder:
 
 
 class Member:
-    """A program that consumes, commits what it consumed, and pauses at random."""
+    """A program that consumes, commits the consumed records, and pauses at random."""
 
     def __init__(self, options):
         self._rng = random.Random(options["seed"])  # noqa: S311 - to be repeated

@@ -13,7 +13,7 @@ _PAUSE = (2.0, 5.0)  # seconds between two faults
 
 @frozen
 class Kind:
-    """How likely a fault is, and how many seconds pass until it is healed."""
+    """A kind of fault: its probability, and the seconds until it is healed."""
 
     weight: int
     seconds: tuple[float, float]
@@ -65,7 +65,7 @@ class Nemesis:
         self._next = time.monotonic() + self._rng.uniform(*_PAUSE)
 
     def turn(self):
-        """Heal what is due, then do the next fault if it is time."""
+        """Heal the faults that are due, then start the next one if it is time."""
         now = time.monotonic()
         self._heal(now)
         if now < self._next or len(self.open) >= _AT_ONCE:
@@ -116,7 +116,7 @@ class Nemesis:
             self._heal(float("inf"))
             time.sleep(0.05)
 
-    # The kinds: what is before the first yield harms, what is behind it heals.
+    # The kinds: the code before the first yield harms, the code after it heals.
 
     def _kill(self, name):
         self._fleet.kill(name)

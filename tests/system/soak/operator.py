@@ -60,7 +60,7 @@ class Operating:
         try:
             self._operator.write(changes(GROUP, _OWNER, [scope], hold))
         except (KafkaError, SafeConsumerError):
-            return False  # a broker may have it all the same: it is lifted in any case
+            return False  # the broker may have received it: it is lifted in any case
         return True
 
     def _write_history(self):

@@ -1,4 +1,4 @@
-"""Writes to every partition, and journals each record that all replicas have."""
+"""Writes to every partition, and journals each record once all replicas have it."""
 
 import threading
 from collections import defaultdict
@@ -44,7 +44,7 @@ class Producer:
         self._thread.start()
 
     def end(self):
-        """Stop writing, and wait until what was written is answered."""
+        """Stop writing, and wait until all records are answered."""
         self._over.set()
         self._thread.join()
 
@@ -65,7 +65,8 @@ class Producer:
             self._client.produce(
                 topic, value, partition=partition, callback=self._answered
             )
-        except (confluent_kafka.KafkaException, BufferError):  # too much is on its way
+        except (confluent_kafka.KafkaException, BufferError):
+            # too many records are in flight
             self._client.poll(0.1)
 
     def _answered(self, error, message):

@@ -65,7 +65,7 @@ def soak(settings):
 
 
 def _churn(settings, cluster, fleet, producer):
-    """Let faults come, and heal them at the end; return how many minutes that took."""
+    """Carry out faults, heal them at the end, and return the minutes that took."""
     journal = JournalWriter(settings.journals, member="nemesis")
     is_ours, bootstrap = settings.is_ours, cluster.bootstrap
     nemesis = Nemesis(cluster, fleet, journal, settings.seed)
@@ -116,7 +116,7 @@ def _create_topics(cluster):
 
 def _left_after(cluster, limit):
     """
-    Wait until the group has committed everything; return what it still lacks.
+    Wait until the group has committed everything; return the missing records.
 
     Args:
         cluster: the brokers.
@@ -124,8 +124,7 @@ def _left_after(cluster, limit):
             that is about to be read is not lost.
 
     Returns:
-        Records by partition; empty when all is committed, ``{"?": inf}`` if no broker
-        could tell.
+        Records by partition; empty if all are committed, ``{"?": inf}`` without an answer.
     """
     left = _left(cluster)
     least, since = math.inf, time.monotonic()

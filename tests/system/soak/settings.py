@@ -34,13 +34,13 @@ ASSIGNORS = {
 @frozen(kw_only=True)
 class Settings:
     """
-    What runs, how long, and where its files are.
+    The client of a soak, its duration and its folders.
 
     Attributes:
         consumer: the client under test, ``module:Class``.
         minutes: how long faults come.
         faults: the number of faults after which they end; None for no limit.
-        seed: decides all that is drawn.
+        seed: the seed of all random draws.
         rate: records per second, over all partitions.
         out: the folder of journals, logs and results.
         assignor: a key of ``ASSIGNORS``.
@@ -72,5 +72,5 @@ class Settings:
 
     @property
     def logs(self):
-        """The folder of what members write to stderr."""
+        """The folder of the members' stderr files."""
         return self.out / "logs"

@@ -12,8 +12,8 @@ class StockConsumer(ConsumerRebalanceListener):
     """
     Pauses and resumes as a program does that keeps a list of its holds.
 
-    A hold pauses what is assigned when it is placed, and a resume leaves paused what
-    another hold on the list covers. What is assigned later flows.
+    A hold pauses the partitions that are assigned when it is placed, and a resume skips those
+    that another hold on the list covers. Partitions assigned later flow.
     """
 
     def __init__(self, consumer, journal, group):

@@ -56,7 +56,7 @@ def judged(settings, done):
 
 
 def _read(folder):
-    """Return the journals of a folder, and what is wrong with the others."""
+    """Return the journals of a folder, and the faults of unreadable ones."""
     found, troubles = [], []
     for path in sorted(Path(folder).glob("*.journal")):
         try:
@@ -67,7 +67,7 @@ def _read(folder):
 
 
 def _leaks(verdicts):
-    """Return how often records came that were held, by the kind of the hold's scope."""
+    """Return the number of records delivered under a hold, by the kind of its scope."""
     # The evidence of A1 ends in: while soak-orders:3 was held by app.
     scopes = [
         finding.evidence.rpartition(" while ")[2].partition(" was held by ")[0]

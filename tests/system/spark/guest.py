@@ -2,8 +2,8 @@
 A Python process that shares the JVM of another: ``python -m tests.system.spark.guest``.
 
 As in Zeppelin and Livy: its environment has the port and the secret of a py4j
-gateway, by the names that pyspark itself uses. It does what it reads, a line of
-JSON each, and answers each with one line.
+gateway, by the names that pyspark itself uses. The guest reads commands, a line of JSON each,
+and answers each with one line.
 """
 
 import json

@@ -1,7 +1,7 @@
 """
 A session that stops while a stream is idle: ``python -m tests.system.spark.stopping``.
 
-Before that a decision hangs for some triggers. What happens is printed.
+Before that a decision hangs for some triggers. The program prints the results.
 """
 
 import sys
@@ -15,7 +15,7 @@ _TRIGGERS = 20
 
 
 def main(bootstrap, topic):
-    """Run a stream, let it hang, stop the session, and begin anew in the same JVM."""
+    """Run a stream, let it hang, stop the session, and begin again in the same JVM."""
     from safeconsumer import spark as safe  # noqa: PLC0415  only where pyspark is
     from safeconsumer.spark.stream import Stream  # noqa: PLC0415
 
@@ -47,7 +47,7 @@ def main(bootstrap, topic):
 
 
 def stop_in_a_plan(spark, bootstrap, topic):
-    """Stop a query while Python is asked what it may read."""
+    """Stop a query while Python decides its next batch."""
     from safeconsumer.spark.stream import Stream  # noqa: PLC0415
 
     go, asked, real = threading.Event(), set[str](), Stream.plan
@@ -68,7 +68,7 @@ def stop_in_a_plan(spark, bootstrap, topic):
 
 
 def stop_under_a_stream(spark):
-    """Begin anew while a stream of before has not ended, and once more when it has."""
+    """Begin again while an earlier stream has not ended, and once more when it has."""
     from safeconsumer import spark as safe  # noqa: PLC0415  only where pyspark is
     from safeconsumer.spark.bridge import Bridge  # noqa: PLC0415
 

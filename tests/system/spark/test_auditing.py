@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.timeout(400)]
 
 
 def fleets(folder):
-    """Write all fleets and 20 random ones, each with its topic; return who held them."""
+    """Write all fleets and 20 random ones, each with its topic; return their holds."""
     folder.mkdir()
     spans = []
     makes = [make() for make in (*BAD, *GOOD)]
@@ -49,7 +49,7 @@ def fleets(folder):
 
 
 def drawn(chance):
-    """Return members that do right and wrong things with three partitions, by chance."""
+    """Return members that use three partitions correctly and incorrectly, at random."""
     tps = [f"orders:{number}" for number in range(3)]
     fleet = [MemberJournal(name, at=1000 + chance.random()) for name in "ab"]
     at = dict.fromkeys(tps, 0)
@@ -124,7 +124,7 @@ def test_parts_copies_and_broken_journals_are_those_of_one_process(tmp_path, spa
 
 
 def test_journals_of_the_driver_are_judged_with_the_others(tmp_path, spark):
-    """A2: what the topic really has, which the driver has read."""
+    """A2: the driver has read the records of the topic."""
     one = MemberJournal().assigned(TP).poll(TP, 0, 4).revoked(TP)
     one.assigned(TP, generation=2).poll(TP, 6, 10)
     folder = written(tmp_path / "fleet", [one])
@@ -187,7 +187,7 @@ def test_journals_are_tables(tmp_path, spark):
 
 
 def test_holds_of_a_group_are_judged_by_its_history(tmp_path, spark):
-    """G2: what `safeconsumer history -o json` wrote says when it was held."""
+    """G2: the output of `safeconsumer history -o json` has the times of holds."""
     journal = (
         MemberJournal().assigned(TP).then("hold", scope="orders", owner="operator:eve")
     )
@@ -235,7 +235,7 @@ def test_the_examples_of_the_page_print_its_output(tmp_path, spark, capsys):
 
 @pytest.mark.parametrize("is_told", [True, False])
 def test_executors_run_the_python_of_the_program(tmp_path, *, is_told):
-    """The page sets it; a program that leaves it to PATH's python3 learns what is missing."""
+    """The page sets it; with PATH's python3 a program gets an error that names the gap."""
     page = ROOT / "docs" / "how-to" / "audit-on-spark.md"
     asked = next(one.code for one in blocks(page) if one.language == "python")
     asked = asked.replace("/lake", str(tmp_path))
@@ -280,7 +280,7 @@ def test_the_builder_has_executors_run_this_python(monkeypatch):
 def test_a_path_that_cannot_be_read_is_reported_in_one_sentence(
     tmp_path, spark, name, reasons
 ):
-    """Never a traceback of Java's."""
+    """The report has no traceback of Java."""
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
     hadoop.set("ipc.client.connect.max.retries", "0")  # it would try ten times
     with pytest.raises((JournalError, SparkSetupError), match=reasons) as caught:

@@ -72,7 +72,7 @@ def cluster(tmp_path_factory):
 
 
 def test_the_archive_of_the_page_on_a_cluster(lake, cluster, tmp_path, operator):
-    """S1: by spark-submit; executors elsewhere read what the driver has planned."""
+    """S1: spark-submit runs it; executors in other processes read the driver's plan."""
     lake.produce_both(25)
     operator.hold(lake.orders)
     code = operator.obeying(lake.adapted(spark_example("archive.md")))

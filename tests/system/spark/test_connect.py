@@ -85,7 +85,7 @@ def test_foreach_batch_gets_no_row_of_a_held_topic(far, operator):
 
 @pytest.mark.contract("S9")
 def test_a_checkpoint_goes_to_the_official_source_and_back(far, spark, controller):
-    """One schema and one checkpoint, three sources: nothing lost, nothing twice."""
+    """Three sources use one schema and one checkpoint; no record is lost or comes twice."""
     client = far.spark
     for include in ("true", "false"):
         given = {"includeHeaders": include}
@@ -112,7 +112,7 @@ def test_a_checkpoint_goes_to_the_official_source_and_back(far, spark, controlle
 
 
 @pytest.mark.nightly
-def test_a_query_reports_what_it_obeys_and_that_it_stopped(far, operator):
+def test_query_reports_its_holds_and_its_stop(far, operator):
     """Spark ends the process that plans by a signal, and calls nothing."""
     given = operator.reporting()
     far.produce_both(10)
@@ -171,7 +171,7 @@ def test_a_hold_in_the_middle_of_a_batch_is_quiet_when_that_batch_has_ended(
 @pytest.mark.contract("S9")
 @pytest.mark.nightly
 def test_a_query_outlives_its_client(server, far, operator):
-    """It reads, and obeys holds, in the server; another client finds its session."""
+    """The query reads and obeys holds in the server; another client finds its session."""
     far.produce_both(10)
     query = far.start(trigger=OFTEN, **operator.options())
     until(lambda: far.rows() == far.produced(), query)

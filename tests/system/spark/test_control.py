@@ -49,7 +49,7 @@ def follow(spark, operator, timeout=10.0, **properties):
 def test_a_plan_obeys_every_hold_and_lift_that_was_acknowledged_before(
     following, operator
 ):
-    """S1: never by luck: each of 100 holds and 100 lifts is seen by the very next plan."""
+    """S1: the very next plan obeys each of 100 holds and 100 lifts."""
     for _ in range(100):
         operator.hold("orders")
         assert following.current_holds().covers(("orders", 0))
@@ -84,7 +84,7 @@ def secured():
 
 @pytest.mark.skipif(choice.why_no_java() is not None, reason="its own broker is Java")
 def test_a_stream_reads_the_control_topics_with_its_own_login(spark, secured):
-    """SASL and ACLs: what it may not read is said, and no password is."""
+    """SASL and ACLs: progress names topics that it may not read, and no password."""
     login = "org.apache.kafka.common.security.plain.PlainLoginModule required"
     known = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "PLAIN"}
     mine = f'{login} username="member" password="{PASSWORDS["member"]}";'
@@ -112,7 +112,7 @@ def test_a_stream_reads_the_control_topics_with_its_own_login(spark, secured):
 
 @pytest.mark.nightly
 def test_control_topics_that_are_missing_hold_everything(lake, operator):
-    """S4: said in the progress; the query lives, and goes on when they are there."""
+    """S4: progress reports the hold; the query lives, and goes on once the topics exist."""
     options = operator.options()
     options["holds.topic"] = late = f"late-{operator.topic}"
     options["holds.controlTimeoutMs"] = "1000"

@@ -1,4 +1,4 @@
-"""A run that ends by itself: where nothing was decided it fails; others go on holding."""
+"""A run that ends by itself fails without a decision; other runs keep on holding."""
 
 import socket
 from uuid import uuid4
@@ -20,7 +20,7 @@ def failure(query):
 
 
 def away():
-    """Return options that name control topics that are not there."""
+    """Return options that name missing control topics."""
     mark = uuid4().hex[:8]
     return {
         "holds_control": "true",
@@ -34,7 +34,7 @@ def away():
 @pytest.mark.nightly
 @pytest.mark.parametrize("trigger", [{"availableNow": True}, {"once": True}])
 def test_a_run_with_another_source_or_with_once_fails_too(lake, trigger):
-    """S4; Spark then tells no source that the run ends: it runs one batch."""
+    """S4: Spark then reports the end of the run to no source: it runs one batch."""
     lake.produce(lake.orders, 5)
     with socket.create_server(("127.0.0.1", 0)) as server:
         other = lake.spark.readStream.format("socket").options(
@@ -49,7 +49,7 @@ def test_a_run_with_another_source_or_with_once_fails_too(lake, trigger):
 
 @pytest.mark.contract("S4")
 def test_missing_control_topics_fail_a_run_that_ends_by_itself(lake):
-    """S4; also where nothing is there to be read, and the next run reads it all once."""
+    """S4: the run fails even without records; the next run reads all records once."""
     for _ in range(2):
         why = failure(lake.start(**away()))
         assert "the holds cannot be read, so this run may not read" in why
@@ -63,7 +63,7 @@ def test_missing_control_topics_fail_a_run_that_ends_by_itself(lake):
 
 @pytest.mark.nightly
 def test_a_decision_that_hangs_fails_the_run(lake, controller, monkeypatch):
-    """S4; Python that does not answer in time is no decision."""
+    """S4: a missing answer of Python counts as no decision."""
     from threading import Event  # noqa: PLC0415  beside its use
 
     go = Event()

@@ -1,4 +1,4 @@
-"""S2: nothing missing and nothing twice, whatever happens to the driver."""
+"""S2: no record is missing or comes twice if the driver is killed."""
 
 import pytest
 
@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(90
     ],
 )
 def test_a_driver_killed_in_the_middle_of_a_batch(lake, kind):
-    """The batch in the offset log comes again in full, also what is held by now."""
+    """The batch in the offset log comes again in full, with partitions held by now."""
     if kind == "delta" and not connector.delta().is_dir():
         pytest.skip(
             f"no Delta in {connector.delta()}: python -m tests.harness.spark.connector"

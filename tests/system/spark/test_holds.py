@@ -10,8 +10,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(90
 
 
 @pytest.mark.contract("S1")
-def test_a_live_stream_is_held_and_let_go_by_hand(lake, controller):
-    """S1: after pause() returned no batch that is planned later moves what is held."""
+def test_running_stream_is_held_and_resumed_by_calls(lake, controller):
+    """S1: no batch that is planned after pause() returned moves held partitions."""
     lake.produce(lake.orders, 20)
     query = lake.start(trigger={"processingTime": "200 milliseconds"})
     until(lambda: lake.rows() == lake.produced(), query)
@@ -60,7 +60,7 @@ def test_a_pattern_that_matches_nothing_yet_waits(lake, controller, limit):
     query.stop()
 
 
-def test_the_rate_limit_is_used_by_those_that_flow(lake):
+def test_rate_limit_is_used_by_flowing_partitions(lake):
     lake.produce_both(100)
     batches = lake.run(holds=lake.orders, maxOffsetsPerTrigger="200")
     assert [one["numInputRows"] for one in batches if one["numInputRows"]] == [200, 200]
@@ -82,7 +82,7 @@ def test_a_partition_that_is_added_under_a_hold_comes_whole(lake):
 
 @pytest.mark.contract("S4")
 def test_a_decision_that_fails_or_hangs_holds_everything(lake, controller, monkeypatch):
-    """S4: held, said so, query alive; it goes on once there are decisions again."""
+    """S4: the query lives, reports the reason, and goes on once decisions come again."""
     import threading  # noqa: PLC0415
 
     from safeconsumer.spark.stream import Stream  # noqa: PLC0415
@@ -120,7 +120,7 @@ def test_a_decision_that_fails_or_hangs_holds_everything(lake, controller, monke
 def test_a_checkpoint_of_the_official_source_is_taken_over_and_given_back(
     lake, controller
 ):
-    """One schema and one checkpoint, three sources: nothing lost, nothing twice."""
+    """Three sources use one schema and one checkpoint; no record is lost or comes twice."""
     for include in ("true", "false"):
         options = {"includeHeaders": include}
         assert lake.stream(options).schema == lake.stream(options, "kafka").schema
@@ -137,9 +137,9 @@ def test_a_checkpoint_of_the_official_source_is_taken_over_and_given_back(
 
 
 def descriptions(spark):
-    """Return what Spark's UI says of each job, as a text."""
+    """Return the descriptions of all jobs in Spark's UI, as a text."""
     context = spark.sparkContext._jsc.sc()
-    context.listenerBus().waitUntilEmpty()  # the store hears of jobs through it
+    context.listenerBus().waitUntilEmpty()  # the store gets its jobs through it
     jobs = context.statusStore().jobsList(None)
     found = (jobs.apply(number).description() for number in range(jobs.size()))
     return {one.get() for one in found if one.isDefined()}

@@ -78,7 +78,7 @@ WRONG = {
 
 
 def test_only_an_explicit_answer_moves_anything(lake, controller, monkeypatch):
-    """S4, for each of the ways in which an answer can be none; then it goes on."""
+    """S4: each way in which an answer can be missing; then the stream goes on."""
     real = Bridge.apply
     wrong = [WRONG["None"]]
     asked = threading.Event()
@@ -116,7 +116,7 @@ def later(query):
 
 
 @pytest.mark.nightly
-def test_a_session_that_nobody_registered(lake):
+def test_session_that_is_not_registered_is_refused(lake):
     """Another session of the JVM does not decide for it; the refusal has no trace of Java."""
     from pyspark.errors import IllegalArgumentException  # noqa: PLC0415  if installed
 
@@ -134,8 +134,8 @@ def test_a_session_that_nobody_registered(lake):
 
 
 @pytest.mark.nightly
-def test_a_handle_that_is_closed_frees_what_its_session_had(lake):
-    """A stream that runs forbids it; afterwards the session can be registered anew."""
+def test_closed_handle_frees_the_resources_of_its_session(lake):
+    """A running stream forbids it; afterwards the session can be registered again."""
     beside = lake.spark.newSession()
     own = safe.register(beside, hooks=())
     reader = beside.readStream.format("safekafka").option("subscribe", lake.orders)
@@ -166,7 +166,7 @@ def test_a_handle_that_is_closed_frees_what_its_session_had(lake):
 
 @pytest.mark.nightly
 def test_an_older_shim_is_refused_by_this_wheel(tmp_path):
-    """Before anything can be read with it."""
+    """The wheel refuses the shim before a stream can read with it."""
     shutil.copytree(shim.SOURCES / "resources", tmp_path / "resources")
     source = tmp_path / "java" / "SafeKafkaProvider.java"
     source.parent.mkdir()
@@ -176,7 +176,9 @@ def test_an_older_shim_is_refused_by_this_wheel(tmp_path):
     assert "speaks protocol 1, the installed safeconsumer 6" in done.stdout, done
 
 
-def test_batches_continuous_mode_and_bad_options_are_refused_in_words(lake, controller):
+def test_batches_continuous_mode_and_bad_options_are_refused_with_the_reason(
+    lake, controller
+):
     batch = lake.spark.read.format("safekafka").option("subscribe", lake.orders)
     batch = batch.option("kafka.bootstrap.servers", lake.broker.bootstrap)
     with pytest.raises(Exception, match=r'read batches with format\("kafka"\)'):
@@ -201,7 +203,7 @@ def test_batches_continuous_mode_and_bad_options_are_refused_in_words(lake, cont
 
 
 @pytest.mark.parametrize("mode", ["error", "append", "overwrite", "ignore"])
-def test_writing_is_refused_in_words(lake, controller, mode):
+def test_writing_is_refused_with_the_reason(lake, controller, mode):
     frame = lake.spark.range(1).selectExpr("cast(id as string) as value")
     writer = frame.write.format("safekafka").option("topic", lake.orders)
     writer = writer.option("kafka.bootstrap.servers", lake.broker.bootstrap)
@@ -214,7 +216,7 @@ def test_writing_is_refused_in_words(lake, controller, mode):
 
 @pytest.mark.nightly
 def test_the_jar_can_be_made_again(tmp_path):
-    """The same bytes with each Spark, by the JDK that it names."""
+    """The JDK that the jar names makes the same bytes with each Spark."""
     made = shim.compiled(tmp_path / "made.jar")
     if shim.facts(made)["Build-Jdk"] != shim.facts(provision.JAR)["Build-Jdk"]:
         pytest.skip("another JDK may make other bytes of the same sources")
@@ -223,7 +225,7 @@ def test_the_jar_can_be_made_again(tmp_path):
 
 @pytest.mark.nightly
 def test_a_wheel_has_the_package_and_the_decoder(tmp_path):
-    """Every file of it, no test, no cache."""
+    """The wheel has every file of the package, and no test or cache."""
     wheel, _ = build(tmp_path, "wheel")
     assert package_in(wheel) == files_below("safeconsumer") | {DECODER}
     platform = re.sub(r"[-.]", "_", sysconfig.get_platform())
@@ -232,7 +234,7 @@ def test_a_wheel_has_the_package_and_the_decoder(tmp_path):
 
 @pytest.mark.nightly
 def test_streams_that_could_not_be_opened_leave_nothing(lake, controller):
-    """No stream, no thread of Python's, none of the JVM's."""
+    """They leave no stream, and no thread of Python or of the JVM."""
     with Team(lake.broker, partitions=1, records=0) as team:
         team.create("not-compacted", {"cleanup.policy": "delete"})
         options = {
@@ -255,7 +257,7 @@ def test_streams_that_could_not_be_opened_leave_nothing(lake, controller):
 @pytest.mark.nightly
 def test_a_stopped_session_leaves_no_stream_and_logs_once(lake):
     """
-    In a process of its own; a decision hangs for twenty triggers before that.
+    The session has a process of its own, in which a decision first hangs for twenty triggers.
 
     A query that is stopped while it is planned is not reported as held.
     """

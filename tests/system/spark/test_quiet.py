@@ -20,7 +20,7 @@ def slow(lake, name, **options):
 
 @pytest.mark.nightly
 def test_the_program_waits_for_the_batch_that_was_planned_before(lake, controller):
-    """Placing a hold is not yet quiet; what says so is the end of the batch."""
+    """The stream is quiet only at the end of the batch, not when a hold is placed."""
     lake.produce(lake.orders, 20)
     query = slow(lake, "slow")
     middle = lake.data.parent / "in-the-middle"
@@ -80,8 +80,8 @@ def test_a_stream_that_starts_is_waited_for_from_the_first_moment(
     assert controller.bridge.made() == ()
 
 
-def test_an_operator_waits_for_it_too(lake, operator):
-    """G8: the stream is a seat of its own, and says when its batch has ended."""
+def test_operator_waits_for_the_batch_of_a_stream(lake, operator):
+    """G8: the stream counts as a member, and reports the end of its batch."""
     with operator.looking() as look:
         lake.produce(lake.orders, 20)
         query = slow(lake, "nightly", **operator.reporting())

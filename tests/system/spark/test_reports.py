@@ -55,7 +55,7 @@ def delete_below(lake, offset):
 
 @pytest.mark.contract("S2")
 @pytest.mark.parametrize("limit", [None, "7"])
-def test_spark_23685_offsets_without_records_are_no_loss(lake, controller, limit):
+def test_spark_23685_offsets_without_records_are_not_a_loss(lake, controller, limit):
     """Aborted ones at the beginning, in the middle and at the end of batches, and markers."""
     options = {"kafka_isolation_level": "read_committed"}
     if limit is not None:
@@ -70,9 +70,7 @@ def test_spark_23685_offsets_without_records_are_no_loss(lake, controller, limit
 
 
 @pytest.mark.contract("S3")
-def test_apache_spark_31089_offsets_that_are_gone_are_not_passed_over_in_silence(
-    lake, controller
-):
+def test_apache_spark_31089_deleted_offsets_are_not_skipped_silently(lake, controller):
     """The query fails when the hold ends, or goes on behind them (`failOnDataLoss`)."""
     lake.produce(lake.orders, 10)
     controller.pause(lake.orders)
@@ -133,7 +131,7 @@ def test_spark_22956_a_union_is_restarted_while_one_side_has_nothing_new(
 
 
 @pytest.mark.contract("S2")
-def test_spark_41387_a_run_that_ends_takes_partitions_that_came_meanwhile_next_time(
+def test_spark_41387_a_run_leaves_partitions_added_meanwhile_to_the_next(
     lake, controller
 ):
     """The end of the run was fixed before; a hold, and a skip, do not go past it."""
@@ -152,7 +150,7 @@ def test_spark_41387_a_run_that_ends_takes_partitions_that_came_meanwhile_next_t
 
 
 @pytest.mark.contract("S1")
-def test_spark_35312_a_minimum_of_rows_counts_what_is_not_held(lake, controller):
+def test_spark_35312_a_minimum_of_rows_counts_flowing_partitions(lake, controller):
     """The limiter waits until there are enough, or its delay is over; then all come."""
     options = {"minOffsetsPerTrigger": "30", "maxTriggerDelay": "1h"}
     lake.produce_both(4)

@@ -40,7 +40,7 @@ def last(query):
 
 
 def skipped(lake, **partitions):
-    """Return what was produced but for what is skipped: so many of each partition."""
+    """Return the produced records without the skipped ones: so many of each partition."""
     return {
         (topic, number, offset): 1
         for topic, number, offset in lake.produced()
@@ -78,7 +78,7 @@ def test_two_records_that_fail_a_batch_are_skipped_one_after_the_other(
 def test_records_that_retention_took_under_a_hold_are_reported_and_skipped(
     lake, controller, events, limit
 ):
-    """D10: the stream says so while it is held; what is left comes once, no query fails."""
+    """D10: the stream reports it under the hold; the rest comes once, and no query fails."""
     lake.produce_both(10)
     options = {} if limit is None else {"maxOffsetsPerTrigger": limit}
     controller.pause(lake.orders)
@@ -86,7 +86,9 @@ def test_records_that_retention_took_under_a_hold_are_reported_and_skipped(
     until(lambda: lake.rows() == lake.produced(lake.returns), query)
     with KafkaAdminClient(**lake.broker.client_config) as admin:
         admin.delete_records({TopicPartition(lake.orders, 3): 6})
-    controller.pause(lake.returns)  # what is held changes: it is looked at anew
+    controller.pause(
+        lake.returns
+    )  # the held partitions change, so all are checked again
     line = f"{lake.orders}:3: the 6 records from offset 0 on are deleted already"
     until(lambda: last(query).get("heldLost") == line, query)
     controller.skip(f"{lake.orders}:3", to=6, reason="retention")

@@ -51,8 +51,8 @@ def take_callbacks_back(spark):
     """
     Let the JVM call this process again.
 
-    PySpark has one way for all calls into Python, foreachBatch and listeners, and the
-    process that used it last has it, even after its end.
+    PySpark has one channel for all calls into Python, foreachBatch and listeners; it belongs
+    to the process that used it last, even after its end.
     """
     gateway = spark.sparkContext._gateway
     here = gateway.__dict__.get("_callback_server")  # the rest it looks up in Java
@@ -106,8 +106,8 @@ def test_a_session_that_another_process_decides_for_is_refused(guest):
 
 
 @pytest.mark.nightly
-def test_a_process_that_hangs_hangs_nobody_else(lake, guest, tmp_path):
-    """S4: questions to it fail in time, and it is not taken for one that has ended."""
+def test_hanging_process_blocks_no_other_process(lake, guest, tmp_path):
+    """S4: requests to the process fail in time, and it does not count as ended."""
     from pyspark.sql import SparkSession  # noqa: PLC0415  if installed
 
     assert guest.ask("register", is_new=True) == ""
@@ -129,7 +129,7 @@ def test_a_process_that_hangs_hangs_nobody_else(lake, guest, tmp_path):
 
 @pytest.mark.nightly
 def test_streams_of_a_process_that_died_are_held(lake, controller, guest, tmp_path):
-    """S4; and the other one's new streams start as if it had never been there."""
+    """S4: the streams are held; the other process starts new streams as usual."""
     assert guest.ask("register", is_new=True) == ""
     lake.produce(lake.orders, 5)
     guest.ask("start", options=options(lake), folder=str(tmp_path / "guest"))

@@ -48,7 +48,7 @@ def rows_of(files, *spans, skew=0.0, **facts):
 
 
 def verdicts(rows):
-    """Return what became of each partition."""
+    """Return the verdict on each partition."""
     return {
         f"{row.topic}:{row.partition}": VIOLATED
         if row.violations
@@ -59,7 +59,7 @@ def verdicts(rows):
     }
 
 
-# Every 100 s ten records more.
+# Each batch, 100 s after the last, has ten records more.
 STEADY = log(*((1000.0 + 100 * n, orders(10 * n)) for n in range(10)))
 
 
@@ -83,12 +83,12 @@ STEADY = log(*((1000.0 + 100 * n, orders(10 * n)) for n in range(10)))
         pytest.param(held(1150.0, scope="re:("), UNJUDGED, id="an unreadable pattern"),
     ],
 )
-def test_a_batch_is_judged_by_when_its_partition_was_held(span, verdict):
-    """A batch is a violation if its plan was surely under the hold, by two clocks."""
+def test_batch_is_judged_by_the_time_of_the_hold_of_its_partition(span, verdict):
+    """A batch is a violation if two clocks place its plan within the hold."""
     assert verdicts(rows_of(STEADY, span)) == {"orders:0": verdict}
 
 
-def test_a_violation_says_which_batch_and_hold():
+def test_violation_names_its_batch_and_hold():
     (row,) = rows_of(STEADY, held(1150.0, 1450.0))
     assert (row.check, row.group, row.member) == ("S1", "g", "lake/c")
     assert (row.violations, row.offset, row.at) == (2, 20, 1300.0)
@@ -115,7 +115,7 @@ def test_a_stream_that_obeys_is_clean():
     assert status_of(rows, is_complete=True) == 0
 
 
-def test_a_violation_counts_whatever_journals_are_missing():
+def test_violation_counts_although_journals_are_missing():
     """A stream has no journal that could be missing."""
     rows = rows_of(STEADY, held(1150.0))
     assert status_of(rows, is_complete=False) == 1
@@ -129,12 +129,12 @@ def test_a_violation_counts_whatever_journals_are_missing():
         pytest.param(None, KEPT, id="nobody knows where it began"),
     ],
 )
-def test_the_first_batch_is_judged_by_where_the_stream_began(start, verdict):
+def test_first_batch_is_judged_by_the_start_of_the_stream(start, verdict):
     rows = rows_of(log((5000.0, orders(10)), start=start), held(100.0))
     assert verdicts(rows) == {"orders:0": verdict}
 
 
-def test_a_batch_behind_deleted_ones_is_not_convicted():
+def test_batch_after_deleted_ones_is_not_a_violation():
     files = log((5000.0, orders(10)), (5001.0, orders(10)), first=7, start=orders(0))
     assert verdicts(rows_of(files, held(100.0))) == {"orders:0": KEPT}
 
@@ -147,7 +147,7 @@ def test_a_new_partition_begins_at_0_under_a_hold():
     assert rows[1].at == 6000.0
 
 
-def test_a_move_back_is_no_violation():
+def test_move_back_is_not_a_violation():
     files = log((1000.0, orders(10)), (2000.0, orders(4)))
     assert verdicts(rows_of(files, held(100.0))) == {"orders:0": KEPT}
 
@@ -162,7 +162,7 @@ def test_a_move_back_is_no_violation():
     ],
 )
 def test_a_batch_behind_a_gap_is_judged_by_the_whole_gap(span, verdict):
-    """Asynchronous progress leaves batches out: a move was at any time between two."""
+    """Asynchronous progress skips batches: a move may be at any time between two."""
     files = log((1000.0, orders(10)), (1100.0, orders(11)), (3000.0, orders(50)))
     files["offsets/9"] = files.pop("offsets/2")
     del files["offsets/1"]
@@ -170,7 +170,7 @@ def test_a_batch_behind_a_gap_is_judged_by_the_whole_gap(span, verdict):
 
 
 def test_clock_skew_leaves_more_batches_unjudged():
-    """A hold that had ended by the stream's clock may have stood by the broker's."""
+    """A hold that had ended by the stream's clock may have been in force by the broker's."""
     files = log((1000.0, orders(10)), (1500.1, orders(20)))
     span = held(1100.0, 1500.0)
     assert verdicts(rows_of(files, span)) == {"orders:0": KEPT}
@@ -206,7 +206,7 @@ def test_clock_skew_leaves_more_batches_unjudged():
         ),
     ],
 )
-def test_a_stream_is_not_judged_where_the_holds_are_unknown(facts, why):
+def test_stream_is_not_judged_while_holds_are_unknown(facts, why):
     (row,) = rows_of(STEADY, **facts)
     assert row.unjudged == f"lake/c: {why}"
     assert status_of([row], is_complete=True) == 2
@@ -228,7 +228,7 @@ def test_sources_of_one_query_are_kept_apart():
 
 @st.composite
 def runs(draw):
-    """Return holds, and plans: when each began, and how long it took."""
+    """Return holds, and plans with their begin and duration."""
     plans, now = [], 1000.0
     for _ in range(draw(st.integers(1, 8))):
         now += draw(st.sampled_from([0.0, 1.0, 40.0, 700.0]))
@@ -255,8 +255,8 @@ def is_in_all(span, began, took):
 
 @by_day(60)
 @given(runs(), st.floats(-30.0, 30.0), st.sets(st.integers(0, 7)))
-def test_a_stream_that_obeys_is_never_convicted(run, ahead, lacking):
-    """Its clock may be wrong by 30 s, and any batches may be gone."""
+def test_stream_that_obeys_has_no_violation(run, ahead, lacking):
+    """The stream's clock may be wrong by 30 s, and any batches may be missing."""
     plans, spans = run
     files = log_of(
         plans, lambda began, _: not any(s.start <= began < s.end for s in spans), ahead
@@ -269,8 +269,8 @@ def test_a_stream_that_obeys_is_never_convicted(run, ahead, lacking):
 
 @by_day(60)
 @given(runs())
-def test_a_stream_that_obeys_nothing_is_never_acquitted(run):
-    """A plan that was wholly under a hold is a violation, or not judged."""
+def test_stream_that_ignores_holds_is_never_clean(run):
+    """A plan that lies wholly within a hold is a violation, or not judged."""
     plans, spans = run
     files = log_of(plans, lambda *_: True)
     if any(is_in_all(span, *plan) for span in spans for plan in plans):
@@ -294,14 +294,14 @@ def skipping(at, to, partition=0):
         pytest.param({"1": "[{"}, VIOLATED, 10, id="its file was cut"),
     ],
 )
-def test_offsets_that_a_batch_skipped_were_not_read(skips, verdict, first):
+def test_offsets_that_a_batch_skipped_do_not_count_as_read(skips, verdict, first):
     files = log((1000.0, orders(10)), (5000.0, orders(20)))
     files |= {f"sources/0/skips/{number}": text for number, text in skips.items()}
     (row,) = rows = rows_of(files, held(100.0, 6000.0))
     assert (verdicts(rows), row.offset) == ({"orders:0": verdict}, first)
 
 
-def test_offsets_that_were_skipped_by_a_batch_that_is_gone():
+def test_offsets_skipped_by_a_missing_batch_do_not_count_as_read():
     files = log((1000.0, orders(10)), (2000.0, orders(20)), (5000.0, orders(20)))
     del files["offsets/1"]
     files["sources/0/skips/1"] = skipping(10, 20)
@@ -329,7 +329,7 @@ GOOD = batch(1000.0, orders(1))
         pytest.param({"offsets/0": GOOD, "sources/1/0": "x"}, "", id="another's start"),
     ],
 )
-def test_a_folder_that_is_no_checkpoint_is_refused(files, message):
+def test_folder_that_is_not_a_checkpoint_is_refused(files, message):
     """Files of sources other than Kafka are ignored."""
     if not message:
         assert checkpoint_of("lake/c", files).starts == {}

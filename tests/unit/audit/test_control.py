@@ -85,7 +85,7 @@ def decoded(log):
 
 
 def history(log, group=None):
-    """Return what the command prints of these records."""
+    """Return the output of the command for these records."""
     fold = Fold()
     several = [
         record
@@ -148,14 +148,14 @@ def test_members_and_the_audit_agree(drawn, at):
     assert {(one.group, one.holder) for one in held} == {key[:2] for key in obeyed}
 
 
-def test_the_history_is_complete_since_its_least_complete_topic():
+def test_history_is_as_complete_as_its_least_complete_topic():
     ops = Topic("ops", "LogAppendTime", 10.0)
     assert control_of([ops, Topic("own", "LogAppendTime", 20.0)], []).since == 20.0
     found = from_history("file", history([]))
     assert found == Control(since=940.0, until=990.0, cluster="c")
 
 
-def test_a_history_of_an_earlier_version_does_not_say_when_it_ends():
+def test_history_of_an_earlier_version_has_no_end_time():
     document = json.loads(history([]))
     del document["until"]
     assert from_history("file", json.dumps(document)).until is None
@@ -200,8 +200,8 @@ ALICE, BOB = b"1\0g\0alice\0orders", b"1\0g\0bob\0orders"
         ),
     ],
 )
-def test_a_log_is_complete_since_nothing_was_taken_from_it(records, end, since):
-    """The audit and the history agree, whatever the compaction lag is."""
+def test_log_is_complete_since_its_last_gap(records, end, since):
+    """The audit and the history agree for any compaction lag."""
     places = [place_of(at, key, value, 100.0 + at) for at, key, value in records]
     assert complete_since(places, end, 900.0) == since
     several = [
@@ -236,7 +236,7 @@ def test_a_topic_without_the_brokers_times_proves_nothing(topic, trouble):
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"topics": 1}', "[{}]"])
-def test_a_file_that_is_no_history_is_refused(text):
+def test_file_that_is_not_a_history_is_refused(text):
     with pytest.raises(
         JournalError, match="is not what `safeconsumer history -o json`"
     ):
@@ -262,7 +262,7 @@ EVE = Span(group="g", holder="operator:eve", scope="orders", start=1000, end=100
         (Control(spans=(EVE,), since=1000.0), ""),
     ],
 )
-def test_a_hold_is_not_judged_where_the_topics_lack_it(control, why, *, is_working):
+def test_hold_that_the_topics_lack_is_not_judged(control, why, *, is_working):
     member = MemberJournal()
     if is_working:
         member.then("working", order="partition")
@@ -293,7 +293,7 @@ def test_reset_targets_are_decoded_as_in_the_history():
     }
 
 
-def test_a_target_stands_until_its_hold_names_another_or_is_lifted():
+def test_reset_target_counts_until_its_hold_names_another_or_is_lifted():
     def placed(*offsets, at, is_held=True):
         targets = tuple((f"t:{number}", one) for number, one in enumerate(offsets))
         more = {"scope": "t", "covers": "t", "at": at, "is_held": is_held}

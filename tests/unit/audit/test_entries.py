@@ -1,4 +1,4 @@
-"""Reading journals: a cut last line is forgiven, everything else is named."""
+"""Reading journals: a cut last line is ignored, every other fault is named."""
 
 import pytest
 
@@ -122,7 +122,7 @@ def test_gaps_between_the_offsets_of_a_run_are_read():
 
 
 def test_entries_before_a_broken_line_are_read():
-    """A process proves its own violations whatever follows."""
+    """A process proves its own violations even if later lines are broken."""
     entries = iter(parsed("a.journal", HEAD + ENTRY + "{\n").entries)
     assert next(entries).n == 1
     with pytest.raises(JournalError, match="line 3: not JSON"):

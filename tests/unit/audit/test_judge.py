@@ -1,4 +1,4 @@
-"""The judge's evidence, and what it costs in memory and time."""
+"""The judge's evidence, and its cost in memory and time."""
 
 import gc
 import sys
@@ -45,12 +45,12 @@ from tests.harness.listing import short
         ("@all", True),
     ],
 )
-def test_a_scope_covers_the_partitions_that_the_contract_says(scope, *, covers):
+def test_scope_covers_the_partitions_that_the_contract_defines(scope, *, covers):
     assert covering(scope)(("orders", 0)) is covers
     assert not covers or place_of(scope) in {("orders", 0), "orders", None}
 
 
-def test_a_partition_of_the_topic_re_is_no_pattern():
+def test_partition_of_a_topic_named_re_is_not_a_pattern():
     scope = scope_text(scopes.of(("re", 0)))
     assert covering(scope)(("re", 0))
     assert not covering(scope)(("re", 1))
@@ -87,7 +87,7 @@ def test_a_late_begin_after_a_missed_generation_needs_every_journal():
 
 
 def test_a_delivery_belongs_to_the_poll_under_way():
-    """A delivery that names a poll that had returned is excused by nothing (A1)."""
+    """A delivery that names a poll that had returned has no excuse (A1)."""
     member = MemberJournal().assigned(TP).pause("orders")
     assert failed([member.deliver(TP, 0, 2)]) == {"A1"}
     member = MemberJournal().assigned(TP).poll(TP, 0, 2).pause("orders")
@@ -165,7 +165,7 @@ def test_a_begin_without_a_record_has_the_time_of_its_ownership():
     ("fleet", "basis"),
     [("worked_until_the_hold_was_read", Basis.CLOCKS), ("worked_through", Basis.ORDER)],
 )
-def test_w10_rests_on_clocks_where_the_group_was_held(fleet, basis):
+def test_w10_depends_on_clocks_if_the_group_was_held(fleet, basis):
     (verdict,) = judged(FLEETS[fleet]())
     assert verdict.bases["W10"] is basis
 
@@ -188,7 +188,7 @@ def handled(count):
 
 
 def kept_of(journal):
-    check([journal])  # what is made once, by imports and decoders, is no part of it
+    check([journal])  # imports and decoders make some objects once
     judge = Judge(Settings())
     tracemalloc.start()
     judge.read(journal)
@@ -281,7 +281,7 @@ def hanging(count):
 
 
 def resetting(count):
-    """Have an operator move partitions that begin there, as nothing else says."""
+    """Have an operator move partitions; no other evidence shows where they begin."""
     names = [f"orders:{number}" for number in range(count)]
     operator, member = Operator(), MemberJournal().assigned(*names)
     for name in names:
@@ -359,7 +359,7 @@ def test_a_transaction_of_one_record_takes_less_than_a_hundred_bytes():
         gaps = [[one, one + 1] for one in range(start + 1, end - 1, 2)]
         member.deliver(TP, start, end, last=end - 2, count=POLL, gaps=gaps)
     journal = member.journal()
-    check([journal])  # what is made once, by imports and decoders, is no part of it
+    check([journal])  # imports and decoders make some objects once
     tracemalloc.start()
     (result,) = check([journal]).values()
     _, peak = tracemalloc.get_traced_memory()
@@ -368,7 +368,7 @@ def test_a_transaction_of_one_record_takes_less_than_a_hundred_bytes():
     assert peak / COUNT < 100, f"{peak / COUNT:.0f} bytes for each transaction"
 
 
-def test_between_two_measures_either_may_hold():
+def test_clock_between_two_measurements_has_the_bounds_of_both():
     measures = Measures()
     for at, least in ((100.0, 0.0), (200.0, 50.0), (300.0, 20.0)):
         measures.add(Clock(n=1, at=at, least=least, most=least + 1))
@@ -389,9 +389,7 @@ class Walked(array):
 
 
 @pytest.mark.parametrize("is_measured", [True, False], ids=["measured", "appended"])
-def test_the_window_of_a_hold_is_found_without_a_walk_over_what_was_measured(
-    *, is_measured
-):
+def test_window_of_a_hold_is_found_without_a_scan_of_all_measurements(*, is_measured):
     measures = Measures(at=Walked("d"), lower=Walked("d"), upper=Walked("d"))
     appended = Appended(at=Walked("d"), lag=Walked("d"))
     for number in range(100):

@@ -45,8 +45,8 @@ def others(fleet):
     """
     Return another group on the same partition that does everything right.
 
-    A producer beside them wrote what both groups are to read: nothing before the first
-    record of the fleet, where there may never have been one.
+    A producer beside them wrote the records that both groups are to read: none before the
+    first record of the fleet, as earlier offsets may never have had one.
     """
     first = MemberJournal("x", group="other", at=900).assigned(TP).poll(TP, 0, 7)
     first.commit(TP, 7).revoked(TP)
@@ -80,7 +80,7 @@ MIXTURES = [
 
 
 @pytest.mark.parametrize(("make", "clocks", "faults"), MIXTURES, ids=short)
-def test_each_fault_is_found_in_a_mixture_and_no_other(make, clocks, faults):
+def test_each_fault_in_a_mixture_is_found_and_no_other(make, clocks, faults):
     fleet = make()
     settings = Settings(clock_skew=SKEW, control=control_in(fleet))
     assert found(mixed(fleet, clocks), settings) == faults

@@ -76,7 +76,7 @@ def test_lines_missing_from_a_part_are_named(tmp_path):
     for cut in (lines[:-1], lines[:-2], lines[:-2] + lines[-1:]):
         second.write_text("".join(cut))
         done = run(tmp_path)
-        # Without the line that says that it goes on nothing is lost: the next one does.
+        # A part without its last line loses no entry: the next part names it.
         assert done.exit_code == (0 if cut == lines[:-1] else 2), done.output
     second.write_text("".join([*lines, '{"n":99,"at":1.0,"e":"x"}\n']))
     assert "stands after the end of its part" in run(tmp_path).stderr
@@ -170,7 +170,7 @@ def begin_a_part(folder, kill_at, when, wrote):
     write = os.write
     while writer._end.part.number == 1:
         if writer._is_full(writer._end):
-            # Everything that it asks of the operating system is counted.
+            # Each call to the operating system counts as a place.
             os.open, os.write, os.close = map(deadly, (os.open, os.write, os.close))
             Path.rename, Path.unlink = map(deadly, (Path.rename, Path.unlink))
         polls(writer, 1)
@@ -194,7 +194,7 @@ def test_no_entry_is_lost_if_the_process_is_killed_while_a_part_begins(
         assert os.WTERMSIG(ended) == signal.SIGKILL
     found = numbers(tmp_path)
     assert found == list(range(1, len(found) + 1))
-    assert wrote <= len(found) <= wrote + 1  # it had no time to say so of the last one
+    assert wrote <= len(found) <= wrote + 1  # it had no time to report the last entry
 
 
 @pytest.mark.parametrize("member", [".billing", "_billing", "/billing"])

@@ -1,4 +1,4 @@
-"""A trace of journals: what happened to each partition, by the judge's own state."""
+"""A trace of journals shows the history of each partition, by the judge's own state."""
 
 import json
 from itertools import pairwise
@@ -115,7 +115,7 @@ EVIL = '</script>"\x00\x1b\u2028'
 
 
 def rows_of(text):
-    """Return the slices and moments of each row, and check what a viewer needs."""
+    """Return the slices and moments of each row, and check that a viewer can show them."""
     events = json.loads(text)["traceEvents"]
     names, rows = {}, {}
     for one in events:
@@ -157,7 +157,7 @@ def test_a_trace_has_rows_of_owners_holds_records_and_findings():
     assert [one for one, _, _ in rows["group g", "orders:0 findings"]] == ["A1"]
 
 
-def test_a_lost_ownership_says_so():
+def test_lost_ownership_is_marked_as_lost():
     """The loss ends the ownership and the member's own hold."""
     frozen = MemberJournal("a", at=0).assigned(TP).pause("orders")
     frozen.at = 9.0

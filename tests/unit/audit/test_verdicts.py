@@ -39,9 +39,7 @@ def test_a_good_fleet_fails_no_check(fleet):
 
 @pytest.mark.contract("S5")
 @pytest.mark.parametrize("fleet", DRAINED, ids=short)
-def test_a_drained_fleet_fails_the_check_of_its_name_only_where_all_should_be_done(
-    fleet,
-):
+def test_drained_fleet_fails_the_check_of_its_name_only_if_judged_as_drained(fleet):
     checks = {fleet.__name__.split("_")[1].upper()} & set(CHECKS)
     assert failed(fleet()) == set()
     assert failed(fleet(), is_drained=True) == checks

@@ -1,4 +1,4 @@
-"""Which difference counts as a regression, and how the table of speed is made."""
+"""The rule for a regression, and the table of speed."""
 
 import pytest
 
@@ -35,7 +35,7 @@ def test_regression_is_over_two_percent_and_over_twice_the_noise(now, again, pas
     assert judged(now, again).passed is passed
 
 
-def test_one_slow_lap_is_no_regression():
+def test_one_slow_lap_does_not_count_as_a_regression():
     slow = [9.0, *EXACT[1:]]
     values = {"before": EXACT, "now": slow, "now again": slow}
     assert figures.judged("row", "time", values, ROUNDS).passed

@@ -114,7 +114,7 @@ def test_journal_that_cannot_be_read_leaves_no_verdict(clean, text, reason):
     ],
     ids=["earlier version", "later version"],
 )
-def test_lost_record_is_no_violation_if_an_unread_journal_may_have_it(
+def test_lost_record_is_not_a_violation_if_an_unread_journal_may_have_it(
     tmp_path, journal, reason
 ):
     """A record that was delivered while held stays one."""
@@ -143,7 +143,7 @@ def test_check_that_could_not_be_judged_is_named_and_can_be_left_out(tmp_path):
     assert (done.exit_code, done.output) == (0, line)
 
 
-# ---------------------------------------------------------------- which journals
+# ---------------------------------------------------------------- finding journals
 
 
 def test_help_explains_the_journals_by_their_name_in_the_usage():
@@ -161,7 +161,7 @@ def test_missing_folder_has_status_2(tmp_path, monkeypatch, name):
 
 
 def test_folder_without_journals_has_status_2(tmp_path, clean):
-    """They may lie on another host."""
+    """The journals may be on another host."""
     (tmp_path / "two" / "deeper").mkdir(parents=True)
     done = run(clean, tmp_path / "two")
     assert done.exit_code == 2
@@ -230,7 +230,7 @@ def test_allowance_may_be_a_duration(tmp_path):
 
 
 def test_operators_hold_is_judged_by_the_control_topics_alone(tmp_path):
-    """Members read of a hold; when it was in force no journal says."""
+    """Journals show that members read a hold, but not when it was in force."""
     journal = (
         MemberJournal().assigned(TP).then("hold", scope="orders", owner="operator:eve")
     )
@@ -295,7 +295,7 @@ def test_offsets_without_records_are_judged_by_the_settings_of_their_topic(
     assert (done.exit_code, line in done.output) == (0 if is_judged else 2, True)
 
 
-def test_topic_counts_as_compacted_unless_the_broker_says_otherwise(monkeypatch):
+def test_topic_counts_as_compacted_unless_its_settings_differ(monkeypatch):
     facts = [
         Facts("plain", 1, {"cleanup.policy": "delete"}),
         Facts("packed", 1, {"cleanup.policy": "compact"}),

@@ -79,7 +79,7 @@ def test_folder_may_be_a_uri(audited, tmp_path):
 
 @pytest.mark.parametrize("files", [KEPT, MOVED], ids=["kept", "moved"])
 def test_group_that_the_holds_topic_does_not_name_has_no_verdict(audited, files):
-    """A misspelt group would be clean: nothing of it was ever held."""
+    """A misspelt group would be clean, as it was never held."""
     done = audited(files, group="gg")
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr == (
@@ -136,7 +136,7 @@ def test_option_without_the_other_that_it_needs_is_refused(
 def test_checkpoint_that_cannot_be_read_has_status_2_and_no_verdict(
     audited, more, reason, tmp_path, monkeypatch
 ):
-    """Also if another stream is guilty: the command names what to mend."""
+    """The status is 2 even if another stream has a violation: the command names the fault."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").touch()
     (tmp_path / "j").mkdir()

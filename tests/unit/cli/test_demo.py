@@ -15,7 +15,7 @@ from safeconsumer.demo.table import table
 from safeconsumer.demo.tally import Counts, Failure, Tally
 
 TP = TopicPartition("orders", 0)
-KNOWN = object()  # the failure that is known of a client in a situation
+KNOWN = object()  # the known failure of a client in a situation
 
 
 def played(situation, *, stock=KNOWN, ours=None, error=None):
@@ -99,7 +99,7 @@ def test_worst_result_is_the_status_and_errors_stand_below_the_table(
         assert is_named is ("error" in outcome)
 
 
-def test_sentence_counts_only_situations_that_kafka_python_has_calls_for(play):
+def test_sentence_counts_only_situations_that_kafka_python_can_play(play):
     """A thread pool is the program's own, and KafkaConsumer has no pause of a group."""
     ended = play()
     assert ended.stdout.splitlines()[-1] == (

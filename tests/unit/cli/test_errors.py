@@ -71,7 +71,7 @@ def test_other_error_has_a_status_and_a_cause(error, status, start):
 
 
 def test_advice_is_given_once():
-    """Errors of our own have it in their text."""
+    """Our own errors have the advice in their text."""
     error = kafka_errors.TopicAuthorizationFailedError(f"no right to read t: {ACLS}")
     assert error_text(error).count(ACLS) == 1
 
@@ -90,7 +90,7 @@ def ended(body):
 
 @pytest.mark.parametrize("is_interrupted", [True, False])
 def test_interrupt_that_the_event_loop_hides_has_status_130(is_interrupted):
-    """Its "Task is not done yet!" alone is a defect."""
+    """Its "Task is not done yet!" without an interrupt is a defect."""
 
     def body():
         task, loop = Task(lambda: None), NetworkSelector()
@@ -109,8 +109,8 @@ def test_interrupt_that_the_event_loop_hides_has_status_130(is_interrupted):
         assert isinstance(result.exception, RuntimeError)
 
 
-def test_full_disk_is_no_outcome_of_a_command():
-    """The program ends with 70; 1 would say that the outcome is bad."""
+def test_full_disk_has_a_status_of_its_own():
+    """The program ends with 70; status 1 would mean a bad outcome."""
 
     def body():
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -1,4 +1,4 @@
-"""The program around its commands: unforeseen errors, and outputs that take not all."""
+"""The program around its commands: unforeseen errors, and outputs that fail."""
 
 import io
 import os
@@ -43,10 +43,10 @@ def program(monkeypatch):
     ids=["key", "two lines", "no text", "system"],
 )
 @pytest.mark.parametrize("has_traceback", [False, True])
-def test_unforeseen_error_is_one_line_and_a_status_of_its_own(  # noqa: PLR0913, PLR0917 - fixtures
+def test_unforeseen_error_has_one_line_and_its_own_status(  # noqa: PLR0913, PLR0917 - fixtures
     program, monkeypatch, capsys, error, line, has_traceback
 ):
-    """Status 1 would say that the outcome is bad."""
+    """Status 1 would mean a bad outcome."""
     monkeypatch.setenv(module.TRACEBACK, "1" if has_traceback else "")
     with pytest.raises(SystemExit) as end:
         program(raising(error))
@@ -77,7 +77,7 @@ def test_defects_are_reported_at_the_address_of_the_package(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["table", "json"])
-def test_reader_that_has_gone_is_noticed_on_an_unbuffered_output(monkeypatch, kind):
+def test_closed_pipe_is_noticed_on_an_unbuffered_output(monkeypatch, kind):
     read, write = os.pipe()
     stream = io.TextIOWrapper(os.fdopen(write, "wb", 0), write_through=True)
     monkeypatch.setattr(sys, "stdout", stream)

@@ -139,7 +139,7 @@ def last_line(ended, status=Status.USAGE):
     ],
     ids=short,
 )
-def test_target_that_is_no_worker_is_refused_with_the_reason(typed, target, reason):
+def test_target_that_is_not_a_worker_is_refused_with_the_reason(typed, target, reason):
     """Errors that the program raised have their traceback."""
     ended = typed(target)
     assert reason in last_line(ended)

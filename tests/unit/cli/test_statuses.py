@@ -50,7 +50,7 @@ def test_mistyped_command_gets_the_nearest_name():
     assert "'wait'" not in printed("--wai", "quiet").stderr
 
 
-def test_commands_are_listed_by_their_use():
+def test_list_of_commands_groups_them_by_purpose():
     listed = printed("--help").stdout
     heads = [line[:-1] for line in listed.splitlines() if line.endswith(":")]
     assert heads[1:] == ["Hold", "Set up", "Work", "Prove", "Try"]

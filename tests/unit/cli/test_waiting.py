@@ -1,4 +1,4 @@
-"""How long commands wait: for a verdict, and for a cluster that does not answer."""
+"""Commands wait a limited time for a verdict, and for a silent cluster."""
 
 from types import SimpleNamespace
 

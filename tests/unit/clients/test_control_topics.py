@@ -1,4 +1,4 @@
-"""How far a holds topic is read, and reports that are waited for, on any client."""
+"""Reading a holds topic to its end, and waiting for reports, on any client."""
 
 import time
 
@@ -28,7 +28,7 @@ def clock(monkeypatch):
 
 
 @pytest.mark.parametrize(("first", "at", "begins"), [(0, 3, 3), (4, 3, 4), (0, 0, 0)])
-def test_reading_begins_where_it_was_or_at_the_first_record(first, at, begins):
+def test_reading_begins_at_its_last_position_or_at_the_first_record(first, at, begins):
     one = begun(first, 5, at)
     assert (one.at, one.is_complete) == (begins, False)
     one.at = 5
@@ -43,7 +43,7 @@ def test_a_topic_that_was_made_again_is_read_from_its_first_record(end, is_other
 
 
 def test_only_time_spent_waiting_counts_as_silence(clock):
-    """A program that stood still for an hour has asked nothing meanwhile."""
+    """A program that was stopped for an hour has sent no request meanwhile."""
     one = begun()
     for _ in range(10):
         began, clock.now = clock.now, clock.now + 3600
@@ -53,7 +53,7 @@ def test_only_time_spent_waiting_counts_as_silence(clock):
         one.note_turn(clock.now - 0.5, 0.5)
 
 
-def test_an_end_ends_silence_once_everything_before_it_is_read(clock):
+def test_silence_ends_once_all_records_before_an_answered_end_are_read(clock):
     one = begun()
     one.note_turn(clock.now - 5, 5.0)
     one.at = 5
@@ -64,7 +64,7 @@ def test_an_end_ends_silence_once_everything_before_it_is_read(clock):
     one.note_turn(clock.now - 1, 1.0)
 
 
-def test_an_end_below_what_was_read_ends_the_reading():
+def test_end_below_the_position_ends_the_reading():
     one = begun()
     one.note_end(4, 3)
     assert one.is_lost
@@ -74,7 +74,7 @@ def test_an_end_below_what_was_read_ends_the_reading():
     assert not one.is_lost
 
 
-def test_ends_and_ids_are_asked_for_now_and_then(clock):
+def test_ends_and_ids_are_requested_at_intervals(clock):
     one = begun()
     asked = []
     for second in range(61):
@@ -119,7 +119,7 @@ def test_a_report_is_acknowledged_with_the_time_when_it_was_sent(clock):
     assert (producers.made, producers.closed) == (1, 0)
 
 
-def test_a_producer_that_failed_is_given_up_and_the_next_report_makes_another():
+def test_failed_producer_is_closed_and_the_next_report_makes_another():
     producers = Producers()
     topic = topic_of(producers)
     producers.error = OSError("gone")

@@ -55,10 +55,10 @@ def test_a_last_report_has_no_busy_partition():
 @pytest.mark.contract("G8", "G9")
 def test_no_report_shows_a_partition_as_quiet_while_it_is_given():
     """
-    A hold that arrives as records are given is either obeyed, or they are busy.
+    A hold that arrives as records are given is obeyed, or the records are busy.
 
     1. The member asks whether it may give. 2. The partition counts as in hand. 3. A hold
-    arrives, and a report is made. 4. The member looks: it gives nothing.
+    arrives, and a report is made. 4. The member checks the hold, and gives no record.
     """
     one = Consumer(ZERO)
     said = []

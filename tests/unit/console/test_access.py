@@ -249,7 +249,7 @@ def test_program_may_not_send_a_form(console):
     [b"", b"[]", b'{"group": 1}', b"[" * 100_000, b"\xff"],
     ids=["empty", "list", "number", "nested", "no text"],
 )
-def test_body_that_is_no_object_of_texts_is_refused(console, body):
+def test_body_that_is_not_an_object_of_texts_is_refused(console, body):
     client = console.client(**{"content-type": "application/json"})
     assert client.post("/place", content=body).status_code == 400
 
@@ -316,7 +316,7 @@ def test_users_of_a_proxy_have_holds_and_forms_of_their_own():
 @pytest.mark.parametrize(
     "names", [(), ("alice", "bob"), ("",), ("operator:bob",), ("x" * 1000,)], ids=repr
 )
-def test_user_whom_the_proxy_does_not_name_sees_and_changes_nothing(names):
+def test_user_without_a_name_from_the_proxy_sees_and_changes_nothing(names):
     served, writer = writing(held_by("bob"), owner_header="X-Remote-User")
     headers = [("x-remote-user", one) for one in names]
     client = served.client()

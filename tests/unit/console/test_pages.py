@@ -1,4 +1,4 @@
-"""Pages and calls of the console about a cluster that is not there, without a broker."""
+"""Pages and calls of the console about a made-up cluster, without a broker."""
 
 import asyncio
 import json
@@ -45,7 +45,7 @@ def boxes_of(page):
     return [unescape(one) for one in re.findall(r'name="hold" value="([^"]*)"', page)]
 
 
-# ---------------------------------------------------------------- what was previewed
+# ---------------------------------------------------------------- previews
 
 
 def test_form_edited_after_its_preview_is_previewed_again():
@@ -151,7 +151,7 @@ def test_holds_of_others_are_lifted_at_once_if_their_scopes_are_typed():
     assert scopes == [f"topic-005:{number}" for number in range(3)]
 
 
-def test_hold_that_is_gone_is_named_and_the_others_are_previewed_again():
+def test_missing_hold_is_named_and_the_others_are_previewed_again():
     still = held_by("alice", "alice")
     served, writer = writing(still)
     boxes = boxes_of(served.page("/group", group=HELD))
@@ -257,7 +257,7 @@ def test_page_of_the_history_derives_only_the_entries_up_to_it(monkeypatch):
     assert "newest 10,000 records" in served.page("/history")
 
 
-# ---------------------------------------------------------------- once, or too late
+# ---------------------------------------------------------------- repeated and late calls
 
 LIFT = {"group": HELD, "scope": "topic-005:0"}
 
@@ -277,7 +277,7 @@ def test_form_that_is_sent_twice_places_one_hold():
 
 
 def test_lift_that_is_sent_twice_is_done_once():
-    """The record that was shown tells it from a lift of a hold that never was."""
+    """The shown record distinguishes it from a lift of a hold that never existed."""
     still = held_by("alice")
     served, writer = writing(still)
     named = "scope=topic-005:0&owner=alice"
@@ -306,7 +306,7 @@ def test_hold_of_a_later_version_is_not_lifted(more):
     assert "upgrade first" in answer.text
 
 
-def test_nothing_is_written_for_a_client_that_has_gone():
+def test_no_change_is_written_for_a_disconnected_client():
     """Such a lift would lift a hold that was placed since."""
     console, writer = writing(held_by("alice"))
     has_answered = threading.Event()
@@ -386,7 +386,7 @@ BACK = {"group": HELD, "scopes": "topic-005:0-1", "to": "-100"}
 
 
 def resetting(*owners, resets=()):
-    """Return a held group, all but the first of whose members carry out these resets."""
+    """Return a held group in which all members but the first carry out these resets."""
     still = held_by(*owners)
     view = still.known.views[HELD]
     first, *others = view.reports
@@ -452,7 +452,7 @@ def test_offsets_are_counted_from_the_brokers_and_not_from_the_snapshot():
     writer.committed = 1500
     plan = served.get("/reset", **BACK)
     assert [(one["from"], one["to"]) for one in plan["moves"]] == [(1500, 1400)] * 2
-    writer.committed = 1600  # the preview is what is agreed to
+    writer.committed = 1600  # the user agrees to the preview
     done = served.post("/reset", **BACK, agreed=plan["agreement"])
     assert done.status_code == 200
     assert [to for ((_, _, to),) in targets(writer).values()] == [1400, 1400]
@@ -492,7 +492,7 @@ def test_hold_is_not_lifted_while_its_offsets_are_not_moved():
     assert (sent.status_code, writer.written) == (409, [])
 
 
-def test_member_that_moves_nothing_has_to_be_agreed_to():
+def test_reset_past_a_member_that_moves_nothing_needs_consent():
     served, writer = writing(resetting("alice", "alice", resets=None))
     asked = served.client().get("/reset", params=BACK)
     said = "topic-005:0-1 would not be moved: group-005-0 moves nothing"
@@ -655,7 +655,7 @@ def test_time_until_an_end_goes_on_in_an_outage():
 HOSTILE = (
     "</td><script>alert(1)</script><img src=x onerror=alert(2)>'\"&{{7919*7907}} \u202e"
 )
-PRINTABLE = HOSTILE.replace("\u202e", "")  # what a record can have
+PRINTABLE = HOSTILE.replace("\u202e", "")  # texts that a record can have
 
 
 @pytest.mark.parametrize(
@@ -751,7 +751,7 @@ def test_history_shows_ends_and_targets_of_resets():
     ids=["reading", "trouble"],
 )
 def test_incomplete_snapshot_is_answered_with_503(trouble, said):
-    """An empty list would say that there is no hold."""
+    """An empty list would mean that no hold exists."""
     unread = groups()
     unread.publish(is_complete=False, trouble=trouble)
     served, _ = writing(unread)

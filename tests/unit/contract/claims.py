@@ -1,13 +1,13 @@
 """
-Reads which test proves which sentence about another client: ``claims.toml`` beside it.
+Reads the list of sentences about other clients, each with its proof: ``claims.toml``.
 
 The list has a table for each page and client: sentences, each with its proofs.
 
 A sentence, or a table's row, is on the list if it names a client, or stands in a table
-that compares clients. Most say what the client does: each of these has a proof. The
-others only name it (``mentions``). Not on the list: figures, which stand where the
-program writes them that measures them (``FIGURES``), and design pages' prose about how
-kafka-python works inside (``TABLES_ONLY``).
+that compares clients. Most of them are claims about the client: each claim has a proof. The
+others only name the client (``mentions``). The list leaves out figures, which programs write
+into pages (``FIGURES``), and design pages' prose about the internals of kafka-python
+(``TABLES_ONLY``).
 """
 
 import ast
@@ -35,7 +35,7 @@ PAGES = (
 # Pages of measured figures, each with the program that measures it.
 FIGURES = {"design/benchmarks.md", "design/conformance.md"}
 
-# How kafka-python works inside, and what is promised here: only those of their tables
+# Pages about kafka-python's internals, and about our promises: only those of their tables
 # are on the list that compare, or have kafka-python's defects. ``test_private_names``
 # has the names that the rest is about, ``test_matrix`` the promises.
 TABLES_ONLY = {
@@ -74,15 +74,15 @@ _PLAYS = {
 @frozen
 class Claim:
     """
-    A sentence that says what a client does.
+    A claim of a page about a client.
 
     Attributes:
-        page: where it stands.
+        page: the page of the sentence.
         text: a part of the sentence, or of the table's row, that is there only once.
-        client: whom it is about.
+        client: the client that the sentence is about.
         proof: tests as ``path::name``; cases as ``case:name``; for a figure the program
-            that measures it as ``bench:name``; or what the client's own maintainers
-            say, as a URL, which the reader's page must have, too.
+            that measures it as ``bench:name``; or a statement of the client's maintainers, as
+            a URL, which the reader's page must have, too.
     """
 
     page: str
@@ -132,7 +132,7 @@ def sentences(page):
 
 
 def misfits():
-    """Yield what list and pages do not agree in."""
+    """Yield the differences between list and pages."""
     for page in PAGES:
         if page in FIGURES:
             continue

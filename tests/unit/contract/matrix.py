@@ -1,13 +1,14 @@
 """
-Reads which test proves which promise of ``design/contract.md``.
+Reads the tests that prove each promise of ``design/contract.md``.
 
-A test says it by ``@pytest.mark.contract("P7")``, or several ids. It is read from the
-sources, so that it is the same with any broker, and without one. Each promise has a proof
-in the simulated world, where every seed can be played again, and a real one, on sockets
-and brokers; ``EXCEPTIONS`` has what cannot be so, and why.
+A test names its promises by ``@pytest.mark.contract("P7")``. The
+marks are read from the sources, so the result is the same with any broker, and without
+one. Each promise has a proof in the simulated world, where every seed can be played
+again, and a real one, on sockets and brokers; ``EXCEPTIONS`` lists the others, with the
+reasons.
 
-A test with the mark ``nightly`` or ``xfail`` is no proof: it does not run by day, or it
-fails. The page names each failing one under what is not promised.
+A test with the mark ``nightly`` or ``xfail`` is not a proof: it does not run by day, or
+it fails. The page names each failing test in its section "not promised".
 """
 
 import ast
@@ -86,13 +87,13 @@ def _trees():
 
 
 def not_promised():
-    """Return what the page says is not promised."""
+    """Return the section of the page about points that are not promised."""
     text = CONTRACT.read_text(encoding="utf-8")
     return text.partition("\n## N: ")[2].partition("\n## ")[0]
 
 
 def marked(tree):
-    """Yield the tests of a file that prove something by day, each with its ids."""
+    """Yield the tests of a file that prove promises by day, each with its ids."""
     for name, marks in _marks(tree):
         ids = _ids(marks)
         if ids is not None and not any(map(_NO_PROOF.match, map(ast.unparse, marks))):

@@ -34,7 +34,7 @@ def test_that_fails(): ...
 """
 
 
-def test_nightly_and_xfail_tests_are_no_proofs():
+def test_nightly_and_xfail_tests_do_not_count_as_proofs():
     """The mark may stand on the test or on the whole file."""
     found = dict(matrix.marked(ast.parse(MARKED)))
     assert found == {"test_that_proves": ["P1", "P2"]}
@@ -43,7 +43,7 @@ def test_nightly_and_xfail_tests_are_no_proofs():
 
 
 def test_contract_names_every_test_of_a_broken_promise():
-    """A test that holds by now is not named there."""
+    """A test that passes by now is not named there."""
     assert [*matrix.broken(ast.parse(MARKED))] == ["test_that_fails"]
     named = re.findall(r"`(test_\w+)`", matrix.not_promised())
     assert sorted(named) == sorted(matrix.breaches())
@@ -60,7 +60,7 @@ def test_promises_are_numbered_without_a_gap():
     text = matrix.CONTRACT.read_text(encoding="utf-8")
     found = list(matrix.promises())
     named = re.findall(r"^- \*\*([PGWS]\d+)\b", text, re.MULTILINE)
-    to_come = {*named} - {*found}  # more is to come of some that are there, too
+    to_come = {*named} - {*found}  # some existing promises will be extended, too
     assert len(re.findall(r"^###", text, re.MULTILINE)) == len(found)
     for letter in "PGWS":
         of_it = [one for one in found if one.startswith(letter)]

@@ -64,7 +64,7 @@ def paths(root):
 
 
 class Played(ast.NodeTransformer):
-    """Leaves out what is for another kafka-python than the one that is installed."""
+    """Removes code for versions of kafka-python other than the installed one."""
 
     def visit_If(self, node):
         self.generic_visit(node)
@@ -89,7 +89,7 @@ def ours():
     """
     Return our modules that know kafka-python's inside, by name, with their source.
 
-    It is without what is for another kafka-python than the one that is installed.
+    Code for versions other than the installed one is left out.
     """
     (folder,) = map(Path, safeconsumer.__path__)
     found = [*paths(folder / "consumer.py"), *paths(folder / "_kafka")]
@@ -143,7 +143,7 @@ def names_of(kind):
 
 
 def kinds_of(receiver, within):
-    """Return the classes that an expression may be of; none if we cannot tell."""
+    """Return the possible classes of an expression; none if they are unknown."""
     match receiver:
         case ast.Name(id="self"):
             return within
@@ -159,7 +159,7 @@ def is_of_upstream(kind):
 
 
 def looked_up():
-    """Yield each name that our code looks up, where, and the classes that may have it."""
+    """Yield each name that our code looks up, its place, and the classes that may have it."""
     for module, tree in ours():
         found = vars(import_module(module))
         classes = {one: found.get(one.name) for one in classes_of(tree)}
@@ -180,7 +180,7 @@ def classes_of(tree):
     return [one for one in tree.body if isinstance(one, ast.ClassDef)]
 
 
-def test_every_name_is_defined_by_the_class_that_it_is_looked_up_on():
+def test_class_defines_every_name_that_is_looked_up_on_it():
     """A name on another class of kafka-python does not help."""
     uses = list(looked_up())
     assert len(uses) > 800

@@ -40,7 +40,7 @@ def is_attribute(node, module, names):
 
 
 def unplayable(tree):
-    """Yield what a world cannot play: it replaces names of the standard library."""
+    """Yield the names of the standard library that a world cannot simulate."""
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module == "time":
             yield f"{node.lineno}: from time import"
@@ -75,7 +75,7 @@ def test_rooms_use_only_clocks_locks_and_queues_that_a_world_plays():
 
 
 def test_no_wait_but_the_listed_ones_takes_a_lock_in_python_code():
-    """Others are an ``InterruptibleEvent``: an interrupt leaves no lock taken."""
+    """Other waits use an ``InterruptibleEvent``: an interrupt leaves no lock held."""
     found = {
         (name, node.attr)
         for name, tree in sources()

@@ -1,8 +1,8 @@
 """
-Each reader of ours, fed with hostile bytes, and what may come of it.
+Feeds hostile bytes to each of our readers, and checks the results.
 
-Each takes bytes, and raises only if a promise is broken: an error that is not the
-documented one, or an answer that is not what was written.
+Each function takes bytes, and raises only if a promise is broken: a reader raised an
+undocumented error, or read another value than was written.
 """
 
 import json
@@ -74,7 +74,7 @@ def report(data):
 
 
 def handed_over(data):
-    """What is taken off the tail leaves the inner assignor's bytes."""
+    """Removing our tail leaves the inner assignor's bytes."""
     assert data.startswith(handover.unwrap(data)[0])
     # The same behind a valid checksum: no fuzzer guesses one.
     for payload in (data, zlib.compress(data)):
@@ -84,7 +84,7 @@ def handed_over(data):
 
 
 def control_records(data):
-    """Whatever stands on the holds topic, the ledger goes on, and obeys what it knows."""
+    """With any records on the holds topic the ledger obeys those that it can read."""
     lab = ControlLab()
     lab.hear(control_record("orders", 0))
     for number, record in enumerate(data.split(b"\n\n")):
@@ -141,7 +141,7 @@ def connection(data):
 
 
 def spark_options(data):
-    """Options are strings with names; what is wrong is named."""
+    """Options are named strings; an error names the wrong one."""
     pairs = (line.partition("=") for line in _text(data).split("\n"))
     with suppress(SparkSettingError):
         read = options.parse({name: value for name, _, value in pairs})
@@ -174,7 +174,7 @@ def settings(data):
 
 
 def duration(data):
-    """A duration is a finite time, or refused by ValueError; it can be said again."""
+    """A duration is a finite time that can be written again, or refused by ValueError."""
     with suppress(ValueError):
         seconds = durations.parse_duration(_text(data))
         assert 0 < seconds < math.inf

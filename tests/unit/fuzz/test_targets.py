@@ -1,4 +1,4 @@
-"""Readers of what others write are fed with hostile bytes, drawn by Hypothesis."""
+"""Readers of foreign input get hostile bytes, drawn by Hypothesis."""
 
 import warnings
 from collections.abc import Callable
@@ -213,11 +213,11 @@ def test_an_input_that_broke_a_promise_once_breaks_none(name, data):
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
 @examples(60, 3_000)
 def test_hostile_bytes_break_no_promise(target, most):
-    """Only documented errors, and what is read is what was written."""
+    """Readers raise only documented errors, and read the values that were written."""
 
     def fed(data):
         target.feed(data)
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # what re says of odd patterns
+        warnings.simplefilter("ignore")  # re warns of odd patterns
         draw(most, fed, data=damaged(target))

@@ -1,4 +1,4 @@
-"""Hypothesis without a stop-watch: a loaded machine is no fault of a decoder."""
+"""Turns off Hypothesis's time limits: a busy machine must not fail a decoder's test."""
 
 from hypothesis import HealthCheck, settings
 

@@ -1,4 +1,4 @@
-"""A gate opens when the topic is read up to the end asked for after the gate closed."""
+"""A gate opens once the topic is read up to an end requested after the gate closed."""
 
 import pytest
 
@@ -12,7 +12,7 @@ TP = (HOLDS, 0)
 
 
 class BarrierLab(ControlLab):
-    """A lab whose control topic answers when the test says so."""
+    """A lab whose control topic answers when the test lets it."""
 
     def __init__(self, run_after=None):
         super().__init__()
@@ -28,7 +28,7 @@ class BarrierLab(ControlLab):
 
 
 @pytest.mark.contract("G2")
-def test_a_gained_partition_waits_for_the_end_asked_after_it():
+def test_gained_partition_waits_for_an_end_requested_after_the_gain():
     lab = BarrierLab()
     lab.connect()
     lab.assign(A, B)
@@ -75,7 +75,7 @@ def test_records_of_a_lost_connection_open_no_gate():
     assert lab.quiet() == {A}
 
 
-def test_an_unanswered_question_is_asked_again():
+def test_unanswered_request_is_repeated():
     lab = BarrierLab()
     lab.connect()
     lab.assign(A)
@@ -89,7 +89,7 @@ def test_an_unanswered_question_is_asked_again():
 
 
 def test_an_end_below_the_position_belongs_to_a_recreated_topic():
-    """It may have holds that the reader has not seen."""
+    """The new topic may have holds that the reader has not seen."""
     lab = BarrierLab()
     lab.connect(applied=9)
     lab.assign(A)
@@ -137,7 +137,7 @@ def test_a_kept_partition_is_not_gated():
 
 
 @pytest.mark.contract("G5")
-def test_hold_opens_no_gate_unread():
+def test_gate_never_opens_by_time_unless_a_time_is_set():
     lab = BarrierLab()
     lab.assign(A)
     lab.clock.now += 1e6
@@ -146,7 +146,7 @@ def test_hold_opens_no_gate_unread():
 
 
 @pytest.mark.contract("G5")
-def test_run_opens_gates_after_its_time_with_an_alarm():
+def test_run_after_opens_gates_with_an_alarm():
     lab = BarrierLab(run_after=30.0)
     lab.assign(A)
     lab.clock.now += 29
@@ -160,7 +160,7 @@ def test_run_opens_gates_after_its_time_with_an_alarm():
 
 
 @pytest.mark.contract("G5")
-def test_run_lifts_no_hold():
+def test_run_after_lifts_no_hold():
     lab = BarrierLab(run_after=0.0)
     lab.hear(control_record("orders", 0))
     lab.assign(A, C)
@@ -168,7 +168,7 @@ def test_run_lifts_no_hold():
     assert lab.quiet() == {A}
 
 
-def test_a_lift_from_outside_is_no_resume_of_the_application():
+def test_lift_from_outside_is_not_a_resume_by_the_application():
     """All partitions were paused; membership is lost and returns with more."""
     lab = BarrierLab()
     lab.connect()

@@ -84,11 +84,11 @@ def names(reports):
     return [one.client_id for one in reports]
 
 
-# ---------------------------------------------------------------- who reports
+# ---------------------------------------------------------------- members that report
 
 
-def test_a_member_that_reports_no_more_is_named_for_a_minute():
-    """Also if Kafka does not list it: it may be frozen, and go on."""
+def test_member_that_stopped_reporting_is_named_for_a_minute():
+    """The member is named even if Kafka does not list it: it may be frozen, and go on."""
     topics = Topics()
     for name in ("a", "b"):
         topics.report(name)
@@ -104,8 +104,8 @@ def test_a_member_that_reports_no_more_is_named_for_a_minute():
 
 
 @pytest.mark.parametrize("ahead", [0.0, -3600.0])
-def test_the_last_member_that_reported_is_named_as_long(ahead):
-    """No report has the broker's time then: our clocks count, with the allowed skew."""
+def test_last_member_that_reported_is_named_for_a_minute_too(ahead):
+    """No report gives the broker's time then: our clocks count, with the allowed skew."""
     topics = Topics(ahead, skew=30.0)
     topics.report("a")
     topics.at += NAMED_FOR + 30.0
@@ -154,7 +154,7 @@ def test_an_ended_stream_is_named_unless_it_stopped_between_batches(
 
 
 @pytest.mark.parametrize("back", [SILENT_AFTER + 5, 3600], ids="{:.0f} s".format)
-def test_a_report_from_before_the_brokers_clock_went_back_is_no_sign_of_life(back):
+def test_report_from_before_a_clock_step_back_is_not_a_sign_of_life(back):
     topics = Topics()
     topics.report("dead", START + back)
     topics.report("live")
@@ -168,7 +168,7 @@ def test_a_record_without_a_time_is_not_the_newest_report():
     assert topics.board.reported_at == START
 
 
-def test_a_garbled_report_belongs_to_no_group():
+def test_garbled_report_is_ignored():
     topics = Topics()
     topics.write("status", b"x", b"{")
     topics.write("status", b"y", None)
@@ -177,10 +177,10 @@ def test_a_garbled_report_belongs_to_no_group():
     assert (view.is_known, topics.board.groups) == (True, set())
 
 
-# ---------------------------------------------------------------- what is held
+# ---------------------------------------------------------------- holds
 
 
-def test_an_expired_hold_is_gone_and_was_there_recently():
+def test_expired_hold_is_gone_and_listed_as_recent():
     topics = Topics()
     topics.hold(ttl_ms=10_000)
     topics.report("a")
@@ -196,7 +196,7 @@ def test_an_expired_hold_is_gone_and_was_there_recently():
 
 
 def test_without_reports_a_hold_may_have_ended_by_this_clock():
-    """It is shown until a record proves its end."""
+    """The hold is shown until a record proves its end."""
     topics = Topics()
     topics.report("a", state="stopped")
     topics.hold(ttl_ms=10_000)
@@ -305,7 +305,7 @@ class Following:
         patch.setattr(self.follower, "_board", Board(SETTINGS, self.fed.clock))
 
     def turn(self):
-        """Let it read what was written last; return the snapshot's version."""
+        """Let the follower read the last records; return the snapshot's version."""
         name, one = self.fed.written[-1]
         self.fed.polled = {name: [one]}
         self.follower._turn()
@@ -401,7 +401,7 @@ def test_snapshot_is_no_newer_than_the_last_answer_about_reports(
 
 
 @pytest.mark.contract("G8")
-def test_a_commit_from_before_a_hold_is_no_move(following, monkeypatch):
+def test_commit_from_before_a_hold_is_not_a_move(following, monkeypatch):
     """The hold is placed while the cluster answers about the group."""
     owner, one = facts("silent", TP), following.follower
     offsets = iter([5, 9, 12])
@@ -427,9 +427,7 @@ def test_a_commit_from_before_a_hold_is_no_move(following, monkeypatch):
     assert moves == [{}, {}, {TP: Move(9, 12)}]
 
 
-def test_the_lags_of_unheld_groups_are_asked_for_every_ten_seconds(
-    following, monkeypatch
-):
+def test_lags_of_unheld_groups_are_requested_every_ten_seconds(following, monkeypatch):
     asked, there = [], ["free", "g", "gone"]
 
     def survey_of(*_):

@@ -1,4 +1,4 @@
-"""Members and operators use the broker's time, whatever their own clocks show."""
+"""Members and operators use the broker's time, even if their own clocks differ."""
 
 import pytest
 
@@ -22,7 +22,7 @@ class ClockLab(ControlLab):
         self.assign(A)
 
     def report(self, took=0.0):
-        """Have a report acknowledged that was so long on its way back."""
+        """Acknowledge a report after so many seconds."""
         heard = self.clock.now
         at = heard - took + self.ahead
         self.broker_clock.acknowledged(at, heard - took, heard)
@@ -107,7 +107,7 @@ BROKER = 1_000_000.0
 
 
 class Reading:
-    """A reader whose wall clock is wrong, and somebody who writes."""
+    """A reader whose wall clock is wrong, and a writer."""
 
     def __init__(self, ahead, *, writes=True):
         self.passed = 0.0
@@ -146,7 +146,7 @@ def test_one_record_corrects_a_wrong_clock(ahead):
 
 @pytest.mark.parametrize("ahead", [-3600.0, 0.0, 3600.0])
 def test_without_records_every_member_is_silent(ahead):
-    """Without a second wait, until there is a newer record."""
+    """Commands do not wait again until a newer record comes."""
     reading = Reading(ahead, writes=False)
     newest = BROKER - 30
     assert min(reading.now(newest) for _ in range(2)) >= BROKER
@@ -162,7 +162,7 @@ def test_a_record_after_the_first_wait_sets_the_time():
 
 
 def test_a_brokers_clock_that_went_back_counts():
-    """Else every member would be silent for an hour."""
+    """Otherwise every member would count as silent for an hour."""
     reading = Reading(20.0)
     reading.now(BROKER)
     reading.passed += 1

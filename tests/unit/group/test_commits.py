@@ -22,7 +22,7 @@ TP = TopicPartition("t", 0)
 
 
 class Look(NamedTuple):
-    """The committed offset, who owns it and does not report, and the time since."""
+    """The committed offset, the silent owner of the partition, and the time since."""
 
     offset: int | None
     silent: str | None = "m"
@@ -52,13 +52,13 @@ def looked(watch, clock, look):
         # It was committed before the hold, or by another member.
         ([Look(5, None), Look(5, None), Look(9)], None),
         ([Look(5, "first"), Look(5, "first"), Look(9, "second")], None),
-        # kafka-python commits the position of who has not read anything yet.
+        # kafka-python commits the position of a member that has not read a record yet.
         ([Look(None), Look(5)], None),
         # An operator has set it back.
         ([Look(5), Look(5), Look(0)], None),
-        # Who reports again is believed at once.
+        # A member that reports again is believed at once.
         ([Look(5), Look(5), Look(9), Look(9, None)], None),
-        # Nobody knows what was committed meanwhile, and when.
+        # Commits made meanwhile, and their times, are unknown.
         ([Look(5), Look(5), Look(5, is_answered=False)], None),
         ([Look(5), Look(5), Look(5, is_answered=False), Look(9)], None),
     ],

@@ -11,13 +11,13 @@ from tests.unit.group.test_board import Topics
 
 HOUR = 3600.0
 OFFSETS = st.floats(-3 * HOUR, 3 * HOUR).filter(lambda one: abs(one) >= 60)
-# Seconds that a hold was to last, and after how much of it somebody looks.
+# The duration of a hold in seconds, and the time of a view of it.
 LASTING = st.floats(60, 4 * HOUR)
 PART = st.floats(0.01, 0.99)
 
 
 def held(ahead, seconds, after, *, is_reported, skew=0.0):
-    """Hold a group, and look at it so many seconds later with a clock that is wrong."""
+    """Hold a group, and view it so many seconds later with a wrong clock."""
     topics = Topics(ahead, skew)
     topics.report("a", state="stopped")
     topics.hold("t", ttl_ms=int(seconds * 1000))
@@ -34,12 +34,12 @@ def placed_again(seen, for_, reason="x"):
     action = place_action(
         group="g", owner="alice", texts=["t"], reason=reason, for_=for_
     )
-    # What covers nothing is nothing that this is about.
+    # Scopes that cover no partition do not matter here.
     return plan_of(seen, action, Nothing)
 
 
 class Nothing:
-    """A cluster of which no names help."""
+    """A cluster without known names."""
 
     groups = topics = staticmethod(lambda: ())
 
@@ -97,7 +97,7 @@ def test_no_extension_shortens_a_hold_with_the_time_of_its_host(
 def test_no_clock_shortens_a_hold_that_members_obey(
     ahead, lasting, part, asked, *, is_reported
 ):
-    """An extension counts from when the broker has it."""
+    """An extension counts from its time on the broker."""
     topics = held(ahead, lasting + 10, part * lasting, is_reported=is_reported)
     seen = topics.view()
     (before,) = seen.holds
@@ -118,7 +118,7 @@ def test_no_clock_shortens_a_hold_that_members_obey(
 def test_no_clock_replaces_a_hold_that_members_obey(
     ahead, lasting, part, *, is_reported
 ):
-    """Another one needs the owner's consent."""
+    """Another hold needs the owner's consent."""
     topics = held(ahead, lasting + 10, part * lasting, is_reported=is_reported)
     seen = topics.view()
     (before,) = seen.holds
@@ -137,7 +137,7 @@ def test_no_clock_replaces_a_hold_that_members_obey(
         pytest.param(0.0, 1810, True, "t ended at ", id="a report proves it"),
     ],
 )
-def test_extend_refuses_a_hold_that_has_ended_or_may_have(
+def test_extend_refuses_a_hold_that_has_or_may_have_ended(
     ahead, after, said, *, is_reported
 ):
     seen = held(ahead, 1800, after, is_reported=is_reported, skew=30.0).view()

@@ -1,4 +1,4 @@
-"""The fold orders records by offset, whatever their times, and drops tombstones."""
+"""The fold orders records by offset, not by time, and drops tombstones."""
 
 import tracemalloc
 
@@ -30,7 +30,7 @@ def as_log(drawn):
 @patient
 @given(records, st.lists(st.integers(1, 4), min_size=12, max_size=12))
 def test_the_last_record_of_each_owner_counts(drawn, counts):
-    """Whatever the times, and the number of records in a step."""
+    """Neither the times nor the number of records in a step matter."""
     log = as_log(drawn)
     fold, at = Fold(), 0
     for count in counts:

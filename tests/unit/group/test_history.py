@@ -51,8 +51,8 @@ def test_a_reset_is_an_entry_with_its_partitions_and_target():
     assert found[3].ending == "until 1970-01-01 00:01:03Z"
 
 
-def test_a_lift_without_a_hold_is_no_entry():
-    """Nor a second lift, nor one of another owner."""
+def test_lift_without_a_hold_makes_no_entry():
+    """Neither a second lift nor one of another owner is an entry."""
     others = [at(1, None, owner="bob"), at(2, None, owner="eve")]
     assert whats(at(0, "1"), *others, at(3, None), at(4, None)) == ["held", "lifted"]
     assert whats(at(0, None)) == []
@@ -73,7 +73,7 @@ def test_a_hold_without_a_time_does_not_expire():
 
 
 @pytest.mark.parametrize("most", range(5))
-def test_the_latest_entries_are_the_end_of_all(most):
+def test_latest_entries_are_the_last_of_all_entries(most):
     several = [at(0, "1", ttl=60), at(1, "1"), at(3, None), at(4, None), at(5, "2")]
     found = entries(several, SKEW)
     assert len(found) == 4
@@ -97,7 +97,7 @@ def test_an_entry_shows_the_end_of_its_hold():
 
 
 def test_a_stream_has_each_entry_once():
-    """And the end of a hold without a record, as soon as it is known."""
+    """The stream has the end of a hold without a record, too, as soon as it is known."""
     news, first = EntryStream(SKEW), at(0, "1", ttl=60)
 
     def stepped(*records, proven=None, here=None):

@@ -93,7 +93,7 @@ def test_a_topic_without_readers_has_no_next_owner():
     assert whys(under_a_reset(reading, read, committed=5)) == {0: why, 1: why}
 
 
-def test_a_reader_that_cannot_move_is_no_next_owner():
+def test_reader_that_cannot_move_is_not_a_next_owner():
     idle = {"assigned": {}, "quiet": {}, "member_id": None, "generation": None}
     mute, able = report("c", **idle), report("d", resets=(), **idle)
     why = (

@@ -27,7 +27,7 @@ SETTINGS = Control(trust_topic=True)
 
 
 class Silent(Operator):
-    """The topics are read at once: one report of long ago; and no more come."""
+    """Topics that are read at once, with one old report, and get no more records."""
 
     passed = 0.0
 
@@ -52,7 +52,7 @@ class Silent(Operator):
         return {}
 
 
-def test_a_look_without_reports_ends_in_time_and_says_so(monkeypatch):
+def test_view_without_reports_ends_in_time_and_is_marked(monkeypatch):
     monkeypatch.setattr(Silent, "passed", 0.0)
     clock = SimpleNamespace(monotonic=lambda: Silent.passed)
     monkeypatch.setattr(module, "time", clock)

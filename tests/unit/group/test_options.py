@@ -233,8 +233,8 @@ def test_a_wildcard_is_a_principal():
     ],
     ids=short,
 )
-def test_an_illegal_group_is_one_line(command, more):
-    """Before any broker is asked."""
+def test_illegal_group_is_reported_in_one_line(command, more):
+    """The command fails before it asks a broker."""
     for group in ("", "bill\udcff", "b\nad", "x" * 40_000):
         arguments = [command, *more, "--group", group, "--bootstrap", "127.0.0.1:1"]
         ended = run(*arguments)
@@ -258,7 +258,7 @@ def test_an_illegal_group_is_one_line(command, more):
     ],
     ids=short,
 )
-def test_an_illegal_hold_is_one_line_before_any_broker_is_asked(arguments, said):
+def test_illegal_hold_is_reported_in_one_line_without_a_broker(arguments, said):
     where = ("--group", "g", "--reason", "x", "--bootstrap", "127.0.0.1:1")
     ended = run("pause", *where, *arguments)
     assert (ended.exit_code, ended.stdout) == (Status.USAGE, "")
@@ -289,7 +289,7 @@ def test_a_missing_broker_ends_a_command_soon(command, monkeypatch):
     monkeypatch.setattr(clients, "BOOTSTRAP_MS", 500)
     began = time.monotonic()
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # and nobody listens there
+        taken.bind(("127.0.0.1", 0))  # and the port has no listener
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         ended = run(*command, "--bootstrap", address)
     assert time.monotonic() - began < 20.0
@@ -311,7 +311,7 @@ def test_a_missing_broker_ends_a_command_soon(command, monkeypatch):
         (" , ", "--bootstrap HOST:PORT"),
     ],
 )
-def test_a_bad_address_is_one_line(servers, said):
+def test_bad_address_is_reported_in_one_line(servers, said):
     ended = run("status", "--group", "g", "--bootstrap", servers)
     assert (ended.exit_code, ended.stderr.count("\n")) == (Status.USAGE, 1)
     assert said in ended.stderr
@@ -354,8 +354,8 @@ def test_a_file_is_checked_before_a_broker_is_asked(tmp_path, properties, said):
         ("", "BOOTSTRAP=own:x CONFIG=HERE/client.properties", "own:x"),
         ("--bootstrap mine:x", "", "mine:x"),
         ("--bootstrap mine:x", "CONFIG=HERE/client.properties", "mine:x"),
-        # A file that is typed is of the cluster that it names: not its login at the
-        # address that a shell exports.
+        # A typed file belongs to the cluster that it names: its login must not go to
+        # the address that a shell exports.
         ("--config HERE/client.properties", "", "login:x"),
         ("--config HERE/client.properties", "BOOTSTRAP=own:x", "login:x"),
         ("--config HERE/client.properties --bootstrap mine:x", "", "mine:x"),
@@ -399,7 +399,7 @@ def test_a_range_is_a_hold_for_each_partition():
 
 
 def test_ranges_of_a_topic_called_re():
-    """With its name once it is a pattern."""
+    """A topic named ``re`` is not taken for a pattern."""
     scopes = scopes_of(["re:re:0-1,5", "re:0-2", "re:re:7"], "g")
     assert [*map(str, scopes)] == ["re:re:0", "re:re:1", "re:re:5", "re:0-2", "re:re:7"]
     assert [one.covers(("re", 1)) for one in scopes] == [0, 1, 0, 0, 0]

@@ -43,7 +43,7 @@ NOW = 1_800_000_000.0
 
 @frozen
 class Asked:
-    """A cluster that is known by heart."""
+    """A cluster with fixed answers."""
 
     kept: Mapping[str, float | None] = {}
 
@@ -134,7 +134,7 @@ def test_a_list_of_scopes_is_refused_with_the_scopes_apart():
 
 
 def test_members_that_would_not_obey_are_named_with_their_partitions():
-    """A member without partitions may own some tomorrow."""
+    """A member without partitions may own some later."""
     members = (*VIEW.facts.members, facts("old", TWO), facts("idle"))
     view = evolve(VIEW, facts=evolve(VIEW.facts, members=members))
     points = seen(placed("orders", view=view)).points
@@ -186,8 +186,8 @@ def test_a_name_that_covers_nothing_needs_consent_for_the_future(scopes, changed
     assert needs(plan) == [(Consent.FUTURE, why)]
 
 
-def test_only_the_shown_mistakes_are_compared_with_names(monkeypatch):
-    """Five are shown of a thousand."""
+def test_only_shown_scopes_are_compared_with_names(monkeypatch):
+    """Five of a thousand are shown."""
     searched, looked = [], []
     monkeypatch.setattr(scopes, "suggestion", lambda *one: searched.append(one) or "?")
 
@@ -244,8 +244,8 @@ def test_another_hold_of_the_owner_needs_consent_to_be_replaced():
     ],
     ids=short,
 )
-def test_the_same_hold_is_unchanged_while_no_clock_has_it_ended(at, now, wall, becomes):
-    """Else it is placed again, without a need for consent."""
+def test_same_hold_is_unchanged_until_a_clock_shows_its_end(at, now, wall, becomes):
+    """Otherwise the hold is placed again, without a need for consent."""
     own = evolve(record("orders:0", for_=60), at=at)
     view = evolve(VIEW, holds=(own,), times=Times(now, at, wall))
     one = placed("orders:0", view=view, for_="60s")
@@ -451,7 +451,7 @@ def test_a_reset_does_not_compare_each_hold_with_each_partition(monkeypatch):
 
 
 def stands(one, *changes, at=NOW, offset=20):
-    """Return the view as it is once changes were written."""
+    """Return the view after changes were written."""
     holds = (
         HoldRecord(key=each.key, hold=each.hold, at=at, offset=offset)
         for each in changes
@@ -462,7 +462,7 @@ def stands(one, *changes, at=NOW, offset=20):
 
 
 def test_unchanged_holds_need_no_consent_and_no_write():
-    """Whether one replaced another hold, or covers nothing, or everything."""
+    """The hold may replace another one, or cover no partition, or all."""
     view = evolve(VIEW, holds=(record("orders", for_=60),))
     once = placed("orders", "later", "@all", view=view, for_="2h")
     assert len(once.needs) == 3
@@ -511,14 +511,14 @@ def test_a_form_that_extends_a_hold_is_done_once():
         False,
         ["the hold has changed"],
     )
-    # Without an offset, no hold was shown: it lasts longer once more.
+    # Without an offset no hold was shown, so the form extends the hold again.
     assert len(extended(after).changes) == 1
 
 
 # ---------------------------------------------------------------- the digest
 
 
-def test_the_digest_ignores_ids_and_what_changes_by_itself():
+def test_digest_ignores_ids_and_values_that_change_by_themselves():
     view = evolve(VIEW, holds=(record("@all", "bob"),))
     later = evolve(
         view,
@@ -819,7 +819,7 @@ def test_a_hold_that_the_topic_has_lost_is_lifted_by_a_tombstone():
     assert (plan.is_done, len(plan.changes), needs(plan)) == (False, 1, [])
 
 
-def test_a_lift_is_not_done_while_members_keep_what_the_topic_has_lost():
+def test_lift_is_not_done_while_members_keep_holds_that_the_topic_lost():
     assert lifted(VIEW, named(HOLD)).is_done
     kept = evolve(KEPT, owner="operator:alice")
     view = evolve(VIEW, reports=(evolve(VIEW.reports[0], kept=(kept,)),))

@@ -18,7 +18,7 @@ ZERO, ONE = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
 
 class Member:
-    """A member that owns nothing, and has nothing in hand."""
+    """A member that owns no partition, and has no records in hand."""
 
     def __init__(self):
         self.ledger = PauseLedger()
@@ -54,7 +54,7 @@ def test_a_partition_with_a_running_handler_is_not_reported_quiet():
 
 
 def test_a_stopped_member_reports_no_partitions():
-    """Else they would count as quiet until the next owner has reported."""
+    """Otherwise they would count as quiet until the next owner has reported."""
     client = Member()
     assign_to(client.ledger, [ZERO, ONE])
     client.ledger.place((ALL,), owner="app")

@@ -61,7 +61,7 @@ def test_a_password_is_not_printed():
     ],
 )
 def test_a_mistyped_client_setting_is_named(key, said):
-    """Without its value, which may be a password."""
+    """The error leaves out the value, which may be a password."""
     with pytest.raises(ControlSettingError, match=re.escape(said)) as raised:
         Control(client_configs={key: "hunter2"})
     assert "hunter2" not in str(raised.value)
@@ -126,7 +126,7 @@ def test_targets_of_a_group(target, expected):
     assert str(patterns.target(target)) == expected
 
 
-def test_a_pattern_that_is_no_unicode_text_covers_everything():
+def test_pattern_that_is_not_unicode_covers_everything():
     found = patterns.read("re:a\ud800")
     assert found.scope.covers(TopicPartition("orders", 0))
     assert "must be Unicode text" in found.trouble
@@ -154,7 +154,7 @@ def test_bad_targets_of_a_group(target, error):
 @pytest.mark.parametrize(
     ("facts", "word"),
     [
-        # Not that it is gone: a new cluster has none of them.
+        # A missing topic is not an error here: a new cluster has none of them.
         (topics.Facts("t", 0, None), "no topic t: run safeconsumer control init"),
         (topics.Facts("t", 3, {}), "3 partitions"),
         (topics.Facts("t", 1, {"cleanup.policy": "delete"}), "cleanup.policy=delete"),
@@ -191,7 +191,7 @@ def test_a_fit_topic():
     assert (topics.faults(facts), topics.advice(facts)) == ((), ())
 
 
-def test_unknown_settings_are_no_fault():
+def test_unknown_settings_are_not_an_error():
     """A member without the right to describe them warns instead."""
     facts = topics.Facts("t", 1, None)
     assert topics.faults(facts) == ()

@@ -1,4 +1,4 @@
-"""A table of situations of a group: their verdicts, which each face prints."""
+"""A table of situations of a group, with the verdicts that commands and pages print."""
 
 from collections import Counter
 

@@ -23,7 +23,7 @@ MEMBER = {
 
 
 def group_by(monkeypatch, described, *, newer, listed=()):
-    """Return what is known of a group, by what brokers answer to both requests."""
+    """Return the description of a group from the brokers' answers to both requests."""
 
     def ask(_admin, names, node):
         assert node == 3

@@ -91,7 +91,7 @@ def test_members_are_not_called_plain_clients_if_reports_cannot_be_read():
     ids=["obeys", "behind", "unavailable", "lost"],
 )
 def test_no_member_has_left_while_kafka_lists_no_members(seen, former, words):
-    """As without a right to describe the group."""
+    """A login without the right to describe the group gets such a list."""
     view = viewed(*seen, state="Unknown", former_reports=former)
     (member,) = view.members
     assert (member.verdict.words, [one.name for one in view.present]) == (words, ["b"])
@@ -127,7 +127,7 @@ STALE = "has reported for generation 7, and not yet for this one"
     ],
 )
 def test_members_of_the_newer_protocol_report_their_epoch(epoch, last, why):
-    """Each has an epoch of its own, which moves while its partitions stay, too."""
+    """Each member has its own epoch, which moves even while its partitions stay."""
     two = (evolve(A, epoch=epoch), evolve(B, epoch=epoch))
     reports = [one for one in (report("a", 0, generation=epoch), last) if one]
     quietness = viewed(*two, *reports).quietness(ALL)
@@ -165,7 +165,7 @@ def test_a_partition_does_not_repeat_the_sentence_of_its_member():
     ids=["stopped in a batch", "lost"],
 )
 def test_a_lost_stream_is_named_and_not_counted(last, text, advice):
-    """A command does not wait for it for ever."""
+    """A command does not wait for it forever."""
     view = viewed(state="Dead", lost_streams=(last,))
     quietness = view.quietness(ALL)
     assert quietness.is_reached
@@ -217,7 +217,7 @@ def after_a_kill(last, *seen, **changed):
     ],
     ids=["killed", "closed"],
 )
-def test_a_former_member_in_kafkas_list_is_no_plain_client(last, why, rank):
+def test_former_member_in_kafkas_list_is_not_a_plain_client(last, why, rank):
     view = after_a_kill(last, A, B, report("a", 0), holds=())
     assert (
         view.quietness(ALL).sentence() == f"1 of 2 members quiet; b {why}; unknown: t:1"
@@ -311,7 +311,7 @@ def test_a_member_that_did_not_die_quiet_is_unknown(last, *, is_listed):
     ids=["by this machine's clock", "by its own, smaller skew"],
 )
 def test_a_silent_member_whose_hold_may_have_ended_is_unknown(skew, changed):
-    """It lifts the hold at 90 s and its skew, and delivers."""
+    """The member lifts the hold at 90 s plus its skew, and delivers."""
     ending = evolve(HELD, hold=ControlHold("id", "x", 30_000))
     view = after_a_kill(evolve(DIED_QUIET, skew=skew), B, holds=(ending,), **changed)
     assert view.holds == (ending,)
@@ -324,7 +324,7 @@ def test_a_silent_member_that_commits_on_is_not_quiet():
     assert view.row(ONE).answer is Answer.FLOWING
 
 
-# ---------------------------------------------------------------- unknown is no number
+# ---------------------------------------------------------------- unknown numbers
 
 
 @pytest.mark.contract("G8")
@@ -383,7 +383,7 @@ def test_the_number_of_holds_that_cannot_be_read_is_unknown():
     ],
     ids=["no answer", "one answer", "known", "one uncommitted", "nothing committed"],
 )
-def test_a_lag_is_unknown_if_that_of_one_partition_is(view, text, whole, cell):
+def test_lag_is_unknown_if_one_partition_has_an_unknown_lag(view, text, whole, cell):
     assert status(view)[-1] == text
     assert status_document(view)["whole_lag"] == whole
     assert watching._group_row(view)[5] == cell
@@ -477,7 +477,7 @@ def test_a_group_without_members_is_quiet_only_under_a_hold(view, *, is_reached)
 
 
 @pytest.mark.contract("G8")
-def test_scopes_are_no_mistake_while_owners_are_unknown():
+def test_scopes_are_accepted_while_owners_are_unknown():
     view = held(state="PreparingRebalance")
     text = scopes.mistakes(view, scopes_of(["orders", "t:3"], "g"), lambda: ("orders",))
     assert text == (
@@ -579,7 +579,7 @@ def over(*seen, **changed):
 
 
 @pytest.mark.parametrize("quiet", [{}, QUIET], ids=["flows", "quiet"])
-def test_a_hold_that_has_ended_is_no_alarm(quiet):
+def test_ended_hold_raises_no_alarm(quiet):
     """Members lift it some time within the skew, each by its estimate of the clock."""
     lines = status(over(A, report("a", 0, holds=1, quiet=quiet)))
     assert sum("members lift it until" in one for one in lines) == 1
@@ -647,7 +647,7 @@ def test_a_key_of_a_later_version_covers_everything():
     assert Coverage([later]).covering(TopicPartition("audit", 3)) == (later,)
 
 
-def test_many_holds_of_single_partitions_are_one_line():
+def test_many_holds_of_single_partitions_are_listed_in_one_line():
     several = [hold(f"t:{number}") for number in range(1_000)]
     view = viewed(A, report("a", 0), holds=(*several, hold("orders")))
     lines = status(view)
@@ -663,7 +663,7 @@ def test_many_holds_of_single_partitions_are_one_line():
 
 
 class Walked(tuple[HoldRecord, ...]):  # noqa: SLOT001 - it counts
-    """Holds that count the walks over all of them."""
+    """Holds that count the iterations over all of them."""
 
     walks = 0
 
@@ -680,7 +680,7 @@ class Walked(tuple[HoldRecord, ...]):  # noqa: SLOT001 - it counts
     [Times(200.0), Times(None, 100.0, 9e9)],
     ids=["known time", "own clock"],
 )
-def test_the_number_of_walks_over_holds_does_not_depend_on_their_number(show, times):
+def test_number_of_scans_does_not_depend_on_the_number_of_holds(show, times):
     walks = []
     for count in (5, 40):
         several = Walked(

@@ -157,7 +157,7 @@ def test_a_value_of_a_later_version_holds_without_end():
 
 
 def test_a_key_of_a_later_version_names_its_scope():
-    """It may have more fields, after those that we know."""
+    """The key may have more fields, after those that we know."""
     expected = ControlKey("g", "o", "orders", ("x", "y"), 3)
     assert wire.decode_key(b"3\0g\0o\0orders\0x\0y") == expected
 

@@ -1,7 +1,7 @@
 """
 A naive model of holds, whole pauses and gates (P2-P7): sets that are scanned in full.
 
-It shares names and scopes with the ledger that it judges, and no rule.
+The model shares names and scopes with the ledger that it judges, but no rule.
 """
 
 import re
@@ -56,7 +56,7 @@ class Named:
 
 
 class NaiveLedger:
-    """Holds, assignment and gates of one consumer; every question looks at all of them."""
+    """Holds, assignment and gates of one consumer; every query scans all of them."""
 
     def __init__(self):
         self.now = 0.0
@@ -72,7 +72,7 @@ class NaiveLedger:
         self.is_watched = False
         self.unread = set()
 
-    # ------------------------------------------------------------ questions
+    # ------------------------------------------------------------ queries
 
     def covering(self, tp):
         return {key for key in self.holds if covers(key[0], tp)}
@@ -85,7 +85,7 @@ class NaiveLedger:
         return {str(scope) for scope, owner in self.holds if owner == WHOLE}
 
     def _away(self):
-        # Plain pauses of what is not assigned.
+        # Plain pauses of unassigned partitions.
         return {
             (scope, owner)
             for (scope, owner), terms in self.holds.items()

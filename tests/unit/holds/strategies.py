@@ -1,5 +1,5 @@
 """
-Hypothesis strategies for scopes, holds, assignments and what is done to them.
+Hypothesis strategies for scopes, holds, assignments and operations on them.
 
 Names are few, so that random operations meet each other; text is anything.
 """

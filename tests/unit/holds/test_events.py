@@ -153,7 +153,7 @@ def test_event_refuses_missing_and_unknown_fields(values):
 @pytest.mark.parametrize(
     "kind", [ClassVar[str], "ClassVar[str]", "typing.ClassVar", ClassVar], ids=short
 )
-def test_class_variable_of_an_own_event_is_no_field(kind):
+def test_class_variable_of_a_custom_event_is_not_a_field(kind):
     """Annotations may be texts."""
     body = {"__annotations__": {"name": kind, "bytes": "int"}, "name": "mine"}
     mine = type("Mine", (events.Event,), body)

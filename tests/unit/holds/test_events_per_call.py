@@ -26,7 +26,7 @@ def test_pause_of_several_targets_is_one_event():
 
 
 def test_unchanged_hold_emits_no_event():
-    """A loop pauses again and again; a plain pause changes no strict hold."""
+    """A loop pauses repeatedly; a plain pause changes no strict hold."""
     lab = LedgerLab(owns=[A])
     one = scopes.partition(*A)
     lab.hold(one, reason="full")
@@ -102,7 +102,7 @@ def test_hold_of_a_returning_partition_is_a_warning():
     assert [hold.reason for hold in event.holds] == ["full"]
 
 
-def test_hold_of_a_partition_that_left_flowing_is_no_warning():
+def test_hold_of_a_partition_that_left_flowing_causes_no_warning():
     """The hold was placed before the partition came, or while it was away."""
     lab = LedgerLab()
     lab.hold(ORDERS)
@@ -115,7 +115,7 @@ def test_hold_of_a_partition_that_left_flowing_is_no_warning():
 
 
 def test_hold_of_a_pattern_names_its_topics_and_warns_of_none():
-    """It looks among the assigned and the known topics."""
+    """The ledger matches the pattern with the assigned and the known topics."""
     lab = LedgerLab(owns=[A])
     lab.hold(ORD, known_topics=lambda: ["ordinary", "audit"])
     placed = lab.log.only(events.HoldsPlaced)
@@ -127,7 +127,7 @@ def test_hold_of_a_pattern_names_its_topics_and_warns_of_none():
 
 
 def _steps(call):
-    """Count the functions that a call calls, and the turns of its loops over holds."""
+    """Count the function calls within a call, and the turns of its loops over holds."""
     count = 0
 
     def step(_frame, event, _arg):
@@ -168,6 +168,6 @@ def test_pause_and_resume_call_few_functions():
     lab = LedgerLab(owns=[A, B, C])
     one = scopes.partition(*A)
     lab.pause(one)
-    lab.resume(one)  # what is looked for once has been
+    lab.resume(one)  # caches are filled by now
     pair = _steps(lambda: lab.pause(one)) + _steps(lambda: lab.resume(one))
     assert pair < 140

@@ -1,4 +1,4 @@
-"""The loop of KAFKA-13463: what is gained during a poll that began all paused."""
+"""The loop of KAFKA-13463: partitions gained in a poll that began with all paused."""
 
 import pytest
 
@@ -59,7 +59,7 @@ def lift(*several, owner="app"):
     return lambda lab: lab.lift(*several, owner=owner)
 
 
-HELD = (assign(A), hold(HOLD_A))  # all that is assigned
+HELD = (assign(A), hold(HOLD_A))  # all assigned partitions
 PLAIN = (assign(A), hold(HOLD_A, lifetime=Lifetime.PLAIN))
 LIMITED = (assign(A), hold(ORDERS, for_=5))
 BOUND = (assign(A), hold(HOLD_A, lifetime=Lifetime.WHILE_ASSIGNED))
@@ -132,7 +132,7 @@ HISTORIES = {
 
 @pytest.mark.parametrize("histories", HISTORIES.values(), ids=HISTORIES)
 def test_quiet_partitions_in_and_after_a_poll(histories):
-    """A program that held everything could not yet hold what the poll gains."""
+    """A program that held everything could not yet hold partitions that the poll gains."""
     for history in histories:
         lab = LedgerLab()
         for one in history:
@@ -143,7 +143,7 @@ def test_quiet_partitions_in_and_after_a_poll(histories):
 
 
 def test_gate_is_reported_and_explained():
-    """It leaves with its partition."""
+    """The gate ends when its partition leaves."""
     lab = LedgerLab(owns=[A])
     lab.hold(HOLD_A)
     assert lab.poll([A, B, C], [A, B]) == [{A, B, C}, {A, B}]

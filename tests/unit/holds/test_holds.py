@@ -171,7 +171,7 @@ def test_hold_line_names_owner_reason_beginning_and_end(hold, line):
 
 
 def test_explain_has_a_line_for_an_unassigned_partition():
-    """A hold that covers it is the better answer."""
+    """If a hold covers the partition, the line names the hold."""
     lab = LedgerLab(owns=[A])
     (line,) = explain_lines(lab.ledger.view(), C)
     assert line == "audit:0 is not assigned to this consumer"

@@ -1,4 +1,4 @@
-"""The ledger against what the contract says, over random histories."""
+"""The ledger against the contract, over random histories."""
 
 import math
 
@@ -65,7 +65,7 @@ class Both:
             self.naive.place(scopes, owner, terms, snapshot)
 
     def place_handed(self, back, chosen, for_, *, topics_of):
-        """Pause some of what ``assignment()`` returned, now or earlier, or its topics."""
+        """Pause partitions that ``assignment()`` returned now or earlier, or their topics."""
         snapshot = self.snapshots[-1 - back % len(self.snapshots)]
         names = {one.topic for one in chosen if topics_of}
         scopes = [

@@ -26,8 +26,8 @@ def test_overlapping_a_topic_reads_the_holds_of_that_topic_only(monkeypatch):
     assert looked_at == [Topic("invoices")]
 
 
-def test_known_topics_takes_assigned_topics_without_a_question(monkeypatch):
-    """Each question went through the whole assignment: a second with 5,000 topics."""
+def test_known_topics_takes_assigned_topics_without_a_query(monkeypatch):
+    """Earlier, each query scanned the whole assignment: a second with 5,000 topics."""
     asked = []
     monkeypatch.setattr(Consumed, "may_have", lambda _, topic: asked.append(topic))
     with offline(SafeConsumer) as consumer:
@@ -37,7 +37,7 @@ def test_known_topics_takes_assigned_topics_without_a_question(monkeypatch):
 
 
 class Unlisted(dict):
-    """Partitions that can be looked up, and not gone through."""
+    """Partitions that can be looked up, but not iterated."""
 
     def __iter__(self):
         message = "all partitions of the topic were looked at"
@@ -45,7 +45,7 @@ class Unlisted(dict):
 
 
 def test_covered_of_a_thousand_partitions_reads_the_one_that_is_held():
-    """Each reader after a pause went through the whole assignment."""
+    """Earlier, each read after a pause scanned the whole assignment."""
     tps = {("orders", number): ("orders", number) for number in range(1000)}
     held = Holds([Hold(scope=Partition("orders", 7), owner="app")])
     assert held.covered({"orders": Unlisted(tps)}) == {("orders", 7)}

@@ -1,4 +1,4 @@
-"""Events reach every hook once, in the order in which things happened."""
+"""Events reach every hook once, in the order of the changes."""
 
 import logging
 import threading
@@ -73,7 +73,7 @@ def test_event_of_a_hooks_own_pause_comes_after_its_cause():
 
 
 class _Turn(dict[str, list[int]]):
-    """The turn, with something that happens just before it is given back."""
+    """A turn that calls a function just before it is given back."""
 
     before: Callable[[], object] | None = None
 
@@ -162,7 +162,7 @@ def test_wakers_are_called_by_changes_of_assigned_partitions_only():
 
 
 class _Trap(deque[object]):
-    """A queue, with something that happens as soon as a change is in it."""
+    """A queue that calls a function as soon as a change is in it."""
 
     then: Callable[[], object] | None = None
 
@@ -275,7 +275,7 @@ class Full(logging.Handler):
 
 
 def test_log_handler_that_raises_breaks_nothing():
-    """It may raise as a hook, or for a hook's failure."""
+    """The handler may raise as a hook does, or when it logs a hook's failure."""
     after = EventLog()
     lab = LedgerLab(Broken(), after)
     logger, full = logging.getLogger("safeconsumer"), Full()
@@ -290,7 +290,7 @@ def test_log_handler_that_raises_breaks_nothing():
 
 def test_thread_hands_out_a_bounded_number_of_others_events():
     """
-    The network's thread, say, goes back to its work.
+    So the network's thread, for example, returns to its work.
 
     A hook that makes an event of each event stands in for the other thread.
     """

@@ -153,7 +153,7 @@ def test_recreated_topic_is_announced_as_revoked_and_gained():
 
 
 @pytest.mark.contract("P21")
-def test_recreated_topic_decides_nothing_about_what_a_join_took():
+def test_recreated_topic_does_not_affect_pauses_during_a_join():
     """A plain pause of it lasts until the join has completed."""
     lab = LedgerLab(owns=[A, B])
     lab.pause(Partition(*A))
@@ -224,7 +224,7 @@ def test_partition_that_was_quiet_is_marked_until_a_valid_position(do, marked):
 
 
 def test_mark_ends_with_a_position_that_was_valid_after_the_resume():
-    """An answer to an earlier question is about the time before."""
+    """An answer to an earlier request does not count."""
     lab = LedgerLab(owns=[A, B, C])
     asked = lab.ledger.moves
     lab.hold(ORDERS)

@@ -1,4 +1,4 @@
-"""Patterns are foreign code, asked once about a name."""
+"""Patterns are foreign code, called once for each name."""
 
 import gc
 import re
@@ -18,7 +18,7 @@ class PatternError(Exception):
 
 
 class Asking:
-    """An expression that notes each question, and raises about some names."""
+    """An expression that records each call, and raises for some names."""
 
     pattern = "ord.*"
 
@@ -83,8 +83,8 @@ def test_expression_that_raises_at_the_pause_places_nothing():
 
 
 @pytest.mark.contract("P12")
-def test_exception_of_a_handler_inside_an_expression_comes_out_of_the_call():
-    """The expression is called again about the topic."""
+def test_exception_of_a_signal_handler_inside_an_expression_is_raised():
+    """The expression is called again for that topic."""
     lab = LedgerLab(owns=[A])
     one = Asking()
     lab.hold(one.scope())

@@ -1,4 +1,4 @@
-"""Signal handlers pause, look and raise at every place of a change of the ledger."""
+"""Signal handlers pause, read and raise at every place of a change of the ledger."""
 
 import dis
 import functools
@@ -27,7 +27,8 @@ from tests.harness.holds.lab import (
 )
 from tests.harness.signals import Interrupts, Places, handled_by, send
 
-pytestmark = [pytest.mark.timeout(120), pytest.mark.contract("P12")]  # for deadlocks
+# The timeout ends a deadlock.
+pytestmark = [pytest.mark.timeout(120), pytest.mark.contract("P12")]
 
 D = ("orders.eu", 0)
 
@@ -94,7 +95,7 @@ def test_handler_inside_a_change_reads_the_state_before_it():
 
 
 def test_handler_outside_a_change_reads_its_own_pause():
-    """Hooks have had the event before its call returns."""
+    """Hooks get the event before its call returns."""
     lab = LedgerLab(owns=[A, C])
     seen = []
 
@@ -116,7 +117,7 @@ def test_handler_that_pauses_everything_assigned_pauses_the_topics():
     assert lab.quiet() == {A, B}
 
 
-def test_assignment_by_a_handler_is_announced_once_by_the_interrupted_call():
+def test_interrupted_call_announces_the_assignment_of_its_handler_once():
     """The journal and group control are called."""
     lab = _lab()
     announced = []
@@ -195,7 +196,7 @@ CALLS = {
 
 
 class Watched:
-    """A ledger, and what its observers have seen."""
+    """A ledger, and the states that its observers got."""
 
     def __init__(self, before):
         self.lab = lab = LedgerLab()

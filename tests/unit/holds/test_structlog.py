@@ -90,7 +90,7 @@ assert not dispatcher.failures, dispatcher.failures
 
 
 def test_program_without_configuration_prints_nothing_to_stdout():
-    """Its import waits for the first line that is written."""
+    """Structlog is imported when the first line is written."""
     done = subprocess.run(  # noqa: S603 - our own interpreter, our own program
         [sys.executable, "-c", _PROGRAM],
         capture_output=True,

@@ -255,7 +255,7 @@ def test_pauses_under_a_whole_pause_are_not_handed_over():
     ],
     ids=["paused here", "owned again since"],
 )
-def test_pause_is_taken_over_for_the_same_ownership_without_one_here(
+def test_pause_is_taken_over_for_the_same_ownership_if_none_exists_here(
     own, steps, reasons
 ):
     lab = carrying(A, B, C, owns=[A, B])
@@ -420,10 +420,10 @@ def test_whole_pause_without_a_paused_name_left_is_a_warning_once(steps):
     ],
     ids=["a gain", "everything", "everything, and a gain", "one"],
 )
-def test_partitions_under_a_plain_pause_that_a_rebalance_keeps_are_information(
+def test_plain_pause_that_a_rebalance_keeps_is_reported_as_information(
     steps, partitions
 ):
-    """Each eager rebalance does that: no warning, and no alarm."""
+    """Each eager rebalance causes that, so the event is neither a warning nor an alarm."""
     lab = LedgerLab()
     (event,) = assigned_while_held(lab, steps)
     assert (event.partitions, event.severity) == (partitions, "info")

@@ -46,7 +46,7 @@ def status(answer):
 
 
 def test_clients_that_send_nothing_are_cut(port):
-    """Fifty half requests keep no thread and no socket; other clients do not wait."""
+    """Fifty unfinished requests keep no thread and no socket; other clients do not wait."""
     before = threading.active_count()
     with ExitStack() as stack:
         slow = [

@@ -16,7 +16,7 @@ CLEAR = "\x1b[2J"
 
 @pytest.mark.parametrize("text", ["re:\udcff", "re:a\ud800b"])
 def test_a_pattern_that_is_not_unicode_is_refused(text):
-    """It could not be written anywhere; bytes of a shell that are no UTF-8 become such."""
+    """Such a pattern, made of bytes that are not UTF-8, could not be encoded anywhere."""
     with pytest.raises(ScopeSyntaxError, match="Unicode"):
         scopes.parse(text)
     with pytest.raises(ScopeSyntaxError, match="Unicode"):
@@ -24,7 +24,7 @@ def test_a_pattern_that_is_not_unicode_is_refused(text):
 
 
 def test_a_command_refuses_such_a_pattern_in_one_line():
-    """Status 2, before anything is asked of a broker."""
+    """The command exits with status 2 before it sends a request to a broker."""
     command = ["pause", "re:\udcff", "--group", "g", "--reason", "x"]
     ended = CliRunner().invoke(safeconsumer, [*command, "--bootstrap", "127.0.0.1:1"])
     assert (ended.exit_code, ended.output.count("\n")) == (2, 1)
@@ -42,12 +42,12 @@ def test_a_command_refuses_such_a_pattern_in_one_line():
     ids=short,
 )
 def test_control_characters_are_shown_escaped(text, shown):
-    """Escapes, line ends, direction marks, halves of characters."""
+    """Among them are escapes, line ends, direction marks and halves of characters."""
     assert printable(text) == shown
 
 
 def test_journals_cannot_steer_a_terminal(tmp_path):
-    """Neither by the names in them nor by those of their files; no line is forged."""
+    """Names in journals and names of their files are escaped; no line is forged."""
     member = MemberJournal(f"m{CLEAR}\nclean: 9 journals").assigned("orders:0")
     member.pause("orders", owner=f"{CLEAR}eve\n").poll("orders:0", 0, 2)
     (tmp_path / "a.journal").write_text(member.text())

@@ -85,7 +85,7 @@ def test_a_seek_during_a_poll_makes_the_position_unknown(tmp_path, offsets):
     assert found == [(offsets[0], offsets[-1] + 1), (50, 53), (53, 56)]
 
 
-def test_a_seek_that_fails_leaves_the_position_where_it_was(tmp_path):
+def test_failed_seek_leaves_the_position_unchanged(tmp_path):
     came = Deliveries(JournalWriter(tmp_path, member="reader"))
     came.begins_at(("orders", 0), 5)
     with pytest.raises(KeyError), came.seeking({"orders:0": 50}):

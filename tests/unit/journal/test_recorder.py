@@ -1,4 +1,4 @@
-"""What a consumer that keeps a journal writes unasked."""
+"""Entries that a consumer with a journal writes by itself."""
 
 import os
 import stat
@@ -164,7 +164,7 @@ def test_the_brokers_clock_is_written_once_a_minute_and_when_it_is_set(tmp_path)
     assert rounded == [(4.5, 5.0), (4.9, 5.0), (8.9, 9.0), (4.9, 5.0)]
 
 
-def test_an_idle_member_writes_its_commits_once_whatever_the_clock_shows(tmp_path):
+def test_idle_member_writes_its_commits_once_despite_clock_steps(tmp_path):
     """A commit with other offsets, or after another entry, is written again."""
     now = [50.0]
     journal = JournalWriter(tmp_path, clock=lambda: now[0], wall=lambda: 1000.0)

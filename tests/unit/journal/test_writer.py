@@ -1,4 +1,4 @@
-"""Whole lines, one after the other, whoever forks, waits, interrupts or has no room."""
+"""The writer keeps lines whole despite forks, waits, interrupts and full disks."""
 
 import itertools
 import os
@@ -15,7 +15,7 @@ from tests.harness.waiting import LIMIT
 
 
 def test_a_slow_reading_of_a_clock_does_not_shift_the_journals_clock(tmp_path):
-    """Found by the soak: journals of a busy machine differed by 26 ms."""
+    """The soak found that journals of a busy machine differed by 26 ms."""
     steps = itertools.chain([1, 500], itertools.repeat(1))
     passed = itertools.accumulate(steps)  # it waits before the second look
     journal = JournalWriter(

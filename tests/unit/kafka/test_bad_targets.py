@@ -32,12 +32,12 @@ BAD_TARGETS = [
     (("orders", 0), TargetTypeError, "orders"),
     ([A], TargetTypeError, "orders"),
     ({A}, TargetTypeError, r"pause\(\*targets\)"),
-    # One of each form; unit/holds/test_scopes.py has the others.
+    # Each form has one example; unit/holds/test_scopes.py has the others.
     ("a b", ScopeSyntaxError, "a b"),
     ("orders:x", ScopeSyntaxError, "orders:x"),
     ("re:(", ScopeSyntaxError, "re:"),
     (re.compile(b"a"), ScopeSyntaxError, "bytes"),
-    # Kafka cannot have these: they are no targets of any consumer.
+    # Kafka has no such names, so no consumer accepts them.
     (TopicPartition("orders", -1), IllegalTargetError, "orders:-1"),
     (TopicPartition("a b", 0), IllegalTargetError, "a b"),
     ("..", IllegalTargetError, "'..'"),
@@ -61,7 +61,7 @@ def consumer(safe):
     ("target", "error", "named"), [*BAD_TARGETS, *ELSEWHERE], ids=short
 )
 def test_a_bad_target_pauses_nothing(consumer, target, error, named):
-    """At any place among good ones. A ``KeyError`` is never raised (P5)."""
+    """The bad target may stand anywhere among good ones. No ``KeyError`` is raised (P5)."""
     for at in range(3):
         targets = [A, B]
         targets.insert(at, target)
@@ -75,7 +75,7 @@ def test_a_bad_target_pauses_nothing(consumer, target, error, named):
 @pytest.mark.contract("P4")
 @pytest.mark.parametrize(("target", "error", "named"), BAD_TARGETS, ids=short)
 def test_a_bad_target_resumes_and_explains_nothing(consumer, target, error, named):
-    """A target that is not held is no error."""
+    """A target that is not held causes no error."""
     consumer.pause(A, B)
     with pytest.raises(error, match=named):
         consumer.resume(A, target, B)
@@ -92,11 +92,11 @@ def test_a_bad_target_resumes_and_explains_nothing(consumer, target, error, name
         (IllegalTargetError, {IllegalStateError, NotConsumedError, ScopeSyntaxError}),
     ],
 )
-def test_upstreams_illegal_state_catches_targets_that_are_not_consumed(kind, parents):
+def test_upstreams_illegal_state_catches_unassigned_targets(kind, parents):
     assert all(issubclass(kind, parent) for parent in parents)
 
 
-def test_a_hold_is_no_target_and_the_error_names_its_scope(consumer):
+def test_hold_as_a_target_is_an_error_that_names_its_scope(consumer):
     consumer.pause("orders")
     (hold,) = consumer.holds()
     with pytest.raises(TargetTypeError, match=r"hold\.scope"):
@@ -129,7 +129,7 @@ BAD_SETTINGS = {
     ids=short,
 )
 def test_a_bad_setting_pauses_nothing(consumer, name, value):
-    """It is a ``ValueError`` of the call, also without targets."""
+    """The call raises a ``ValueError``, also without targets."""
     calls = [
         consumer.pause_all,
         consumer.pause,
@@ -164,7 +164,7 @@ def test_a_bad_setting_pauses_nothing(consumer, name, value):
 def test_a_bad_constructor_argument_is_refused_before_anything_is_opened(
     configs, error, says
 ):
-    """The first ``poll`` is too late; no thread is left."""
+    """The constructor raises, not the first ``poll``, and leaves no thread."""
     before = set(threading.enumerate())
     with pytest.raises(error, match=says):
         SafeConsumer(bootstrap_servers="127.0.0.1:1", **configs)
@@ -184,7 +184,7 @@ def test_a_bad_constructor_argument_is_refused_before_anything_is_opened(
     ids=short,
 )
 def test_a_wrong_assignment_is_refused_and_changes_nothing(consumer, wrong):
-    """A right one afterwards works."""
+    """A correct assignment afterwards works."""
     with pytest.raises(TargetTypeError, match="TopicPartition"):
         consumer.assign(wrong)
     assert consumer.assignment() == {A, B}

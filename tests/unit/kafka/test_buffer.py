@@ -72,7 +72,7 @@ def _offsets(records):
 
 @pytest.mark.parametrize("step", [1, 2, 3, 9])
 def test_records_that_were_put_back_come_before_the_rest(step):
-    """In order, with the right position behind each take."""
+    """The records come in order, with the right position behind each take."""
     buffer = _filled()
     assert _offsets(buffer.take(3)) == [0, 1, 2]
     buffer.move_cursor(0, 0)
@@ -105,7 +105,7 @@ def test_a_position_outside_of_the_buffer_empties_it():
     assert buffer.is_empty
     buffer = _filled()
     buffer.take(3)
-    buffer.move_cursor(3, 1)  # a seek to where it stands
+    buffer.move_cursor(3, 1)  # a seek to its own position
     assert (buffer.taken, buffer.is_open) == ([], True)
     assert _offsets(buffer.take(9)) == [3, 4]
     buffer.move_cursor(0, 2)
@@ -113,7 +113,7 @@ def test_a_position_outside_of_the_buffer_empties_it():
 
 
 def test_an_error_in_the_batch_comes_after_its_records():
-    """Then only records that were put back come."""
+    """After the error only records that were put back come."""
     buffer = _filled(0, 2, ValueError("broken"))
     assert _offsets(buffer.take(9)) == [0, 1]
     assert buffer.reached(START).offset == 2
@@ -127,8 +127,8 @@ def test_an_error_in_the_batch_comes_after_its_records():
     assert _offsets(buffer.take(9)) == [1]
 
 
-def test_a_batch_that_lost_records_is_thrown_away():
-    """A signal handler raised as they were taken out of it."""
+def test_batch_that_lost_records_is_dropped():
+    """A signal handler raised while the poll took records out of the batch."""
     buffer = _filled()
     buffer.batch.take(2)
     buffer.move_cursor(0, 0)
@@ -136,7 +136,7 @@ def test_a_batch_that_lost_records_is_thrown_away():
     assert buffer.is_empty
 
 
-def test_records_behind_a_thrown_away_batch_do_not_continue_it():
+def test_records_behind_a_dropped_batch_do_not_continue_it():
     buffer = _filled()
     buffer.take(5)
     buffer.close_open()
@@ -189,7 +189,7 @@ def test_records_that_were_put_back_count_by_their_values(buffers):
     assert buffers.bytes_parked() == 0
 
 
-def test_resumed_buffers_have_the_first_turns_in_the_order_of_parking(buffers):
+def test_resumed_buffers_are_read_first_in_the_order_of_parking(buffers):
     for tp in (C, B, A):
         buffers.add_answer(tp, Buffer(), _answer(tp, 1))
     for tp in (A, B):
@@ -201,7 +201,7 @@ def test_resumed_buffers_have_the_first_turns_in_the_order_of_parking(buffers):
 
 
 def test_a_dropped_answer_is_recorded_as_empty_in_upstreams_metrics():
-    """They wait for a figure of each partition of an answer."""
+    """Upstream's metrics wait for a figure of each partition of an answer."""
     recorded = []
 
     class Aggregator:
@@ -231,9 +231,7 @@ def _drain(subscription, end):
     state.position = OffsetAndMetadata(end, "", -1)
 
 
-def test_the_delivered_position_is_that_before_the_drain_until_the_poll_returns(
-    subscription,
-):
+def test_delivered_position_does_not_move_until_the_poll_returns(subscription):
     for end in (5, 10):
         _drain(subscription, end)
         assert subscription.delivered_position(A) == 0
@@ -244,7 +242,7 @@ def test_the_delivered_position_is_that_before_the_drain_until_the_poll_returns(
     assert subscription.delivered_position(A) == 10
 
 
-def test_after_a_seek_a_reset_or_a_new_ownership_nothing_is_put_back(subscription):
+def test_no_record_is_put_back_after_a_seek_a_reset_or_a_new_ownership(subscription):
     assignment = subscription.assignment
     _drain(subscription, 5)
     subscription.seek(A, 5)

@@ -10,8 +10,8 @@ from safeconsumer._kafka.of_group.consumer_groups import (
     describe_consumer_groups,
 )
 
-# What Apache Kafka 4.1 answered about a name that is no group's, and about a group of
-# kafka-python's consumer and one of confluent-kafka.
+# The answers of Apache Kafka 4.1 about an unknown group, a group of kafka-python's
+# consumer, and one of confluent-kafka.
 ANSWER = bytes.fromhex(
     "000000000300451847726f7570206e6f73756368206e6f7420666f756e642e076e6f737563680100"
     "0000000000000001018000000000000000026707537461626c65000000020000000208756e69666f"
@@ -79,7 +79,7 @@ def test_an_error_of_a_group_is_reported_with_that_group():
 
 
 @pytest.mark.parametrize("version", [0, 1])
-def test_the_request_is_kafkas(version):
+def test_request_has_kafkas_number_and_versions(version):
     """Kafka's number 69; both versions are flexible."""
     request = ConsumerGroupDescribeRequest(
         group_ids=["g"], include_authorized_operations=False, version=version

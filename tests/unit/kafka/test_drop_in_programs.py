@@ -15,14 +15,14 @@ A = TopicPartition("orders", 0)
 
 
 class Lazy(SafeConsumer):
-    """Polls twice, and returns iterators."""
+    """A consumer whose poll polls twice and returns iterators."""
 
     def poll(self, *args, **kwargs):
         found = super().poll(*args, **kwargs) or super().poll(*args, **kwargs)
         return {tp: iter(records) for tp, records in found.items()}
 
 
-def test_an_own_poll_that_returns_iterators_feeds_iteration():
+def test_overridden_poll_that_returns_iterators_feeds_iteration():
     with offline(Lazy, consumer_timeout_ms=100, log=False) as consumer:
         assigned(consumer, A)
         answer(consumer, A, 0, batch(0, 3))
@@ -31,7 +31,7 @@ def test_an_own_poll_that_returns_iterators_feeds_iteration():
 
 
 class Listening(SafeConsumer):
-    """Its ``subscribe`` needs something that its constructor makes last."""
+    """A consumer whose ``subscribe`` needs an attribute that its constructor sets last."""
 
     def __init__(self, *topics, **configs):
         super().__init__(*topics, **configs)
@@ -71,7 +71,7 @@ def test_a_subclass_may_have_a_decoder_of_its_own(safe):
 
 
 class OfOld:
-    """A deserializer as of kafka-python 2, without headers."""
+    """A deserializer for kafka-python 2, without headers."""
 
     def deserialize(self, topic, data):
         del topic
@@ -122,8 +122,8 @@ WAYS = {
 
 @pytest.mark.contract("P13")
 @pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-def test_a_warning_points_where_upstreams_does(way):
-    """So Python's filters show it, or hide it, as with kafka-python."""
+def test_warning_points_to_the_same_line_as_upstreams(way):
+    """So Python's filters show or hide the warning as with kafka-python."""
     found = []
     for kind in (KafkaConsumer, SafeConsumer):
         with warnings.catch_warnings(record=True) as caught:
@@ -142,7 +142,7 @@ def test_a_warning_points_where_upstreams_does(way):
     assert ours == stock
 
 
-def test_the_setting_of_a_deserializer_stays_the_function_that_was_given():
+def test_config_keeps_the_given_function_as_the_deserializer():
     given = bytes.decode
     with (
         pytest.warns(DeprecationWarning, match="value_deserializer"),

@@ -62,7 +62,7 @@ def _report(consumer, call, write):
 @pytest.mark.contract("P12")
 @pytest.mark.parametrize("call", CALLS, ids=short)
 def test_a_call_in_a_forked_child_raises(call):
-    """The threads stayed behind: without the check the child would wait for ever."""
+    """The child lacks the threads: without the check it would wait forever."""
     with offline(SafeConsumer, group_id="g") as consumer:
         consumer.assign([A])
         assert error_in_child(consumer, call) == ForkedConsumerError.__name__

@@ -96,7 +96,7 @@ def test_changed_bytes_are_refused_or_mean_the_same(inner, given_marks, data):
     ],
 )
 def test_a_wrong_payload_has_no_marks(payload):
-    """Fifty megabytes in fifty kilobytes, a hundred thousand lists, a later version."""
+    """Examples are 50 MB in 50 kB, a hundred thousand lists, and a later version."""
     trailer = handover._TRAILER
     end = trailer.pack(len(payload), zlib.crc32(payload), handover.MAGIC)
     assert unwrap(b"inner" + payload + end) == (b"inner", None, {})
@@ -165,9 +165,9 @@ def test_marks_of_topics_that_are_gone_are_forgotten():
 @pytest.mark.parametrize(
     ("topic", "generations"),
     [
-        # Nobody subscribes to it meanwhile; a rolling restart is as long.
+        # No member subscribes to it meanwhile, as in a rolling restart.
         pytest.param("audit", 12, id="its-member-is-away-for-a-while"),
-        # Its owner is a plain client, for example, and repeats no mark.
+        # Its owner may be a plain client, which repeats no mark.
         pytest.param("orders", 100, id="it-is-subscribed"),
     ],
 )
@@ -184,8 +184,8 @@ def test_a_mark_is_kept(topic, generations):
 # ------------------------------------------------------------ the wrapped assignor
 
 
-def test_without_pauses_a_wrapped_assignor_equals_its_inner_one(safe):
-    """In name, version, protocols, and bytes."""
+def test_wrapped_assignor_without_pauses_equals_its_inner_one(safe):
+    """Name, version, protocols and bytes are equal."""
     strategies = [RangePartitionAssignor, RoundRobinPartitionAssignor]
     consumer = safe(
         group_id="g",

@@ -20,7 +20,7 @@ AUDIT = TopicPartition("audit", 0)
 
 @pytest.fixture
 def consumer(safe):
-    """With three partitions assigned."""
+    """Make a consumer with three assigned partitions."""
     made = safe()
     assigned(made, A, B, AUDIT)
     return made
@@ -42,7 +42,7 @@ def test_pause_and_resume_without_targets_do_nothing(consumer, told):
 
 @pytest.mark.contract("P2")
 def test_resume_all_lifts_every_hold_of_its_owner(consumer):
-    """Of partitions, topics, patterns and the whole consumer (P3)."""
+    """P3: its holds of partitions, topics, patterns and the whole consumer end."""
     consumer.pause_all()
     consumer.pause(A, "orders", re.compile("ord.*"))
     consumer.pause_all(owner="ops")
@@ -64,7 +64,7 @@ def test_resume_all_lifts_every_hold_of_its_owner(consumer):
     ids=short,
 )
 def test_text_and_the_scope_of_a_hold_are_targets(consumer, text, same, covers):
-    """In the notation of the command line (P3)."""
+    """P3: a text is a target in the notation of the command line."""
     consumer.pause(text)
     assert consumer.quiet() == covers
     (hold,) = consumer.holds()
@@ -146,7 +146,7 @@ def test_resume_returns_the_holds_that_still_cover_its_target(consumer, target):
 # ------------------------------------------------------------ blocks
 
 
-def test_a_block_holds_through_another_assignment_whatever_the_default(safe):
+def test_block_holds_through_another_assignment_with_any_default(safe):
     consumer = safe(default_lifetime=Lifetime.WHILE_ASSIGNED)
     assigned(consumer, A)
     with consumer.held(A):
@@ -157,7 +157,7 @@ def test_a_block_holds_through_another_assignment_whatever_the_default(safe):
 
 
 def test_a_block_without_targets_or_with_a_bad_one_does_not_begin(consumer):
-    """Without targets it would hold nothing."""
+    """A block without targets would hold nothing."""
     with (
         pytest.raises(HoldSettingError, match=r"held\(safeconsumer.ALL\)"),
         consumer.held(*set()),
@@ -169,7 +169,7 @@ def test_a_block_without_targets_or_with_a_bad_one_does_not_begin(consumer):
 
 
 def test_a_block_lifts_its_own_hold_only(consumer):
-    """Neither the application's nor that of a block around it."""
+    """The application's hold and that of a block around it stay."""
     consumer.pause(A)
     with consumer.held("orders", reason="batch"):
         with consumer.held("orders"):
@@ -222,10 +222,10 @@ def test_a_hold_from_before_the_assignment_is_in_force_with_it(safe, target):
     ],
     ids=short,
 )
-def test_before_the_first_poll_a_pause_of_what_is_subscribed_is_placed(
+def test_pause_of_a_subscribed_topic_before_the_first_poll_is_placed(
     safe, subscription, target, is_placed
 ):
-    """Also of a topic that does not exist; anything else could never take effect."""
+    """A pause of a missing topic is placed, too; other targets could never take effect."""
     consumer = safe(group_id="g")
     consumer.subscribe(**subscription)
     if is_placed:
@@ -238,8 +238,8 @@ def test_before_the_first_poll_a_pause_of_what_is_subscribed_is_placed(
 
 
 @pytest.mark.parametrize("target", [AUDIT, "audit"], ids=short)
-def test_subscribe_refuses_to_leave_out_what_was_paused_before(safe, target):
-    """It names the hold and the call that lifts it, and changes nothing."""
+def test_subscribe_refuses_to_leave_out_a_paused_topic(safe, target):
+    """The error names the hold and the call that lifts it; nothing changes."""
     consumer = safe(group_id="g")
     consumer.pause(target, "orders")
     for other in ({"topics": ["orders"]}, {"pattern": "ord"}):
@@ -253,7 +253,7 @@ def test_subscribe_refuses_to_leave_out_what_was_paused_before(safe, target):
 
 
 @pytest.mark.parametrize("target", [B, "audit"], ids=short)
-def test_assign_refuses_to_leave_out_what_was_paused_before(safe, target):
+def test_assign_refuses_to_leave_out_a_paused_partition(safe, target):
     consumer = safe()
     consumer.pause(target)
     with pytest.raises(NotConsumedError):
@@ -294,7 +294,7 @@ def test_a_pause_on_another_thread_during_the_check_breaks_nothing(safe):
     consumer = safe(group_id="g")
 
     class Name(str):
-        """A topic's name; another thread pauses whenever it is compared."""
+        """A topic's name that lets another thread pause whenever it is compared."""
 
         __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""When the ids of topics are asked for, and how long a fetch waits for them."""
+"""The times at which ids of topics are requested, and the wait of a fetch for them."""
 
 from uuid import uuid4
 
@@ -16,7 +16,7 @@ TP = TopicPartition("orders", 0)
 
 
 class Resting:
-    """One partition that was paused for a minute since its topic was last seen."""
+    """One partition, paused for a minute since an answer last named its topic."""
 
     def __init__(self):
         self.lab = LedgerLab()
@@ -66,7 +66,7 @@ def test_a_partition_waits_for_an_answer_before_it_is_fetched(one):
     assert one.left_out() == set()
 
 
-def test_without_an_answer_it_is_fetched_after_half_a_second(one):
+def test_partition_is_fetched_without_an_answer_after_half_a_second(one):
     assert one.left_out() == {TP}
     assert one.ids.seconds_to_wait() == pytest.approx(PATIENCE)
     one.after(PATIENCE)
@@ -75,8 +75,8 @@ def test_without_an_answer_it_is_fetched_after_half_a_second(one):
     assert one.is_doubtful()
 
 
-def test_a_partition_that_rests_again_within_a_second_is_fetched_at_once(one):
-    """It stays doubtful, and waits when the second is over."""
+def test_partition_idle_again_within_a_second_is_fetched_at_once(one):
+    """The partition stays doubtful, and waits when the second is over."""
     one.left_out()
     one.name()
     one.state.waited_since = None  # it was fetched
@@ -89,7 +89,7 @@ def test_a_partition_that_rests_again_within_a_second_is_fetched_at_once(one):
 
 
 @pytest.mark.parametrize("is_held", [True, False])
-def test_a_partition_is_doubtful_if_its_topic_was_not_seen_for_a_while(one, is_held):
+def test_partition_is_doubtful_if_no_answer_named_its_topic_for_a_while(one, is_held):
     """A flowing one, as behind a slow handler, becomes so later than a held one."""
     if not is_held:
         one.lab.ledger.confirm([TP], one.lab.ledger.moves)
@@ -113,7 +113,7 @@ def test_a_rest_before_the_answer_does_not_count(one):
 
 
 def test_a_held_partition_becomes_doubtful(one):
-    """So a commit asks for the id."""
+    """Therefore a commit asks for the id."""
     one.name()
     one.lab.hold(ORDERS)
     assert not one.is_doubtful()
@@ -149,7 +149,7 @@ def test_a_topic_that_a_broker_did_not_know_is_asked_for_at_once(one):
 
 
 def test_a_partition_that_has_waited_is_fetched_next(one):
-    """Otherwise one that rests whenever its broker is free would wait for ever."""
+    """Otherwise a partition that rests whenever its broker is free would wait forever."""
     assert one.left_out() == {TP}
     one.name()
     one.rest(2)
@@ -158,6 +158,6 @@ def test_a_partition_that_has_waited_is_fetched_next(one):
     assert one.left_out() == {TP}
 
 
-def test_without_an_id_nothing_is_asked(one):
+def test_topic_without_an_id_causes_no_request(one):
     one.state.topic_id = None
     assert one.left_out() == set()

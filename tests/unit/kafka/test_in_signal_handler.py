@@ -1,4 +1,4 @@
-"""A signal handler that pauses or asks takes none of upstream's locks (P12)."""
+"""A signal handler that pauses or reads takes none of upstream's locks (P12)."""
 
 import re
 import threading
@@ -13,13 +13,13 @@ from tests.harness.signals import handled_by, send
 
 A = TopicPartition("orders", 0)
 
-# A handler that waits for a lock would wait this long, and then be found out.
+# A handler that waits for a lock would wait this long, and fail the test.
 LONG = 60.0
 
 
 @contextmanager
 def _locks_taken(consumer):
-    # By another thread, as the IO thread takes them while a join is applied.
+    # Another thread takes the locks, as the IO thread does while a join is applied.
     inside, release, released = (threading.Event() for _ in range(3))
 
     def take():
@@ -77,7 +77,7 @@ CALLS = {
 
 @pytest.mark.parametrize("consumes", CONSUMED.values(), ids=CONSUMED)
 @pytest.mark.parametrize("handover", ["off", "assignor"])
-def test_a_handler_returns_while_another_thread_has_all_locks_of_upstreams(
+def test_handler_returns_while_another_thread_holds_upstreams_locks(
     safe, consumes, handover
 ):
     consumer = safe(group_id="g", pause_handover=handover)

@@ -47,7 +47,7 @@ def is_waiting(coroutine):
     return True
 
 
-def test_a_commit_that_is_refused_meanwhile_is_not_sent_again_without_its_note():
+def test_commit_refused_for_another_reason_is_not_sent_again_without_its_note():
     broker = Broker(OffsetMetadataTooLargeError(), NotOwnedError("lost meanwhile"))
     with pytest.raises(NotOwnedError):
         broker.commit("a#1")
@@ -64,9 +64,7 @@ def test_a_commit_that_is_refused_meanwhile_is_not_sent_again_without_its_note()
     ],
     ids=["as-long", "longer", "another-broker"],
 )
-def test_a_commit_waits_for_the_one_before_it_if_that_has_a_longer_note(
-    note, forgets, sent
-):
+def test_commit_waits_for_an_earlier_one_with_a_longer_note(note, forgets, sent):
     broker, answer = Broker(), LoopFuture()
     broker.commit("a#1")
     if forgets:

@@ -20,7 +20,7 @@ WORKERS = f"{WORKER}retry"
 
 @pytest.fixture
 def consumer(safe):
-    """With three partitions assigned."""
+    """Make a consumer with three assigned partitions."""
     made = safe()
     assigned(made, A, B, AUDIT)
     return made
@@ -103,7 +103,7 @@ def test_a_pause_of_the_application_is_paused_beside_holds_of_others(
         ("nobody", set()),
     ],
 )
-def test_any_owner_of_a_hold_can_be_asked_for(consumer, owner, covered):
+def test_paused_accepts_any_owner_of_a_hold(consumer, owner, covered):
     consumer.pause(A)
     consumer.pause(B, owner="ops")
     consumer.pause(AUDIT, owner=WorkerOwner(WORKERS))
@@ -140,7 +140,7 @@ PAUSES = {
 @pytest.mark.contract("P3")
 @pytest.mark.parametrize("asked", PAUSES.values(), ids=PAUSES)
 def test_each_set_has_the_objects_of_the_assignment(consumer, asked):
-    """So a pause of all of a topic is a whole one, out of whichever set it comes."""
+    """So a pause of all partitions of a topic, from any of these sets, is a whole pause."""
     consumer.pause("orders", owner="ops")
     consumer.pause("orders")
     named = asked(consumer)
@@ -153,8 +153,8 @@ def test_each_set_has_the_objects_of_the_assignment(consumer, asked):
 
 
 @pytest.mark.contract("P3")
-def test_a_resume_of_all_that_is_quiet_lifts_the_applications_holds(consumer):
-    """It returns the holds that still cover the partitions."""
+def test_resume_of_all_quiet_partitions_lifts_the_applications_holds(consumer):
+    """The resume returns the holds that still cover the partitions."""
     consumer.pause(A, B)
     consumer.pause(B, AUDIT, owner="ops")
     still = consumer.resume(*consumer.quiet())

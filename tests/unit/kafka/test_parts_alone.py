@@ -1,4 +1,4 @@
-"""Coordinator, fetcher, subscription and commits, each alone."""
+"""Tests coordinator, fetcher, subscription and commits, each alone."""
 
 import time
 
@@ -74,7 +74,7 @@ def test_positions_are_compared_with_a_cluster_of_upstreams(client):
 
 
 def test_a_commit_sets_the_position_of_a_partition_that_waits_for_a_reset(monkeypatch):
-    """As in kafka-python, and the poll that asked raises nothing."""
+    """kafka-python does so, too; the poll that asked raises nothing."""
 
     async def answer(_partitions, _timeout_ms=None):
         return FIVE
@@ -113,7 +113,7 @@ def test_a_join_is_dropped_if_it_assigns_topics_that_are_not_subscribed_any_more
 
 
 def test_a_join_is_dropped_if_its_membership_has_ended(coordinator, subscription):
-    """By an answer after that to SyncGroup: no ValueError, and one more join."""
+    """A later answer to SyncGroup raises no ValueError, and one more join follows."""
     coordinator.reset_generation()
     coordinator.rejoin_needed = coordinator.rejoining = False
     assignment = ConsumerProtocolAssignment(0, [("a", [0])], b"").encode()
@@ -174,7 +174,7 @@ def test_a_commit_is_refused_once_its_ownership_or_the_membership_ends():
 def test_a_held_partition_that_departs_uncommitted_is_reported_once(
     coordinator, subscription
 ):
-    """By the join that took it, by a call that ended the join, or by ``assign``."""
+    """The join that took it reports it, or a call that ended the join, or ``assign``."""
     lab = LedgerLab()
     subscription.ledger = coordinator.ledger = lab.ledger
     lab.hold(partition(B.topic, B.partition))

@@ -29,7 +29,7 @@ def consumer(safe, request):
 
 
 def after_drain(consumer, call):
-    """Have the call run when the next poll has drained its records."""
+    """Run the call when the next poll has drained its records."""
     fetcher = consumer._fetcher
     fetch = fetcher.fetch_records
 
@@ -106,7 +106,7 @@ def test_an_iteration_does_not_undo_a_seek(consumer):
 
 
 def test_a_wrapped_step_that_raises_does_not_undo_a_seek(consumer, monkeypatch):
-    """It has taken a record, another thread seeks, and a time limit comes."""
+    """The step has taken a record, another thread seeks, and a time limit raises."""
     upstream = KafkaConsumer.__next__
 
     def traced(self):
@@ -120,7 +120,7 @@ def test_a_wrapped_step_that_raises_does_not_undo_a_seek(consumer, monkeypatch):
     assert consumer.position(A) == 7
 
 
-def test_an_exception_at_the_end_of_an_iteration_comes_out_of_the_seek_that_ends_it(
+def test_exception_at_the_end_of_an_iteration_is_raised_by_the_seek_that_ends_it(
     consumer,
 ):
     """If the garbage collector ended it, Python would swallow the exception."""
@@ -157,7 +157,7 @@ def test_a_reset_waits_for_the_records_before_it(safe):
 
 
 def test_an_answer_is_used_for_the_reset_that_asked_only(consumer):
-    """1. A start is asked for. 2. Seeks. 3. It is asked for again. 4. The first answer."""
+    """The consumer requests a start, seeks, requests again, and gets the first answer."""
     answered = consumer._fetcher._reset_offset_if_needed
     state = consumer._subscription.assignment[A]
     asked = []
@@ -172,7 +172,7 @@ def test_an_answer_is_used_for_the_reset_that_asked_only(consumer):
 
 
 def test_dropped_decoded_records_come_again(consumer):
-    """Other deserializers read them; answers that were not opened stay."""
+    """Other deserializers read them again; unopened answers stay."""
     assert offsets(consumer.poll(0, max_records=3)) == {0: [0, 1, 2]}
     consumer._fetcher.drop_decoded()
     consumer._fetcher.drop_decoded()  # nothing is left to drop

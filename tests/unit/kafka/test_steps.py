@@ -1,4 +1,4 @@
-"""The steps of an iteration, in C and in Python: where they end, and what they leave."""
+"""The steps of an iteration, in C and in Python: their results and positions."""
 
 import gc
 import tracemalloc
@@ -18,7 +18,7 @@ both = pytest.mark.parametrize("kind", [Steps, _batches.Steps], ids=["Python", "
 
 
 class Moved(State):
-    """A state that is sought after a step has seen the position."""
+    """A state whose position is changed by a seek after a step has read it."""
 
     @property
     def _awaiting_validation(self):
@@ -32,7 +32,7 @@ class Moved(State):
 
 @both
 def test_the_position_is_behind_each_record(kind):
-    """It is a new object of the same class, and the state's."""
+    """The position is a new object of the same class, and stored in the state."""
     state = State()
     steps = steps_of(kind, Ledger(), state)
     for number in range(3):
@@ -95,8 +95,8 @@ def test_a_seek_in_the_middle_of_a_step_ends_it_and_stands(kind):
 
 
 @both
-def test_an_exception_out_of_the_ledger_comes_out_of_the_step(kind):
-    """A signal handler's, for example. Nothing has moved, and the next step goes on."""
+def test_exception_in_the_ledger_is_raised_by_the_step(kind):
+    """A signal handler may raise. No position has moved, and the next step goes on."""
     state, errors = State(), [ZeroDivisionError]
 
     class Raising(Ledger):
@@ -124,8 +124,8 @@ Backwards = namedtuple("Backwards", reversed(ConsumerRecord._fields))  # noqa: P
     ],
     ids=["object", "another-order"],
 )
-def test_records_may_be_of_a_class_of_the_programs(kind, own):
-    """Its ``poll()`` has made them; the fields are read by name."""
+def test_records_may_be_of_the_programs_own_class(kind, own):
+    """The program's ``poll()`` makes them; the step reads the fields by name."""
     state = State()
     steps = kind(Ledger(), {TP: state}, TP, state, state._position, [own])
     assert [*steps] == [own]

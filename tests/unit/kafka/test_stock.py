@@ -66,7 +66,7 @@ def test_an_unknown_reset_policy_is_a_warning(caplog):
 
 
 def test_defaults_of_its_clients():
-    """A session of 45 s, the log's end, idempotent producers."""
+    """The defaults are a session of 45 s, the log's end, and idempotent producers."""
     assert KafkaConsumer.DEFAULT_CONFIG["session_timeout_ms"] == 45_000
     assert KafkaConsumer.DEFAULT_CONFIG["auto_offset_reset"] == "latest"
     assert KafkaConsumer.DEFAULT_CONFIG["fetch_max_wait_ms"] == 500
@@ -77,7 +77,7 @@ def test_defaults_of_its_clients():
 
 
 def test_it_has_no_client_of_newer_protocols():
-    """Neither KIP-848's groups nor share groups."""
+    """kafka-python has neither KIP-848's groups nor share groups."""
     assert "group_protocol" not in KafkaConsumer.DEFAULT_CONFIG
     assert not [name for name in dir(kafka) if "share" in name.lower()]
 
@@ -99,7 +99,7 @@ def test_a_poll_after_a_fork_does_not_return():
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="Python 3.12 warns no more")
 def test_its_import_warns_on_python_3_11():
-    """Of ``importlib.resources``, for each message of Kafka's protocol."""
+    """``importlib.resources`` warns for each message of Kafka's protocol."""
     command = [sys.executable, "-W", "always", "-c", "import kafka"]
     ended = subprocess.run(command, capture_output=True, check=True, text=True)  # noqa: S603 - our own
     assert 150 < ended.stderr.count("_text is deprecated") < 250

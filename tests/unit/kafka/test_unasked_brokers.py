@@ -1,4 +1,4 @@
-"""A broker that could not be asked for records is asked again, or each poll raises."""
+"""A broker that missed a Fetch gets it again, or each poll raises."""
 
 import gc
 import logging
@@ -32,14 +32,14 @@ def consumer(safe):
 
 
 def learn(consumer):
-    """Have metadata know broker 2."""
+    """Add broker 2 to the metadata."""
     broker = Broker(node_id=2, host="localhost", port=1)
     consumer._cluster._brokers[2] = broker
 
 
 @pytest.mark.contract("P10")
 def test_each_poll_raises_if_a_broker_refuses_the_login(consumer, monkeypatch):
-    """kafka-python 3.0.12 raises once, and then returns nothing for ever."""
+    """kafka-python 3.0.12 raises once, and then never returns a record."""
     manager = consumer._fetcher._manager
 
     def refuse(*_, **__):
@@ -59,8 +59,8 @@ def test_a_leader_is_asked_once_metadata_knows_it(consumer, monkeypatch):
     """
     kafka-python 3.0.12 never asks it again.
 
-    1. Metadata is read while broker 2 starts. 2. The old leader's answer says that the
-    partition has moved there (KIP-951). 3. Metadata knows it.
+    1. Metadata is read while broker 2 starts. 2. The old leader's answer names broker 2 as
+    the new leader (KIP-951). 3. Metadata knows it.
     """
     fetcher, asked_for = consumer._fetcher, list[str]()
     monkeypatch.setattr(
@@ -74,7 +74,7 @@ def test_a_leader_is_asked_once_metadata_knows_it(consumer, monkeypatch):
 
 
 def _crashed(call):
-    """Have the loop of a consumer's network end in a call; return what the call raised."""
+    """End the loop of a consumer's network in a call; return the error of the call."""
     raised = []
     with EmbeddedBroker() as broker:
         broker.create_topic("t")
@@ -92,7 +92,7 @@ def _crashed(call):
         thread.start()
         wait_for(lambda: consumer._net._pending_waiters, "a poll that waits")
 
-        def fails(*_):  # as when somebody has closed its descriptor
+        def fails(*_):  # as if its descriptor had been closed
             raise OSError(9, "Bad file descriptor")
 
         loop = consumer._net._io_thread
@@ -103,7 +103,7 @@ def _crashed(call):
     return raised
 
 
-# What the loop has left undone is this test's, not the next one's.
+# Finish here what the loop left undone, not in the next test.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
     "call",
@@ -111,7 +111,8 @@ def _crashed(call):
     ids=["poll-inf", "poll-20s", "iteration"],
 )
 def test_a_poll_raises_the_error_that_ended_the_loop(call, monkeypatch):
-    # pytest keeps what is logged and raised, by its traceback the sockets, beyond the test.
+    # pytest keeps logged and raised errors beyond the test, and by their tracebacks the
+    # sockets.
     monkeypatch.setattr(logging.getLogger(NetworkSelector.__module__), "disabled", True)
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     assert _crashed(call) == [OSError]

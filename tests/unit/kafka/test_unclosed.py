@@ -21,7 +21,7 @@ from safeconsumer._kafka.network import HAS_BACKENDS
 from safeconsumer.group import clients
 
 _BOUND = 20.0
-# Not the default one, which reads the machine's certificates each time.
+# The default context would read the machine's certificates each time.
 _CONTEXT = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
@@ -99,7 +99,7 @@ def close_while_it_connects(kind, server):
 
 
 def close_in_the_handshake(kind, server):
-    """Answer nothing, and close the client."""
+    """Send no answer, and close the client."""
     client = made(kind, server, "SSL")
     transport = connecting(client)
     client._net.poll(0)
@@ -112,7 +112,7 @@ def close_in_the_handshake(kind, server):
 
 
 def close_unsent(kind, server):
-    """Close a connection behind a request, and its client at once."""
+    """Close a connection right after a request, and its client at once."""
     client = made(kind, server, "PLAINTEXT")
     transport = connecting(client)
     client._net.poll(future=transport)
@@ -144,7 +144,7 @@ def test_every_socket_is_closed(kind, server, way):
 
 @pytest.fixture
 def refusing():
-    """Return the address of a port at which nobody listens."""
+    """Return the address of a port without a listener."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         yield f"127.0.0.1:{taken.getsockname()[1]}"
@@ -173,7 +173,7 @@ def test_the_socket_of_a_refused_connection_is_closed_at_once(
     assert numbers == [-1, -1, -1]
 
 
-def test_a_connected_broker_is_preferred_as_the_second_one():
+def test_second_choice_prefers_a_connected_broker():
     """The first choice and an untried broker may both be away."""
     manager = ClosingManager.__new__(ClosingManager)
     brokers = [SimpleNamespace(node_id=number) for number in (1, 2, 3)]

@@ -17,7 +17,7 @@ INSIDE = (_waits.__file__, threading.__file__)
 
 @pytest.fixture
 def net():
-    """Start a loop of its own, with our waits."""
+    """Start a loop with our waits."""
     made = NetworkSelector()
     adopt_network(made)
     made.start()
@@ -26,7 +26,7 @@ def net():
 
 
 def on_a_thread(call):
-    """Call it, and return when it has returned."""
+    """Call a function on another thread, and wait until it has returned."""
     thread = threading.Thread(target=call, daemon=True)
     thread.start()
     thread.join(LIMIT)
@@ -58,7 +58,7 @@ def test_a_handler_may_set_the_event_at_any_place_of_a_wait():
     assert at > 3
 
 
-def test_a_set_event_ends_every_wait_and_without_it_the_time_does():
+def test_wait_ends_when_its_event_is_set_or_its_time_is_over():
     """A time beyond Python's largest is no limit."""
     event = InterruptibleEvent()
     assert [event.wait(seconds) for seconds in (0, -1, 0.001)] == [False] * 3
@@ -101,7 +101,7 @@ def test_after_an_interrupt_at_any_place_of_a_call_of_the_loop_the_next_one_retu
     assert at > 8
 
 
-def test_a_call_of_the_loop_raises_what_its_coroutine_raises(net):
+def test_call_of_the_loop_raises_the_error_of_its_coroutine(net):
     async def refused():
         raise LookupError
 

@@ -1,4 +1,4 @@
-"""Reading a consumer's figures: their values, and that it disturbs nothing."""
+"""A consumer's figures have the right values, and reading them disturbs nothing."""
 
 import os
 import sys
@@ -40,7 +40,7 @@ def test_partitions_and_holds(safe):
 
 
 def test_a_waiting_poll_renews_the_time_of_the_last_poll(safe, monkeypatch):
-    """A poll renews it each time that it looks after its group."""
+    """A poll renews the time whenever it handles its group."""
     consumer, clock = safe(), Clock()
     assert "consumer_last_poll_timestamp_seconds" not in values(consumer)
     monkeypatch.setattr(consumer._safe_ledger, "_clock", clock)
@@ -146,7 +146,7 @@ def test_holds_are_counted_by_the_kind_of_their_owner():
 
 
 @pytest.mark.parametrize("is_caught_up", [False, True])
-def test_a_consumer_says_whether_it_has_read_the_control_topics_until_it_is_closed(
+def test_open_consumer_shows_whether_it_has_read_the_control_topics(
     safe, monkeypatch, *, is_caught_up
 ):
     consumer = safe()
@@ -225,7 +225,7 @@ def place(consumer, count):
 
 
 def test_a_consumer_keeps_its_label_until_it_is_removed(safe):
-    """The second of one name gets a number; a free name is given again and counts from 0."""
+    """A second consumer of one name gets a number; a free name is reused, from 0 on."""
     one, other = place(safe(client_id="a"), 1), place(safe(client_id="a"), 2)
     third = place(safe(client_id="a#2"), 3)
     shown = Shown(one)
@@ -243,7 +243,7 @@ def test_a_consumer_keeps_its_label_until_it_is_removed(safe):
     assert shown.placed() == {"a": 5, "a#2": 2}
 
 
-def test_a_worker_may_be_given_after_its_consumer(safe):
+def test_worker_may_be_added_after_its_consumer(safe):
     consumer = safe(client_id="a", group_id="g", enable_auto_commit=False)
     shown = Shown(consumer)
     shown.collector.add(Worker(consumer, print))
@@ -278,7 +278,7 @@ def test_a_registry_takes_one_collector(safe):
 OURS = ("safeconsumer/metrics/", "safeconsumer/events/counts.py", "/_kafka/figures.py")
 
 
-def test_a_member_has_few_series_whatever_it_owns(safe):
+def test_member_with_many_partitions_has_few_series(safe):
     """A thousand partitions, each held by two owners, add no series."""
     consumer = safe(group_id="g", enable_auto_commit=False)
     worker = Worker(consumer, print, limits=Limits(records=1000))
@@ -300,7 +300,7 @@ def test_delivering_records_calls_no_metrics_code(safe):
     consumer = safe(max_poll_records=1000)
     tp = TopicPartition("orders", 0)
     assigned(consumer, tp)
-    values(consumer)  # somebody has asked before
+    values(consumer)  # an earlier call has read it
     answer(consumer, tp, 0, batch(0, 1000))
     called = set()
 

@@ -1,4 +1,4 @@
-"""The table says what there is; everything else follows it."""
+"""The table lists all metrics; the code and its labels agree with it."""
 
 import re
 

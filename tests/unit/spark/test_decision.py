@@ -37,7 +37,7 @@ def planned(start, latest, *texts, troubles=()):
 @pytest.mark.contract("S1")
 @by_day(50)
 @given(start=POSITIONS, grown=POSITIONS, texts=st.lists(SCOPES))
-def test_nothing_held_moves_and_nothing_else_is_touched(start, grown, texts):
+def test_held_partitions_stay_and_others_are_unchanged(start, grown, texts):
     latest = dict(start)
     for tp, more in grown.items():
         latest[tp] = latest.get(tp, 0) + more
@@ -54,8 +54,8 @@ def test_nothing_held_moves_and_nothing_else_is_touched(start, grown, texts):
 
 @by_day(50)
 @given(POSITIONS)
-def test_offsets_survive_their_text(positions):
-    """Equal offsets are equal text, in whatever order they were found."""
+def test_offsets_are_read_from_text_as_written(positions):
+    """Equal offsets give equal text, in any order."""
     text = offsets.render(positions)
     assert offsets.parse(text) == positions
     assert offsets.render(dict(reversed(positions.items()))) == text
@@ -69,7 +69,7 @@ STEPS = st.lists(
 @pytest.mark.contract("S2")
 @by_day(40)
 @given(STEPS)
-def test_every_offset_is_read_once_through_restarts_and_kills(steps):
+def test_every_offset_is_read_once_despite_restarts_and_kills(steps):
     """Each batch begins at the end of the last one in the offset log."""
     checkpoint, latest, read = offsets.render({}), dict[Any, int](), dict[Any, int]()
     for grown, texts, is_killed in (*steps, ({}, [], False)):
@@ -79,9 +79,7 @@ def test_every_offset_is_read_once_through_restarts_and_kills(steps):
         end = planned(start, latest, *texts).adjusted_end(latest)
         assert all(start.get(tp, 0) == read.get(tp, 0) for tp in latest)
         assert all(start.get(tp, 0) <= end[tp] for tp in latest)
-        if (
-            not is_killed
-        ):  # one that is killed before its end is written is planned again
+        if not is_killed:  # a batch killed before its end is written is planned again
             checkpoint, read = offsets.render(end), end
     assert read == latest
 
@@ -98,7 +96,7 @@ def test_partitions_are_named_in_runs():
     assert offsets.named(tps) == "a:0-2,7 b:1"
 
 
-def test_only_a_held_partition_that_ends_before_its_next_record_has_lost_it():
+def test_only_held_partition_that_ends_before_its_next_record_lost_records():
     """A partition that is read to its end has lost nothing."""
     start = {("orders", number): 5 for number in range(4)}
     latest = {("orders", 0): 5, ("orders", 1): 6, ("orders", 2): 4}

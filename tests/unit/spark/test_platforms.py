@@ -18,7 +18,7 @@ from tests.harness.spark import options, shim
 
 
 class Installed:
-    """A Spark as Python finds it: a package, and jars somewhere."""
+    """An installed Spark: a package, and jars in some folder."""
 
     def __init__(self, monkeypatch, home):
         self._patch = monkeypatch
@@ -58,7 +58,7 @@ def installed(monkeypatch, tmp_path):
     ids=short,
 )
 def test_versions_of_vendors_have_a_line(text, line, apache):
-    """Apache's release is what Maven Central has a connector for."""
+    """Maven Central has connectors for Apache's releases only."""
     assert Version.parse(text) == Version(text, line, apache)
 
 
@@ -68,14 +68,14 @@ def test_a_text_that_is_not_a_version_is_refused():
 
 
 def test_a_spark_without_package_metadata(installed):
-    """A SPARK_HOME of a vendor on PYTHONPATH, built for Scala 2.12."""
+    """PYTHONPATH has a vendor's SPARK_HOME, built for Scala 2.12."""
     installed.version("3.5.4-amzn-0", "python/pyspark")
     installed.jars("spark-core_2.12-3.5.4-amzn-0.jar", folder="jars")
     assert safe.packages() == "org.apache.spark:spark-sql-kafka-0-10_2.12:3.5.4"
 
 
 def test_spark_home_comes_first(installed, monkeypatch):
-    """Pyspark itself starts that JVM, whatever pip has installed beside it."""
+    """Pyspark itself starts that JVM, even if pip has installed another Spark."""
     installed.version("3.5.7")
     installed.jars("spark-core_2.12-3.5.7.jar")
     elsewhere = installed.jars("spark-core_2.13-3.5.7.jar", folder="opt/jars")
@@ -139,7 +139,7 @@ def test_a_connector_of_another_build_of_the_line_is_a_warning(jar, warnings, ca
     ],
     ids=short,
 )
-def test_an_old_spark_or_java_is_refused_in_words(spark, java, refusal):
+def test_old_spark_or_java_is_refused_with_the_versions(spark, java, refusal):
     with pytest.raises(SparkSetupError, match=refusal):
         platforms.check_runtime(Version.parse(spark), java)
 
@@ -207,7 +207,7 @@ def test_the_jar_is_of_the_sources_beside_it():
 
 
 def test_the_shim_stays_small():
-    """Decisions belong into Python."""
+    """Decisions belong in Python."""
     files = list(shim.SOURCES.rglob("*.java"))
     assert sum(len(file.read_text("utf-8").splitlines()) for file in files) <= 386
 

@@ -7,7 +7,7 @@ from msgspec import inspect, structs
 from safeconsumer.audit.entries import EVENTS
 from safeconsumer.spark.reading import SCHEMA
 
-# Of the file and its head, and what stands for "tp".
+# Columns of the file and its head, and those that replace "tp".
 OTHERS = {"file": "string", "member": "string", "group": "string", "e": "string"}
 OTHERS |= {"topic": "string", "partition": "bigint"}
 SIMPLE = {

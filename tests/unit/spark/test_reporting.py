@@ -20,7 +20,7 @@ BATCH = "nightly\nid = 1-2\nrunId = 3-4\nbatch = 7"
     ("description", "name"),
     [(BATCH, "nightly"), (BATCH.removeprefix("nightly"), ""), ("", "")],
 )
-def test_a_query_is_named_by_what_spark_says_of_its_batch(description, name):
+def test_query_is_named_by_the_description_of_its_batch(description, name):
     assert query_name(description) == name
 
 
@@ -60,13 +60,13 @@ def lab():
     return Reported()
 
 
-def test_before_its_first_plan_nothing_is_known_of_a_stream():
+def test_state_of_a_stream_is_unknown_before_its_first_plan():
     """A batch from before a restart may be run again, in full."""
     assert Reported().reported() == ("starting", {}, {})
 
 
 def test_a_held_partition_is_quiet_when_no_batch_reads_it_any_more(lab):
-    """While a plan is made it is not: that plan may not have seen the hold."""
+    """A partition is not quiet during a plan: that plan may not have read the hold."""
     lab.activity.begin("q", [ZERO, ONE])
     assert lab.reported() == ("starting", {}, {})
     lab.activity.planned({ZERO: 0, ONE: 0}, {ZERO: 0, ONE: 0})
@@ -93,7 +93,7 @@ def test_a_stream_that_stops_in_a_batch_reports_it_as_busy(lab):
 
 @pytest.mark.parametrize("name", ["nightly\tload", "a\nb", "a\u00a0b"])
 def test_reports_of_a_query_of_any_name_are_read(lab, name):
-    """Or its batches would not be waited for."""
+    """Otherwise commands would not wait for its batches."""
     lab.activity.begin(query_name(BATCH.replace("nightly", name)), [ZERO])
     lab.activity.planned({ZERO: 0}, {ZERO: 5})
     read = decode_report(encode_report(lab.made.report()))
@@ -102,7 +102,7 @@ def test_reports_of_a_query_of_any_name_are_read(lab, name):
 
 
 def test_a_stream_that_cannot_read_the_control_topics_reports_that(lab):
-    """Its plans read nothing, but a batch from before may."""
+    """Its plans read no record, but an earlier batch may."""
     lab.activity.begin("q", [ZERO])
     lab.activity.planned({ZERO: 0}, {ZERO: 0})
     lab.held.add(ZERO)
@@ -110,8 +110,8 @@ def test_a_stream_that_cannot_read_the_control_topics_reports_that(lab):
     assert lab.reported()[0] == "unavailable"
 
 
-def test_many_plans_that_are_made_do_not_make_reports_late(monkeypatch):
-    """A report counts for fifteen seconds: all streams together get what one would get."""
+def test_many_running_plans_do_not_delay_reports(monkeypatch):
+    """A report counts for fifteen seconds: all streams share the time of one."""
     labs = [Reported() for _ in range(40)]
     for lab in labs:
         lab.activity.begin("q", [ZERO])
@@ -130,7 +130,7 @@ def test_many_plans_that_are_made_do_not_make_reports_late(monkeypatch):
     assert (len(made), sum(waits)) == (40, reporting._DECISION_SECONDS)
 
 
-def test_a_stream_whose_report_is_not_made_keeps_back_no_other():
+def test_failed_report_of_a_stream_delays_no_other():
     """Earlier reports are sent by then, and the one that fails is left out."""
     first, bad, last = Reported(), Reported(), Reported()
     bad.fails = True

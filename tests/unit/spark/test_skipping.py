@@ -53,7 +53,7 @@ def restarted(lab):
 @pytest.mark.contract("S8")
 @pytest.mark.parametrize("limit", [None, LATEST], ids=["no limit", "limit"])
 @pytest.mark.parametrize("held", [False, True], ids=["flowing", "held"])
-def test_a_skip_ends_the_partition_there_and_reads_nothing_of_it(lab, limit, held):
+def test_skip_ends_the_partitions_batch_and_reads_no_skipped_record(lab, limit, held):
     """The next batch reads on; progress and an event name the offsets, owner and reason."""
     if held:
         lab.controller.pause("orders", owner="ops")
@@ -88,8 +88,8 @@ def test_a_limiter_gives_a_skipped_partition_no_share(lab):
     ],
     ids=short,
 )
-def test_a_skip_that_cannot_be_is_refused_and_dropped(to, latest, why):
-    """The batch goes on without it, and progress and an event say why."""
+def test_impossible_skip_is_refused_and_dropped(to, latest, why):
+    """The batch goes on without it, and progress and an event have the reason."""
     lab = DeciderLab(fails_on_loss=False)
     lab.controller.skip("orders:0", to=to, reason="poison")
     found = {RETURNS: 8} if latest is None else {ORDERS: latest, RETURNS: 8}
@@ -101,7 +101,7 @@ def test_a_skip_that_cannot_be_is_refused_and_dropped(to, latest, why):
 
 
 @pytest.mark.contract("S8")
-def test_a_topic_that_was_made_again_is_read_from_any_offset_that_it_has(lab):
+def test_recreated_topic_can_be_read_from_any_of_its_offsets(lab):
     """The topic ends before the next offset; under a hold that fails no query."""
     lab.controller.pause("orders")
     lab.controller.skip("orders:0", to=0, reason="made again")
@@ -116,7 +116,7 @@ def test_a_topic_that_was_made_again_is_read_from_any_offset_that_it_has(lab):
 @pytest.mark.contract("S8")
 @pytest.mark.parametrize("was_planned", [True, False], ids=["in the log", "not yet"])
 def test_a_skip_of_a_batch_that_was_cut_off_is_made_again(lab, was_planned):
-    """The checkpoint has it: nobody has to ask for it a second time."""
+    """The checkpoint has the skip, so no user has to request it again."""
     lab.controller.skip("orders:0", to=7, reason="poison")
     end = offsets.parse(lab.batch(START, LATEST)["end"])
     new = restarted(lab)
@@ -132,7 +132,7 @@ def test_a_skip_of_a_batch_that_was_cut_off_is_made_again(lab, was_planned):
 
 
 def test_a_skip_of_an_earlier_batch_with_the_same_number_does_not_count(lab):
-    """The checkpoint was with Spark's own source meanwhile, or cut by hand."""
+    """Spark's own source used the checkpoint meanwhile, or a user cut it."""
     lab.controller.skip("orders:0", to=7, reason="poison")
     lab.batch(START, LATEST)
     new = restarted(lab)
@@ -146,7 +146,7 @@ def test_a_skip_of_an_earlier_batch_with_the_same_number_does_not_count(lab):
 def test_a_record_that_fails_a_planned_batch_is_skipped_when_it_runs_again(
     lab, to, first
 ):
-    """A batch in Spark's log keeps its end; what is left is skipped by the next one."""
+    """A batch in Spark's log keeps its end; the next batch skips the rest."""
     lab.controller.skip("orders:0", to=to, reason="poison")
     assert again(lab, START, LATEST) == {ORDERS: first, RETURNS: 5}
     answer = lab.batch(LATEST, {ORDERS: 12, RETURNS: 8}, number=8)
@@ -156,7 +156,7 @@ def test_a_record_that_fails_a_planned_batch_is_skipped_when_it_runs_again(
 
 
 @pytest.mark.contract("S8")
-def test_a_batch_that_runs_again_and_does_not_read_the_partition_skips_nothing(lab):
+def test_repeated_batch_without_the_partition_skips_nothing(lab):
     """The partition was held in that batch; the next plan skips."""
     lab.controller.skip("orders:0", to=8, reason="poison")
     end = {ORDERS: 5, RETURNS: 8}
@@ -167,16 +167,14 @@ def test_a_batch_that_runs_again_and_does_not_read_the_partition_skips_nothing(l
 
 
 @pytest.mark.contract("S8")
-def test_a_skip_that_cannot_be_is_refused_after_the_batch_that_runs_again(lab):
+def test_impossible_skip_is_refused_after_the_repeated_batch(lab):
     lab.controller.skip("orders:0", to=4, reason="poison")
     assert again(lab, START, LATEST) == START
     why = "orders:0 cannot go on at 4: 9 is read next, and records would come twice"
     assert lab.batch(LATEST, LATEST, number=8)["metric.skipRefused"] == why
 
 
-def test_a_topic_that_was_made_again_is_read_from_0_after_the_batch_that_runs_again(
-    lab,
-):
+def test_recreated_topic_is_read_from_0_after_the_repeated_batch(lab):
     lab.controller.pause("orders")
     lab.controller.skip("orders:0", to=0, reason="made again")
     end = {ORDERS: 5, RETURNS: 8}
@@ -185,7 +183,7 @@ def test_a_topic_that_was_made_again_is_read_from_0_after_the_batch_that_runs_ag
     assert offsets.parse(answer["end"])[ORDERS] == 0
 
 
-def test_a_skip_of_a_checkpoint_that_the_partition_does_not_reach_is_refused(lab):
+def test_skip_beyond_the_end_of_a_cut_topic_is_refused(lab):
     """The topic was cut between two runs; Spark has not planned that batch."""
     lab.controller.pause("orders")
     lab.controller.skip("orders:0", to=8, reason="poison")
@@ -197,7 +195,7 @@ def test_a_skip_of_a_checkpoint_that_the_partition_does_not_reach_is_refused(lab
     assert answer["metric.skipRefused"] == why
 
 
-def test_a_skip_that_the_checkpoint_does_not_take_holds_everything_and_is_kept(lab):
+def test_skip_that_cannot_be_stored_is_kept_and_holds_everything(lab):
     def refuse(_batch, _text):
         raise OSError
 
@@ -249,7 +247,7 @@ def test_a_wrong_skip_is_refused_at_once(lab, target, wrong, kind):
 
 
 def of_query(lab, name, latest=LATEST, number=7):
-    """Return what a plan of a query answers; its checkpoint has no skips."""
+    """Return the answer of a query's plan; its checkpoint has no skips."""
     lab.files = Files()
     lab.ask("open", stream=name, options="")
     text = offsets.render(latest)
@@ -260,9 +258,7 @@ def of_query(lab, name, latest=LATEST, number=7):
 
 @pytest.mark.contract("S8")
 @pytest.mark.parametrize("stops", [False, True], ids=["both run", "one was stopped"])
-def test_of_two_queries_that_read_a_partition_only_the_one_that_is_named_skips(
-    lab, stops
-):
+def test_only_the_named_query_of_two_skips_a_shared_partition(lab, stops):
     """A query whose batch failed has stopped, and is started again after the skip."""
     of_query(lab, "archive")
     of_query(lab, "billing")
@@ -348,7 +344,7 @@ def test_a_skip_waits_visibly_until_a_query_takes_it(lab, caplog, query, waits_f
 def test_held_records_that_are_deleted_are_reported_before_the_hold_ends(
     lab, first, line
 ):
-    """One event, and each progress, say so; the query lives on."""
+    """One event, and each progress, report it; the query goes on."""
     lab.controller.pause("orders")
     lab.batch(START, LATEST)
     lab.cluster.first[ORDERS] = first
@@ -376,7 +372,7 @@ def test_a_topic_that_was_made_again_under_a_hold_is_reported_when_that_ends(lab
 
 @pytest.mark.contract("S8")
 def test_a_topic_that_was_made_again_is_reported_until_its_hold_has_ended(lab):
-    """Each progress says so, and one event."""
+    """Each progress reports it, and one event."""
     lab.controller.pause("orders")
     lab.batch(START, LATEST)
     lab.cluster.ids["orders"] = "b"
@@ -394,8 +390,8 @@ def test_a_topic_that_was_made_again_is_reported_until_its_hold_has_ended(lab):
     assert "metric.heldLost" not in lab.batch(LATEST, LATEST, number=8)
 
 
-def test_a_skip_settles_that_a_topic_was_made_again(lab):
-    """The hold is of the new topic from then on, which may be made again once more."""
+def test_skip_accepts_a_recreated_topic(lab):
+    """From then on the hold belongs to the new topic, which may be recreated, too."""
     lab.controller.pause("orders")
     lab.batch(START, LATEST)
     found = {ORDERS: 3, RETURNS: 8}
@@ -493,7 +489,7 @@ class Group:
         self.members = 0
         self.fails = False
         self.asked = threading.Semaphore(0)
-        self.went = threading.Semaphore(0)  # a commit was made, or has failed
+        self.went = threading.Semaphore(0)  # a commit has succeeded or failed
         self.closed = threading.Event()
         self.clusters = {}
 
@@ -545,7 +541,7 @@ class Group:
 
 
 class Committing:
-    """A committer that has done with a batch before the next one ends."""
+    """A committer that finishes a batch before the next one ends."""
 
     def __init__(self, group):
         self.group = group
@@ -658,7 +654,7 @@ def test_offsets_of_a_fleet_that_came_later_stay_when_it_is_away(
 
 
 @pytest.mark.contract("S7")
-def test_of_two_streams_with_one_group_the_newer_one_commits(committing):
+def test_newer_of_two_streams_with_one_group_commits(committing):
     """The newer stream may be a restart; the older one reports why it commits no more."""
     old = committing()
     assert old.batch(10) == 10

@@ -77,7 +77,7 @@ def test_offsets_of_the_official_source_are_taken_over_and_handed_back(lab, held
         ("other", "", False),
     ],
 )
-def test_a_plan_is_one_question_unless_the_limiter_has_to_be_asked_again(
+def test_plan_needs_one_question_unless_the_limiter_is_asked_again(
     lab, limit, held, is_done
 ):
     if held:
@@ -94,7 +94,7 @@ def test_a_pause_while_a_batch_is_planned_is_obeyed(lab):
 
 @pytest.mark.parametrize("why", ["hold", "trouble", "late"])
 def test_a_partition_that_only_the_limiter_saw_is_held(lab, why):
-    """S1, S4: the official source looks partitions up anew for a rate limit."""
+    """S1, S4: the official source looks up partitions again for a rate limit."""
     if why == "hold":
         lab.controller.pause("orders")
     elif why == "trouble":
@@ -145,8 +145,8 @@ def test_unreadable_holds_hold_everything_and_are_reported(lab):
     assert "metric.heldBecause" not in facts
 
 
-def test_unreadable_holds_are_holds_that_nobody_can_lift(lab):
-    """Also if only the last plan could not read them."""
+def test_unreadable_holds_cannot_be_lifted(lab):
+    """The holds count as unreadable even if only the last plan could not read them."""
     assert lab.controller.explain("orders") == ()
     lab.elsewhere.is_late = True
     lab.batch(START, LATEST)
@@ -163,7 +163,7 @@ def test_unreadable_holds_are_holds_that_nobody_can_lift(lab):
 
 
 def test_a_stream_whose_holds_become_unreadable_is_not_quiet(lab):
-    """S4: also in the middle of a batch, and without a target."""
+    """S4: the stream is not quiet in the middle of a batch, and without a target."""
     lab.batch(START, LATEST)
     assert lab.not_quiet() == ""
     lab.elsewhere.trouble = "no broker"
@@ -180,8 +180,8 @@ def test_a_stream_whose_holds_become_unreadable_is_not_quiet(lab):
     assert lab.not_quiet() == ""
 
 
-def test_a_lag_is_of_the_last_plan_also_while_the_next_is_made(lab):
-    """A plan takes long if the broker does not answer; the lag is not 0 meanwhile."""
+def test_lag_is_that_of_the_last_plan_while_the_next_is_made(lab):
+    """A plan takes long if the broker does not answer; meanwhile the lag is not 0."""
     lab.controller.pause("orders")
     end = lab.batch(START, LATEST)["end"]
     assert lab.controller.lag() == {("orders", 0): 4}
@@ -189,7 +189,7 @@ def test_a_lag_is_of_the_last_plan_also_while_the_next_is_made(lab):
     assert lab.controller.lag() == {("orders", 0): 4}
 
 
-def test_another_pattern_may_still_cover_what_is_resumed(lab):
+def test_other_pattern_may_still_cover_resumed_topics(lab):
     """Known topics show whether two patterns overlap; without any they may."""
     lab.controller.pause("re:ord.*")
     lab.controller.pause("re:.*s", owner="ops")
@@ -231,7 +231,7 @@ def test_one_line_per_changed_plan(lab):
 
 
 def test_a_held_topic_that_is_gone_fails_the_query(lab):
-    """Also while it is held, lost data fails the query."""
+    """Lost data fails the query even while the topic is held."""
     lab.controller.pause("orders")
     with pytest.raises(Refused, match=r"orders:0: it is gone.*failOnDataLoss=false"):
         lab.batch(START, {("returns", 0): 8})
@@ -244,7 +244,7 @@ def test_a_held_topic_that_is_gone_fails_the_query(lab):
     ids=["gone", "cut"],
 )
 def test_without_fail_on_data_loss_the_loss_is_reported_once(latest, reason):
-    """A partition that was cut ends at its end of now."""
+    """A cut partition ends at its present end."""
     lab = DeciderLab(fails_on_loss=False)
     lab.controller.pause("orders")
     latest = {**latest, ("returns", 0): 8}
@@ -254,7 +254,7 @@ def test_without_fail_on_data_loss_the_loss_is_reported_once(latest, reason):
     assert reason in str(event)
 
 
-def test_a_bad_option_is_refused_and_a_defect_decides_nothing(lab):
+def test_bad_option_is_refused_and_a_defect_gives_no_decision(lab):
     with pytest.raises(Refused, match=r"holds\.foo"):
         lab.ask("complete", options="holds.foo=1")
     with pytest.raises(Undecided, match="KeyError"):
@@ -262,14 +262,14 @@ def test_a_bad_option_is_refused_and_a_defect_decides_nothing(lab):
 
 
 @pytest.mark.parametrize("wrong", [{"protocol": "1"}, {"decider": "another"}])
-def test_a_question_of_another_protocol_or_decider_decides_nothing(lab, wrong):
+def test_question_of_another_protocol_or_decider_gets_no_decision(lab, wrong):
     about = {"protocol": PROTOCOL, "decider": lab.controller.bridge.decider}
     facts = {**about, "number": "1", "stream": "a stream", "start": "{}", **wrong}
     answer = lab.controller.bridge.apply("plan", urlencode(facts))
     assert "verdict=none" in answer
 
 
-def test_a_question_that_nobody_knows_is_not_consented_to():
+def test_unknown_question_gets_no_consent():
     with pytest.raises(Undecided, match="no question 'apply'"):
         DeciderLab().ask("apply")
 
@@ -330,8 +330,8 @@ def test_a_query_is_not_quiet_from_its_start_to_its_first_plan(lab):
     assert lab.not_quiet() == ""
 
 
-def test_a_stream_that_spark_gave_up_before_it_was_opened_is_not_awaited(lab):
-    """Its query has ended; Spark does not always say so to its sources."""
+def test_stream_that_ended_before_it_was_opened_is_not_awaited(lab):
+    """Its query has ended; Spark does not always notify its sources."""
     lab.ask("close")
     spark = lab.spark
     assert lab.ask("made", query="one", batch="")["ends"] == "no"
@@ -344,7 +344,7 @@ def test_a_stream_that_spark_gave_up_before_it_was_opened_is_not_awaited(lab):
 
 
 @pytest.mark.parametrize("timeout", ["5s", None, math.nan, -1, True], ids=short)
-def test_a_wait_has_seconds(timeout):
+def test_wait_needs_a_finite_number_of_seconds(timeout):
     """A wait of NaN seconds would never end."""
     with pytest.raises(HoldSettingError, match="timeout must be seconds, 0 or more"):
         DeciderLab().controller.wait_quiet("orders", timeout=timeout)
@@ -396,7 +396,7 @@ class Lent:
         self.is_closed = True
 
 
-def test_equal_ones_are_shared_until_the_last_user_gives_them_back():
+def test_equal_objects_are_shared_until_the_last_user_returns_them():
     shared = Shared()
     users = [ExitStack() for _ in range(4)]
     first, second = (shared.lease("a", Lent, one) for one in users[:2])

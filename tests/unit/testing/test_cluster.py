@@ -62,7 +62,7 @@ def test_log_append_time_replaces_the_producers_time():
 
 
 def test_a_metadata_request_creates_a_topic_if_the_client_allows_it():
-    """As in Kafka the first answer does not have the topic yet."""
+    """Like Kafka's, the first answer lacks the topic."""
     cluster, clock = cluster_of()
     kind = MetadataRequest.MetadataRequestTopic
     client = Client(cluster)

@@ -71,7 +71,7 @@ def test_a_project_that_does_not_ask_has_no_fixtures(pytester):
 
 
 class Container:
-    """Has the method of testcontainers' ``KafkaContainer``."""
+    """An object with the method of testcontainers' ``KafkaContainer``."""
 
     def get_bootstrap_server(self):
         return "localhost:49153"

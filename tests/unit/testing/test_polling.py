@@ -34,7 +34,7 @@ def both_polled(*consumers):
     return lambda: all(one.polled.is_set() for one in consumers)
 
 
-def test_one_consumer_needs_no_list_and_silent_ones_return_no_records():
+def test_single_consumer_needs_no_list_and_silent_ones_return_no_records():
     one, silent = Counting(0), Counting(1000)
     records = poll_until(one, both_polled(one, silent), silently=silent)
     assert records == list(range(len(records)))
@@ -59,7 +59,7 @@ def test_the_error_of_a_poll_is_raised(*, is_over):
         poll_until(failing, lambda: is_over and failing.polled.wait(30))
 
 
-def test_an_error_names_what_was_awaited_and_the_members():
+def test_error_names_the_condition_and_the_members():
     with pytest.raises(PollTimeoutError, match=r"waited 0 s for a rest; .*'member \d"):
         poll_until(Counting(0), lambda: False, awaited="a rest", timeout=0)
 

@@ -90,7 +90,7 @@ def test_the_same_records_give_the_same_run():
     assert [one.at for one in first.calls] == [one.at for one in second.calls]
 
 
-def test_a_skipped_record_is_passed_over_and_a_blocked_one_keeps_those_behind_it():
+def test_skipped_record_is_passed_and_a_blocked_one_blocks_later_ones():
     records = [*some("a", "bad", "b"), *some("c", partition=1)]
     run = run_worker(Failing(bad=[Reject("no")]), records, on_exhausted="skip")
     assert [record.value for record in run.skipped] == ["bad"]
@@ -181,7 +181,7 @@ def test_a_coroutine_handler_is_run():
 
 
 def test_context_variables_and_cancellation_end_with_a_coroutine():
-    """As in a worker, other records are not affected."""
+    """Like in a worker, other records are not affected."""
     bound = contextvars.ContextVar("bound", default="")
     found = []
 
@@ -263,7 +263,7 @@ def test_interrupts_and_pytest_failures_are_raised():
         run_worker(lambda _record, _context: pytest.fail("no"), some("a"))
 
 
-def test_a_pause_delays_its_topic_and_is_no_attempt():
+def test_pause_delays_its_topic_and_uses_no_attempt():
     """Other topics go on; the record comes again first."""
     records = [make_record("a"), make_record("b"), make_record("c", topic="other")]
     run = run_worker(Failing(a=[Pause(300)]), records)
@@ -380,7 +380,7 @@ def test_the_future_of_a_sink_is_awaited():
 
 
 def test_a_record_whose_dead_letter_is_not_answered_is_left(monkeypatch):
-    """The run ends instead of waiting for ever."""
+    """The run ends instead of waiting forever."""
     monkeypatch.setattr("safeconsumer.testing.workers._PATIENCE", 0.0)
     settings = {"dead_letter": lambda _r, _f: Future(), "retry": PLAIN}
     run = run_worker(Failing(bad=[Reject()]), some("bad"), **settings)

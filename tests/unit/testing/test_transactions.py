@@ -40,7 +40,7 @@ def test_a_transactions_end_is_acknowledged_before_it_takes_effect():
 
 
 def test_a_new_producer_aborts_the_open_transaction_and_must_retry():
-    """As in Kafka the old producer is fenced at once, the abort ends a little later."""
+    """The old producer is fenced at once, and the abort ends a little later, as in Kafka."""
     cluster, clock = cluster_of()
     old = writer_in(in_kit(cluster, clock))
     new = Writer(old.place, old.topic, old.id)

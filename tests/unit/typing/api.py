@@ -1,8 +1,8 @@
 """
-The public API as a type checker sees it. Nothing here is run.
+The public API as a type checker sees it. No code here runs.
 
-``mypy`` reads it: what a user may write must pass, what it answers must have these
-types, and what is wrong must be refused (an ignore that is not needed is an error).
+``mypy`` reads it: valid code must pass, results must have these types, and wrong code must be
+refused (an unneeded ignore is an error).
 """
 
 import re
@@ -65,7 +65,7 @@ def use(*values: object) -> None:
 
 
 def construct() -> None:
-    """With upstream's keys and ours, under either name."""
+    """Make consumers with upstream's keys and ours, under either name."""
 
     def hook(event: Event) -> None:
         use(event.as_dict())
@@ -151,7 +151,7 @@ def ask(consumer: SafeConsumer) -> None:
 
 
 def read(consumer: SafeConsumer) -> None:
-    """Read records: their fields have types, but what deserializers make is theirs."""
+    """Read records: their fields have types, except the results of deserializers."""
     for tp, records in consumer.poll(timeout_ms=100, max_records=10).items():
         assert_type(tp.topic, str)
         assert_type(tp.partition, int)
@@ -198,7 +198,7 @@ def errors() -> None:
 
 
 def takes_a_consumer(function: Callable[[Any], None]) -> Callable[[SafeConsumer], None]:
-    """Pass ours to what was written for upstream's class."""
+    """Pass our class to code that was written for upstream's."""
     return function
 
 
@@ -278,7 +278,7 @@ def take_batches(consumer: SafeConsumer) -> None:
 
 
 class Order(TypedDict):
-    """What a deserializer makes of a value."""
+    """The result of a deserializer."""
 
     amount: int
 
@@ -330,7 +330,7 @@ def typed_work(consumer: SafeConsumer) -> None:
 
 
 def takes_records() -> Any:
-    """Return what kafka-python's consumer returns."""
+    """Return the same types as kafka-python's consumer."""
 
 
 def metric(consumer: SafeConsumer, worker: Worker) -> None:
@@ -341,7 +341,7 @@ def metric(consumer: SafeConsumer, worker: Worker) -> None:
 
 
 def spark(session: Any) -> None:
-    """Hold a session's streams, and name what a session needs."""
+    """Hold a session's streams, and name its requirements."""
     assert_type(safe.jars("folder"), str)
     assert_type(safe.packages(), str)
     controller = safe.register(session)
@@ -362,7 +362,7 @@ def spark(session: Any) -> None:
 
 
 def scopes(hold: Hold) -> str:
-    """Match what a hold covers: one of four, and all of them are public."""
+    """Match the four kinds of scopes of a hold, all of which are public."""
     match hold.scope:
         case Partition(topic=topic, partition=number):
             return f"{topic}:{number}"
@@ -373,6 +373,6 @@ def scopes(hold: Hold) -> str:
 
 
 def steer(failure: Failure) -> None:
-    """Tell what steers a worker from errors."""
+    """Distinguish errors from exceptions that steer a worker."""
     assert_type(failure.attempts, int)
     use(isinstance(failure.error, WorkerControl))

@@ -7,7 +7,7 @@ import pytest
 
 @pytest.fixture
 def collect():
-    """Return what collects the garbage of the test: a look at all else takes long."""
+    """Return a function that collects the test's garbage; to scan all objects takes long."""
     gc.freeze()
     yield gc.collect
     gc.unfreeze()

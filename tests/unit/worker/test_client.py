@@ -1,4 +1,4 @@
-"""W9: a turn leaves the worker's own holds as it wants them."""
+"""W9: a turn brings the worker's own holds into the intended state."""
 
 import pytest
 from kafka.structs import TopicPartition
@@ -14,7 +14,7 @@ TP = TopicPartition("orders", 0)
 
 @pytest.fixture
 def consumer():
-    """Make one that owns a partition and has many holds of others."""
+    """Make a consumer that owns a partition, with many holds of other owners."""
     with offline(SafeConsumer) as made:
         made.assign([TP, TopicPartition("orders", 1)])
         targets = [f"orders:{number}" for number in range(2)]
@@ -31,7 +31,7 @@ def ours(consumer):
 
 def test_turn_reads_no_hold_of_other_owners(consumer, monkeypatch):
     client = ConsumerClient(consumer)
-    client.hold(OWNERS, {})  # it looks for what an earlier worker has left
+    client.hold(OWNERS, {})  # the first turn looks for holds of an earlier worker
     wanted = {(DRAIN, None): "planted", (BACKPRESSURE, TP): "planted"}
 
     def refuse(_state):

@@ -21,18 +21,18 @@ def clock():
 
 @pytest.fixture
 def client():
-    """Make what sends commits; each test says what becomes of them."""
+    """Make a client whose commits get the answers that a test chooses."""
     return SimpleNamespace()
 
 
 @pytest.fixture
 def commits(client, clock):
-    """Make the commits of a client, which hold nothing yet."""
+    """Make the commits of a client, without any offset yet."""
     return Commits(client, KeptRecords(clock), Commit(), lambda *_, **__: None, clock)
 
 
 class Forgets(Epoch):
-    """An ownership whose floor the polling thread forgets once it was looked at."""
+    """An ownership whose floor the polling thread forgets once it was read."""
 
     @property
     def committed(self):
@@ -53,7 +53,7 @@ def test_reset_during_the_count_of_the_lag_gives_zero(commits):
 
 
 def test_failing_seconds_run_from_the_first_refusal(commits, client, clock):
-    """They end once a commit succeeds, or once nothing is left to commit."""
+    """The time ends once a commit succeeds, or once no offset is left to commit."""
     epoch = commits._kept.open(TP, 1, 0, 7)
 
     def refuse(*_):

@@ -179,7 +179,7 @@ def test_durations_are_counted_by_their_mean():
 
 
 def test_ratio_of_dead_letters_is_exceeded_above_the_limit():
-    """A ratio of few records says nothing."""
+    """A ratio of few records has no effect."""
     failing = FailureRatio()
     for _ in range(3):
         failing = failing.failed()
@@ -228,7 +228,7 @@ def test_a_steady_rate_below_the_limit_never_trips(sample, limit, share, phase):
 
 
 def test_ratio_of_dead_letters_forgets_old_records():
-    """Twenty thousand good records long ago excuse no failures today."""
+    """Twenty thousand good records long ago do not outweigh failures today."""
     failing = FailureRatio().succeeded(20_000)
     letters = 0
     while failing.exceeds(0.1) is None:

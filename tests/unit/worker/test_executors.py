@@ -43,7 +43,7 @@ def exhausted(made):
 
 
 def names_none(_records, _context):
-    """Raise without failures, as code that collects them and always raises."""
+    """Raise without failures, like code that collects failures and always raises."""
     raise BatchFailure({})
 
 
@@ -107,7 +107,7 @@ async def cancels_itself(record, _context):
 
 
 def raises_cancelled(record, _context):
-    """Let out what a loop of its own was ended by."""
+    """Raise the cancellation that ended a loop of its own."""
     if record.offset == 1:
         raise asyncio.CancelledError
 
@@ -193,7 +193,7 @@ def test_tasks_left_by_handlers_are_cancelled_and_awaited():
 
 
 class _Bare:
-    """An awaitable whose iterator has ``__next__`` alone, which is all that it must have."""
+    """An awaitable whose iterator has only ``__next__``, the required method."""
 
     def __init__(self, waits_for):
         self._waits_for = waits_for
@@ -338,7 +338,7 @@ def test_process_that_cannot_be_started_delays_no_stop(start_seconds, monkeypatc
             wait_for(lambda: started and started[0].exitcode == -9, "its end")
 
 
-def test_process_that_ends_in_its_import_during_a_stop_is_no_failure(monkeypatch):
+def test_process_that_ends_in_its_import_during_a_stop_does_not_fail(monkeypatch):
     """A Ctrl-C is for all processes, and reaches the worker a moment later."""
     monkeypatch.setattr(processes, "_RECALL_SECONDS", 30.0)
     ends = MadeBy(os._exit, 1)  # as by a Ctrl-C that is for all processes
@@ -358,7 +358,7 @@ def test_process_that_ends_in_its_import_during_a_stop_is_no_failure(monkeypatch
 
 @frozen
 class NotesItsAttempt:
-    """A handler that writes down each call."""
+    """A handler that notes each call."""
 
     folder: Path
 
@@ -462,7 +462,7 @@ def test_answer_left_in_the_pipe_is_not_read_as_the_next(tmp_path, monkeypatch):
 
 @frozen
 class StartsAProcess:
-    """A handler that says how a program it starts takes SIGTERM and SIGINT, and itself."""
+    """A handler that reports how it and a program that it starts treat SIGTERM and SIGINT."""
 
     folder: Path
 
@@ -481,7 +481,7 @@ class StartsAProcess:
             os.write(reported, b".")
             signal.pause()
             os._exit(0)
-        os.read(ready, 1)  # until then it may stand before what resets its signals
+        os.read(ready, 1)  # until then the child may not have reset its signals
         os.kill(forked, signal.SIGTERM)
         _, status = os.waitpid(forked, 0)
         os.kill(os.getpid(), signal.SIGTERM)  # which is for the worker, not for this
@@ -490,7 +490,7 @@ class StartsAProcess:
         (self.folder / "result").write_text(text)
 
 
-def test_programs_started_by_a_handler_take_signals_as_usual(tmp_path):
+def test_programs_started_by_a_handler_handle_signals_as_usual(tmp_path):
     """The handler's process ignores both signals; its programs and forks do not."""
     with executing("process", StartsAProcess(tmp_path), count=1, **ONCE) as made:
         made.finish(1)
@@ -519,7 +519,7 @@ class WithALockError(ValueError):
 
 
 class _LocalError(TwoArgumentsError):
-    """One that cannot be found by its name."""
+    """An error class that cannot be imported by its name."""
 
 
 _LocalError.__qualname__ = "of_nowhere._LocalError"
@@ -565,7 +565,7 @@ def test_error_sent_again_has_one_note_with_its_stack():
 
 
 def of_a_module_made_there(record, _context):
-    """Raise what only this process can import, as a plugin that the handler has loaded."""
+    """Raise an error that only this process can import, such as a plugin's."""
     if record.offset == 15:
         module = types.ModuleType("plugin_of_the_child")
         kind = type("RefusedError", (LookupError,), {"__module__": module.__name__})
@@ -575,7 +575,7 @@ def of_a_module_made_there(record, _context):
 
 
 def each_of_a_module_made_there(records, context):
-    """Raise it inside of what says so of each record."""
+    """Raise such an error for each record of the batch."""
     failed = {}
     for at, record in enumerate(records):
         try:
@@ -590,7 +590,7 @@ def each_of_a_module_made_there(records, context):
     ("handle", "batch"),
     [(of_a_module_made_there, None), (each_of_a_module_made_there, 8)],
 )
-def test_error_known_to_its_process_alone_blames_its_record(handle, batch):
+def test_error_that_only_its_process_can_import_blames_its_record(handle, batch):
     """The records before it are done."""
     retry = Retry(attempts=3, first=0.01, never=(LookupError,))
     with executing("process", handle, count=1, batch=batch, retry=retry) as made:

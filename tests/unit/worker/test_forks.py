@@ -99,7 +99,7 @@ def _exits_with_seven():
     sys.exit(7)
 
 
-def test_processes_that_handler_starts_by_libraries_end_as_they_do_elsewhere():
+def test_processes_that_a_handler_starts_by_libraries_end_as_usual():
     statuses = []
 
     def handle(record, _context):
@@ -128,7 +128,7 @@ def test_child_of_handler_is_ended_by_signal_that_stops_worker():
     assert (status, taken) == (-signal.SIGTERM, [])
 
 
-def test_handlers_from_before_are_back_with_second_signal():
+def test_second_signal_restores_the_former_signal_handlers():
     before = signal.getsignal(signal.SIGUSR1)
     seen = []
 

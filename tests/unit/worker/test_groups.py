@@ -134,7 +134,7 @@ def test_a_group_comes_back_from_a_process(make):
     assert is_all(found, NotSentError)
 
 
-def test_pause_from_a_process_keeps_that_it_had_a_cause():
+def test_pause_from_a_process_keeps_its_cause():
     pause = Pause(3.0, "all", "why")
     pause.__cause__ = OSError()
     for made, is_known in ((pause, True), (Pause(1.0), False)):
@@ -145,7 +145,7 @@ def test_pause_from_a_process_keeps_that_it_had_a_cause():
         assert (arrived.for_, arrived.scope, arrived.reason) == fields
 
 
-def test_group_passed_to_fail_means_the_same_as_a_raised_one():
+def test_group_passed_to_fail_has_the_effect_of_a_raised_one():
     desk = Desk(Order.PARTITION, is_batch=True, quantum=2, records=2)
     (task,) = desk.decisions.queue.claim()
     read = [(0, SimpleNamespace()), (1, SimpleNamespace())]

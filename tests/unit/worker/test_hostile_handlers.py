@@ -1,4 +1,4 @@
-"""An executor goes on, whatever a handler raises or returns."""
+"""An executor goes on after any error or result of a handler."""
 
 from concurrent.futures import Future
 
@@ -22,7 +22,7 @@ from tests.harness.worker.executing import (
 
 
 class NotShownError(Exception):
-    """An exception that cannot be shown, nor sent, nor made again, nor asked for truth."""
+    """An exception whose repr, truth value, pickling and copy all fail."""
 
     def __repr__(self):
         message = "no repr"
@@ -70,7 +70,7 @@ class Raising:
         raise error
 
 
-# Processes take their time to start, and share what looks at a batch's answer.
+# Processes start slowly, and share the check of a batch's answer.
 BY_PROCESSES = [("not shown", None), ("two arguments", 4), ("no index", 4)]
 CASES = [
     pytest.param(what, executor, batch, id=f"{what}-{executor}-{batch}")
@@ -187,13 +187,13 @@ UNDONE = {
 
 
 class Returning(Raising):
-    """A handler that returns before it has done anything."""
+    """A handler that returns before it has done any work."""
 
     def __call__(self, _record, _context):
         return UNDONE[self.what]()
 
 
-# Processes take their time to start, and ask the same function.
+# Processes start slowly, and call the same function.
 RETURNS = [
     pytest.param(executor, what, batch, id=f"{executor}-{what}-{batch}")
     for executor in EXECUTORS

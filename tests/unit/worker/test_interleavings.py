@@ -1,8 +1,8 @@
 """
 Two threads on one queue, with a switch from the one to the other at every place.
 
-Whatever the order: nothing is raised, the counters are what a recount finds, no record
-is handed out twice, and what is owned is finished in the end.
+In each order no error is raised, the counters equal a recount, no record is handed out twice,
+and all owned records are finished in the end.
 """
 
 import asyncio
@@ -220,7 +220,7 @@ def _met(order, a, b, at):
 
         def come():
             other.start()
-            other.join(1.0)  # or it waits for what the one has, which goes on
+            other.join(1.0)  # or it waits for a lock of the first thread, which goes on
 
         if not places.reach(at, lambda: run(a), come):
             come()
@@ -262,6 +262,6 @@ def test_waiter_cancelled_while_the_event_is_set_breaks_nothing():
     loop = asyncio.new_event_loop()
     revoked = Revocation()
     revoked._waiting = Leaving([loop.create_future()])
-    loop.close()  # which is no reason to raise, either
+    loop.close()  # which must not raise, either
     revoked.set()
     assert revoked.is_set()

@@ -24,7 +24,7 @@ from tests.harness.worker.executing import executing
 
 
 class Big:
-    """A large object of the handler's."""
+    """A large object of the handler."""
 
 
 LOCALS = []
@@ -267,7 +267,7 @@ def _goes_on_after(report):
         report(error)
 
 
-def test_call_that_goes_on_keeps_its_locals_and_loses_them_at_its_end(collect):
+def test_running_call_keeps_its_locals_until_its_end(collect):
     kept, errors = KeptErrors(), []
 
     def report(error):
@@ -343,9 +343,7 @@ def length(error):
         ("thread", refuse, None),  # and the sink raises it
     ],
 )
-def test_error_that_is_raised_again_and_again_has_a_bounded_traceback(
-    executor, handle, batch
-):
+def test_repeatedly_raised_error_has_a_bounded_traceback(executor, handle, batch):
     """A letter took 18 ms on average of 500, 26 ms on average of 1,000, and so on."""
     SHARED.__traceback__ = None
     retry = Retry(attempts=2, first=0.001, most=0.001)
@@ -388,7 +386,7 @@ def test_deep_traceback_keeps_its_first_and_its_last_calls():
     )
 
 
-def test_generator_that_goes_on_is_not_ended_by_an_error_that_it_gave_away():
+def test_running_generator_is_not_ended_by_an_error_that_it_yielded():
     def giving():
         try:
             _fails()
@@ -402,7 +400,7 @@ def test_generator_that_goes_on_is_not_ended_by_an_error_that_it_gave_away():
     assert next(parts) == "goes on"
 
 
-def test_coroutine_that_goes_on_is_not_ended_by_an_error_that_it_gave_away():
+def test_running_coroutine_is_not_ended_by_an_error_that_it_passed_on():
     async def gives_away(error, asked):
         try:
             await asyncio.sleep(0)

@@ -1,4 +1,4 @@
-"""W3: records of a lane keep their order, in whatever order tasks come back."""
+"""W3: records of a lane keep their order, even if tasks end in another order."""
 
 import random
 
@@ -30,7 +30,7 @@ class Play:
         self.came = 0
 
     def lane(self, record):
-        """Return what a record shares with those that must not overtake it."""
+        """Return the lane of a record: records of one lane must not overtake each other."""
         if self.order is Order.UNORDERED:
             return record.offset
         return record.key if self.order is Order.KEY else None
@@ -56,7 +56,7 @@ class Play:
                 self.lane(one)
                 for other in self.out
                 for one in other.records
-                # without an order nothing waits for an ownership that has ended
+                # unordered records do not wait for an ended ownership
                 if self.order is not Order.UNORDERED or not other.epoch.is_closed
             ]
             assert not {self.lane(one) for one in task.records}.intersection(running)
@@ -113,7 +113,7 @@ class Play:
     "seeds", [range(40), pytest.param(range(40, 1000), marks=pytest.mark.nightly)]
 )
 def test_records_of_a_lane_are_handled_in_order_and_one_at_a_time(order, seeds):
-    """No record is lost, in whatever order tasks come back."""
+    """No record is lost, in any order of ended tasks."""
     for seed in seeds:
         play = Play(seed, order)
         for _ in range(300):

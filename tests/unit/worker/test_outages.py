@@ -29,7 +29,7 @@ def claim(desk):
 
 
 def fail(desk, error, task=None):
-    """Fail the first record of what is next, and give the rest back."""
+    """Fail the first record of the next task, and give the rest back."""
     task = claim(desk) if task is None else task
     first = task.record(task.indexes[0]).offset
     desk.decisions.complete(
@@ -39,7 +39,7 @@ def fail(desk, error, task=None):
 
 
 def fail_batch(desk, error):
-    """Have the next batch fail with this."""
+    """Fail the next batch with an error."""
     desk.decisions.complete([batch_failed(claim(desk), error, 0.0)])
 
 
@@ -88,7 +88,7 @@ def test_pause_uses_up_no_attempt():
 
 
 def test_pause_is_reported_by_one_event():
-    """One event, with the handler's words."""
+    """The event has the text of the handler."""
     desk = Desk(Order.PARTITION, records=1)
     fail(desk, Pause(timedelta(minutes=1), reason="why"))
     (event,) = desk.events
@@ -103,7 +103,7 @@ def test_pause_is_reported_by_one_event():
 
 
 def test_later_pause_never_shortens_an_earlier_one():
-    """Each event says when the longest pause of its scope ends."""
+    """Each event has the end of the longest pause of its scope."""
     desk = Desk(Order.UNORDERED, quantum=1, records=3)
     first, second, third = claim(desk), claim(desk), claim(desk)
     fail(desk, Pause(60.0), first)
@@ -119,7 +119,7 @@ def test_later_pause_never_shortens_an_earlier_one():
 
 
 def test_pause_is_reported_before_an_earlier_record_of_its_batch_fails():
-    """The record before it in its batch has failed."""
+    """An earlier record of the same batch fails afterwards."""
     desk = Desk(Order.PARTITION, is_batch=True, quantum=4, records=2)
     fail_batch(desk, BatchFailure({0: ValueError(), 1: Pause(60.0)}))
     assert [(one.name, one.offset) for one in desk.events] == [
@@ -248,7 +248,7 @@ def test_paused_batch_comes_again_as_one(order, scope):
 
 
 def test_any_record_of_a_batch_may_pause():
-    """The hold is placed at once, whatever the records before it wait for."""
+    """The hold is placed at once, even if records before it wait."""
     desk = Desk(
         Order.PARTITION, is_batch=True, quantum=4, on_exhausted="skip", records=4
     )
@@ -272,7 +272,7 @@ def test_records_that_pause_together_come_again_together():
     assert [str(one.scope) for one in desk.ledger.view().holds] == []
 
 
-# ------------------------------------------------------------ what is no pause
+# ------------------------------------------------------------ invalid pauses
 
 
 TIMES = (0, -1.0, math.inf, math.nan, None, "300", True, 10**400)
@@ -497,7 +497,7 @@ def test_failure_while_the_hold_is_placed_opens_the_breaker_once():
 
 
 def test_topic_that_cannot_be_held_goes_on():
-    """Each failure is then its record's own, and no breaker counts as opened."""
+    """Each failure then counts for its record only, and no breaker counts as opened."""
     desk = Desk(Order.UNORDERED, breaker=BREAKS, quantum=1)
     outages, opened = desk.decisions.outages, []
 

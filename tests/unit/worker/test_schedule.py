@@ -80,7 +80,7 @@ def test_each_record_of_a_batch_gets_its_own_answer(order):
     assert not desk.epoch.failed
 
 
-def test_error_for_part_of_a_batch_concerns_that_part_alone():
+def test_error_for_part_of_a_batch_affects_only_that_part():
     desk = Desk(Order.PARTITION, is_batch=True, quantum=4, records=4)
     (task,) = desk.decisions.queue.claim()
     task.finish(0)
@@ -394,7 +394,7 @@ def test_records_that_failed_together_are_handed_out_one_by_one():
     assert desk.work() == [4]
 
 
-# Which records of a partition make room for another's
+# Records of a partition that make room for those of another
 
 
 @pytest.mark.parametrize("error", [RetryLater(60.0), ValueError()])
@@ -433,10 +433,8 @@ def test_partition_with_an_empty_shared_lane_and_running_tasks_does_not_starve()
 
 
 @pytest.mark.parametrize("order", list(Order))
-def test_records_given_back_and_fetched_again_are_handed_out(
-    order,
-):
-    """A hold, for example, had sent them back before any was begun."""
+def test_records_given_back_and_fetched_again_are_handed_out(order):
+    """A hold, for example, sent them back before a handler began."""
     desk = Desk(order, quantum=4, records=10)
     tasks = desk.decisions.queue.claim()
     desk.decisions.complete([Outcome(task=one, left=one.indexes) for one in tasks])
@@ -447,16 +445,16 @@ def test_records_given_back_and_fetched_again_are_handed_out(
     assert desk.work() == [0]
 
 
-# How a hand-over is counted, and what a place says of it
+# The figures of a hand-over
 
 
 class Watched(Slot):
-    """A place that notes what stands in it the moment its task does."""
+    """A place that notes its fields at the moment when its task is set."""
 
     def __init__(self):
         self.seen = []
         super().__init__()
-        self.index, self.began = 99, -1.0  # what the last one was at
+        self.index, self.began = 99, -1.0  # of the last record
 
     def __setattr__(self, name, value):
         if name == "task" and value is not None:
@@ -465,7 +463,7 @@ class Watched(Slot):
 
 
 @pytest.mark.parametrize("is_batch", [False, True], ids=["one by one", "batch"])
-def test_stalled_slot_is_never_seen_with_the_time_of_its_last_record(*, is_batch):
+def test_stalled_slot_never_shows_the_time_of_its_last_record(*, is_batch):
     """Another thread reads the task first, and then index and time."""
     desk = Desk(Order.PARTITION, records=3)
     (task,) = desk.decisions.queue.claim()
@@ -493,7 +491,7 @@ def test_failed_batch_adds_one_duration_for_each_record(error):
 
 
 def test_records_of_one_partition_look_up_the_holds_of_no_other(monkeypatch):
-    """With a thousand partitions each poll would ask a million times."""
+    """With a thousand partitions each poll would look up holds a million times."""
     desk = Desk(Order.PARTITION)
     others = [TopicPartition(TP.topic, number) for number in range(1, 10)]
     assign_to(desk.ledger, [TP, *others])

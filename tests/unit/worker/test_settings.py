@@ -36,12 +36,12 @@ async def handle_async(_record, _context):
 
 
 def handle_and_yield(_record, _context):
-    """Do nothing, and not even that before somebody iterates."""
+    """Do nothing, once iterated."""
     yield 1
 
 
 async def handle_async_and_yield(_record, _context):
-    """Do nothing, and not even that before somebody iterates."""
+    """Do nothing, once iterated."""
     yield 1
 
 
@@ -51,7 +51,7 @@ class YieldingHandler:
 
 
 class Handling:
-    """Handlers of a kind that is easily given wrongly."""
+    """A handler whose class, or unbound method, a program passes by mistake."""
 
     def __init__(self, *_connections): ...
 
@@ -67,7 +67,7 @@ def only_one(_record):
 
 
 def with_more(handle):
-    """Call it with an argument more, as what injects dependencies does."""
+    """Call a handler with one more argument, as dependency injection does."""
 
     @functools.wraps(handle)
     def call(*args):
@@ -319,7 +319,7 @@ class AsyncPool:
 
 
 class Pools:
-    """One that can be entered, and also makes others; and that makes them by a method."""
+    """A context manager that also makes others, by a call and by a method."""
 
     def __enter__(self): ...
 
@@ -388,7 +388,7 @@ def test_lifespan_that_may_be_entered_is_accepted(lifespan, executor):
         (7, "it made 7, which is not a context manager"),
     ],
 )
-def test_object_that_is_no_context_manager_is_refused_at_entry(made, match):
+def test_object_that_is_not_a_context_manager_is_refused_at_entry(made, match):
     with (
         contextlib.ExitStack() as stack,
         pytest.raises(LifespanError, match=match),

@@ -106,7 +106,7 @@ def handed(parser, chunks):
 
 
 def received(parser, chunks):
-    """Hand our parser these bytes where it wants them, as a socket would."""
+    """Write these bytes into our parser's buffer, as a socket would."""
     return _collected(_placed(parser, chunks))
 
 

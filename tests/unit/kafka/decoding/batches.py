@@ -49,7 +49,7 @@ class Frame:
 
 
 def many(rows, count):
-    """Repeat rows until there are so many, each a little different."""
+    """Repeat rows up to a number, each a little different."""
     return [
         evolve(row, value=None if row.value is None else row.value + b"%d" % number)
         for number in range(count)

@@ -1,4 +1,4 @@
-"""Both decoders do the same with the same data, and everything seen is compared."""
+"""Runs both decoders on the same data, and compares all their results."""
 
 import warnings
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ class Case:
     fetch_offset: int = 0
     # how many records each ``take`` asks for; the last goes on
     takes: Sequence[int | None] = (None,)
-    drained_after: int = _MOST_TAKES  # so many takes, and the rest is thrown away
+    drained_after: int = _MOST_TAKES  # the number of takes; the rest is dropped
     check_crcs: bool = True
     committed: bool = False
     aborted: Sequence[Aborted] = ()
@@ -43,7 +43,7 @@ class Case:
 
 @frozen
 class Aggregator:
-    """Remembers what upstream's fetch metrics would add up."""
+    """Records the values that upstream's fetch metrics would add up."""
 
     told: list[tuple[Any, ...]] = field(factory=list)
 
@@ -53,17 +53,17 @@ class Aggregator:
 
 def compared(case):
     """
-    Return what both decoders did; fail if it is not the same.
+    Return the results of both decoders; fail if they differ.
 
-    Upstream deserializes what stands before the fetch offset too, ours do not, and it
-    says something else of a deserializer's ``TypeError``.
+    Upstream also deserializes records before the fetch offset, and has another text for a
+    deserializer's ``TypeError``.
     """
     stock = story(choose("python").records, case)
     if case.value_deserializer is case.key_deserializer is None or (
         case.fetch_offset == 0
     ):
         upstream = story(Fetcher.PartitionRecords, case)
-        assert _unsaid(stock) == _unsaid(upstream), case
+        assert _without_texts(stock) == _without_texts(upstream), case
     ours = story(choose("compiled").records, case)
     for number, (one, other) in enumerate(zip(stock, ours, strict=False)):
         assert one == other, f"step {number} of {case}"
@@ -71,13 +71,13 @@ def compared(case):
     return stock
 
 
-def _unsaid(steps):
+def _without_texts(steps):
     """Return a story without the texts of type errors."""
     return [one[:2] if one[:2] == ("raised", TypeError) else one for one in steps]
 
 
 def story(kind, case):
-    """Read an answer with one decoder; an error ends nothing, only the caller's interest."""
+    """Read an answer with one decoder; go on after an error until the caller stops."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of deserializers that take two arguments
         return _story(kind, case)

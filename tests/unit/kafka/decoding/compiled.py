@@ -1,4 +1,4 @@
-"""Compiled readers and steps, and what they are given."""
+"""Compiled readers and steps, and their arguments."""
 
 from collections import deque
 
@@ -55,7 +55,7 @@ class Calling:
 
 
 class Ledger:
-    """The part of a ledger that a step asks; a step asks it for each record."""
+    """The part of a ledger that a step calls, once for each record."""
 
     def __init__(self):
         self.queue = deque()
@@ -69,7 +69,7 @@ class Ledger:
 
 
 class State:
-    """The part of a partition's state that a step looks at."""
+    """The part of a partition's state that a step reads."""
 
     def __init__(self):
         self._position = OffsetAndMetadata(0, "", -1)

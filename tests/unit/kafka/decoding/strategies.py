@@ -19,8 +19,8 @@ from tests.unit.kafka.decoding.batches import (
 from tests.unit.kafka.decoding.compare import Aborted, Case
 
 PRODUCERS = (0, 7)
-# As far apart as the format can tell: a time is written as its distance from the
-# first one's, in 64 bits.
+# Times as far apart as the format allows: a time is written as its distance from the
+# first one, in 64 bits.
 _LONG = 2**63 - 1
 _TIMES = (
     st.integers(1_600_000_000_000, 1_800_000_000_000)
@@ -57,7 +57,7 @@ def rows(draw, *, magic=2):
 
 @frozen(kw_only=True)
 class _Log:
-    """What has been written so far, and which transactions are open."""
+    """The log so far, and its open transactions."""
 
     data: bytes = b""
     end: int = 0
@@ -70,7 +70,7 @@ class _Log:
 
 @st.composite
 def answers(draw):
-    """Draw several batches of all kinds in one answer, and how they are read."""
+    """Draw an answer with several batches of all kinds, and the settings of its reader."""
     log = _Log(end=draw(st.integers(0, 50)))
     first = log.end
     kinds = st.sampled_from(("plain", "plain", "legacy", "data", "data", "marker"))

@@ -1,4 +1,4 @@
-"""``decoder="auto" | "python" | "compiled"``: which decoder is chosen, and why (P15)."""
+"""``decoder="auto" | "python" | "compiled"``: the choice of the decoder (P15)."""
 
 import logging
 import shutil
@@ -67,7 +67,7 @@ def _hide(patched):
 
 
 @pytest.mark.parametrize("wanted", ["auto", "python"])
-def test_without_the_library_a_consumer_reads_by_python(safe, fresh, wanted):
+def test_consumer_without_the_library_uses_the_python_decoder(safe, fresh, wanted):
     """``compiled`` is refused before anything is opened, with the install line."""
     _hide(fresh)
     assert safe(decoder=wanted).decoder == "python"
@@ -78,8 +78,8 @@ def test_without_the_library_a_consumer_reads_by_python(safe, fresh, wanted):
     assert INSTALL in str(caught.value)
 
 
-def test_a_library_of_other_sources_is_not_used(fresh):
-    """As after a pull, in an editable installation that was not built again."""
+def test_library_built_from_other_sources_is_not_used(fresh):
+    """An editable installation that was not built again after a pull has such a library."""
     fresh.setattr(_batches, "SOURCE", "0" * 64)
     chosen = decoders.choose("auto")
     assert chosen.name == "python"
@@ -91,7 +91,7 @@ def test_a_library_of_other_sources_is_not_used(fresh):
 
 
 def test_a_library_that_cannot_be_loaded_is_named(tmp_path):
-    """It may be another machine's, in a checkout that is shared."""
+    """In a shared checkout the library may be built for another machine."""
     package = tmp_path / "safeconsumer"
     ours = Path(decoders.__file__).parents[2]
     shutil.copytree(ours, package, ignore=shutil.ignore_patterns("__pycache__"))
@@ -114,7 +114,7 @@ def test_a_library_that_cannot_be_loaded_is_named(tmp_path):
     assert "built without" not in done.stdout
 
 
-def test_a_failure_is_not_remembered(fresh):
+def test_failed_load_is_tried_again(fresh):
     with fresh.context() as patched:
         _hide(patched)
         assert decoders.choose("auto").name == "python"

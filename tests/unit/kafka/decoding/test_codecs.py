@@ -50,8 +50,8 @@ def test_sections_with_other_ends_and_several_streams_are_read_alike(codec):
 
 
 @pytest.mark.parametrize("library", ["gzip", "snappy", "lz4", "zstd"])
-def test_without_the_library_of_a_codec_nothing_is_read(library, monkeypatch):
-    """kafka-python's function decides, though the library could be imported."""
+def test_batch_without_the_library_of_its_codec_is_not_read(library, monkeypatch):
+    """kafka-python's function decides, even if the library could be imported."""
     codec = ["", "gzip", "snappy", "lz4", "zstd"].index(library)
     good = PACKERS[codec](PLAIN)
     monkeypatch.setattr(codecs, f"has_{library}", lambda: False)
@@ -88,11 +88,11 @@ _LAST = struct.pack(">i", 10_000) + snappy.compress(b"")
     ],
 )
 def test_unusual_snappy_is_read_alike(section, count):
-    """Producers other than Java's write it raw, or with another version."""
+    """Producers other than Java's write Snappy raw, or with another version."""
     assert _read(2, section) == count
 
 
-def test_a_snappy_header_behind_no_records_is_an_error():
+def test_snappy_header_without_records_is_an_error():
     empty = written(0, [], Frame(codec=2))[0]
     assert errors_of(compared(Case(data=bytes(sealed(empty[:61] + FRAMED[:16])))))
 

@@ -31,7 +31,7 @@ from tests.unit.kafka.decoding.compare import (
 from tests.unit.kafka.decoding.compiled import Calling
 from tests.unit.kafka.decoding.strategies import answers
 
-# They only compute, and take long on a machine that does much else.
+# The tests only compute, and take long on a busy machine.
 pytestmark = pytest.mark.timeout(600)
 
 ERRORS = [ValueError, StopIteration, TypeError]
@@ -39,7 +39,7 @@ both_decoders = pytest.mark.parametrize("decoder", ["python", "compiled"])
 
 
 class Picky(Deserializer):
-    """Raises for data with some first letters."""
+    """A deserializer that raises for data with some first letters."""
 
     def __init__(self, error, letters):
         self.error = error
@@ -52,7 +52,7 @@ class Picky(Deserializer):
 
 
 class WithoutHeaders(Deserializer):
-    """The older form."""
+    """A deserializer of the older form."""
 
     def __init__(self, picky):
         self.picky = picky
@@ -62,7 +62,7 @@ class WithoutHeaders(Deserializer):
 
 
 class Meddling(Deserializer):
-    """Changes the headers that it gets."""
+    """A deserializer that changes the headers that it gets."""
 
     def __init__(self, change):
         self.change = change
@@ -109,7 +109,7 @@ deserializers = (
 
 @examples(8, 1_000)
 def test_deserializers_have_the_same_results(most):
-    """The same records, or the same error at the same record, in takes of any size."""
+    """Takes of any size give the same records, or the same error at the same record."""
 
     def alike(case, key, value):
         compared(evolve(case, key_deserializer=key, value_deserializer=value))
@@ -147,7 +147,7 @@ def test_an_error_comes_after_the_records_before_it(form, error, start):
 
 @pytest.mark.parametrize("form", FORMS, ids=short)
 @both_decoders
-def test_a_type_error_comes_as_it_was_raised(decoder, form):
+def test_type_error_is_raised_unchanged(decoder, form):
     """kafka-python tries again without headers, and raises the error of that call."""
     data, _ = written(0, [Row(value=b"5")], Frame())
     case = Case(data=data, value_deserializer=form(Picky(TypeError, b"5")))
@@ -158,7 +158,7 @@ def test_a_type_error_comes_as_it_was_raised(decoder, form):
 
 
 class Delegating(Deserializer):
-    """Passes its arguments on, as decorated methods do."""
+    """A deserializer that passes its arguments on, as decorated methods do."""
 
     def __init__(self, reader):
         self.reader = reader
@@ -181,7 +181,7 @@ def test_of_two_type_errors_the_one_from_further_inside_is_raised(form):
 @pytest.mark.parametrize("magic", [1, 2])
 @both_decoders
 def test_records_before_the_fetch_offset_are_not_deserialized(decoder, codec, magic):
-    """So a seek leads past a record that cannot be read; upstream raises again."""
+    """Therefore a seek leads past an unreadable record; upstream raises again."""
     rows = [Row(value=b"%d" % number) for number in range(9)]
     data, _ = written(0, rows, Frame(codec=codec, magic=magic))
     refusing = Picky(ValueError, b"5")
@@ -213,8 +213,8 @@ def raising(error):
     return Calling(call)
 
 
-def test_after_ctrl_c_no_record_comes():
-    """As from upstream's generator; the records that were lost are fetched again."""
+def test_interrupted_reader_gives_no_more_records():
+    """Upstream's generator does so, too; the lost records are fetched again."""
     error = []
     part = part_of(raising(error))
     assert len(part.take(1)) == 1
@@ -227,7 +227,7 @@ def test_after_ctrl_c_no_record_comes():
 
 
 @pytest.mark.parametrize("codec", [0, 1, 3, 4])
-def test_after_a_drain_the_answer_is_not_kept(codec):
+def test_drained_reader_drops_its_answer(codec):
     data = bytes(written(0, [Row(value=b"v")] * 3, Frame(codec=codec))[0])
     before = sys.getrefcount(data)
     part = choose("compiled").records(0, TP, MemoryRecords(data))

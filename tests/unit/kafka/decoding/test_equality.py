@@ -26,7 +26,7 @@ from tests.unit.kafka.decoding.compare import (
 )
 from tests.unit.kafka.decoding.strategies import answers, damaged_answers
 
-# They only compute, and take long on a machine that does much else.
+# The tests only compute, and take long on a busy machine.
 pytestmark = pytest.mark.timeout(600)
 
 
@@ -58,7 +58,7 @@ def test_damaged_answers_are_read_alike(most):
 @pytest.mark.parametrize("committed", [True, False])
 @pytest.mark.parametrize("producer", [0, 7])
 def test_aborted_transactions_are_left_out_under_read_committed(committed, producer):
-    """Up to their marker."""
+    """Records are left out up to the transaction's marker."""
     mine = Frame(producer=producer, transactional=True, codec=4)
     data, at = b"", 0
     for batch in (mine, ABORT, mine, COMMIT, Frame(producer=producer), mine, ABORT):
@@ -135,7 +135,7 @@ def test_an_answer_that_is_cut_off_gives_its_whole_batches(committed):
 
 @pytest.mark.parametrize("batch", [PACKED, MARKED, BEFORE], ids=short)
 def test_a_batch_with_one_damaged_byte_is_read_alike(batch):
-    """With a checksum that shows the damage, and with one that hides it."""
+    """The damage is tested with a checksum that shows it, and with one that hides it."""
     places = [*product(range(HEADER), (0x01, 0x10, 0x80, 0xFF))]
     places += [(at, 0x10) for at in range(HEADER, len(batch))]
     for at, bits in places:
@@ -159,6 +159,6 @@ def test_a_batch_with_one_damaged_byte_is_read_alike(batch):
     ids=short,
 )
 def test_a_length_that_points_elsewhere_is_read_alike(length):
-    """Back into the batch before, or beyond the end of the answer."""
+    """The length points back into the batch before, or beyond the end of the answer."""
     forged = PACKED[:8] + struct.pack(">i", length) + PACKED[12:]
     compared(Case(data=BEFORE + forged + BEHIND, fetch_offset=10))

@@ -1,4 +1,4 @@
-"""The parser gives the answers of upstream's, in whatever pieces the bytes come."""
+"""The parser gives the same answers as upstream's, however the bytes are cut."""
 
 import gc
 import itertools
@@ -59,7 +59,7 @@ def _alike(exchanges, chunks):
 
 
 def test_small_answers_are_read_wherever_they_are_cut():
-    """At each place once, at the ends of answers, and at all places."""
+    """Answers are cut at each place once, at the ends of answers, and at all places."""
     data = written(SMALL)
     for place in range(len(data) + 1):
         _alike(SMALL, _cut(data, [place]))
@@ -71,7 +71,7 @@ def test_small_answers_are_read_wherever_they_are_cut():
 @settings(max_examples=30)
 @given(st.lists(st.integers(0, len(written(LARGE))), max_size=12))
 def test_large_answers_are_read_wherever_they_are_cut(places):
-    """They do not fit into the scratch memory and are received into their own."""
+    """Large answers do not fit into the scratch memory, so each has memory of its own."""
     _alike(LARGE, _cut(written(LARGE), places))
 
 
@@ -95,8 +95,8 @@ def test_a_wrong_answer_is_upstreams_error_wherever_it_is_cut(exchanges, data):
     assert before in (expected[:-1], complete)
 
 
-def test_a_token_stays_when_others_follow():
-    """It is the whole of an answer without a header."""
+def test_token_stays_unchanged_when_others_follow():
+    """The token is a whole answer, without a header."""
     first, second = token(b"a" * 100_000), token(b"b" * 100_000)
     asked = [first.request, second.request]
     got = received(ours(asked), [first.answer + second.answer])
@@ -104,7 +104,7 @@ def test_a_token_stays_when_others_follow():
     assert got == handed(stock(asked), [first.answer, second.answer])
 
 
-def test_an_answer_stays_when_its_room_is_written_again():
+def test_answer_stays_unchanged_when_its_memory_is_reused():
     parser = ours(requests_of(LARGE))
     responses = []
     for one in LARGE:

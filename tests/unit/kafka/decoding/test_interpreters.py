@@ -72,7 +72,7 @@ run({DECODING!r})
     reason="hashlib of Python 3.12.1 breaks in an isolated interpreter",
 )
 def test_an_isolated_interpreter_decodes_the_same_records():
-    """Before another interpreter has loaded the library, and after it."""
+    """The interpreter decodes before and after another one has loaded the library."""
     records = choose("python").records(0, TP, MemoryRecords(DATA)).take()
     done = ran_python("-c", THREE_TIMES)
     assert done.returncode == 0, done.stderr
@@ -103,7 +103,7 @@ def test_an_object_keeps_the_state_of_its_own_module():
 
 
 def test_a_module_that_ends_leaks_nothing():
-    """Neither the class of its records nor the names that it looks up."""
+    """The class of its records and the names that it looks up are freed."""
 
     def often():
         for _ in range(100):
@@ -142,8 +142,8 @@ def taking_on_a_thread():
     thread.join()
 
 
-def test_a_take_during_another_one_is_refused():
-    """The first one goes on."""
+def test_take_during_another_take_is_refused():
+    """The first take goes on."""
     with (
         taking_on_a_thread() as (made, records),
         pytest.raises(ValueError, match="already"),

@@ -1,4 +1,4 @@
-"""The compiled reader: no bytes, arguments or callables crash it, and it leaks nothing."""
+"""The compiled reader does not crash on any input, and leaks nothing."""
 
 import gc
 import itertools
@@ -56,7 +56,7 @@ WRONG = [
 
 
 def around(records, count=COUNT, *, codec=0):
-    """Return a batch with these bytes for its records, and the right checksum."""
+    """Return a batch that has these bytes as its records, and the right checksum."""
     data = bytearray(BATCH[:HEADER] + records)
     struct.pack_into(">i", data, 57, count)
     data[22] = codec
@@ -135,7 +135,7 @@ def test_records_of_any_kind_of_buffer_do_not_change_with_it(buffer, codec):
     assert all(type(record.key) in (bytes, type(None)) for record in records)
 
 
-def test_the_garbage_collector_does_not_track_records():
+def test_garbage_collector_does_not_track_records():
     """A record has no reference that could lead back to it."""
     records, _ = taken(BATCH)
     made = [*records, *(one.headers for one in records)]
@@ -152,7 +152,7 @@ def test_the_garbage_collector_tracks_deserialized_records():
 
 
 def test_a_header_name_is_valid_exactly_if_python_decodes_it():
-    """All first bytes, with the bytes around each bound of the second, whole and cut off."""
+    """The test tries all first bytes, with second bytes around each bound."""
     seconds = [0, 0x41, *range(0x7E, 0x83), *range(0x8E, 0x93), *range(0x9E, 0xA3)]
     seconds += [0xBE, 0xBF, 0xC0, 0xFF]
     names = [bytes(pair) for pair in itertools.product(range(256), seconds)]
@@ -179,7 +179,7 @@ def test_a_header_name_is_valid_exactly_if_python_decodes_it():
 
 
 def left(data, **other):
-    """Tell whether the reader leaves all of it to another decoder, and does not move."""
+    """Return whether the reader leaves a batch to another decoder, and does not move."""
     records, made = taken(data, **other)
     return not records and (made.batch, made.next_fetch_offset) == (0, 0)
 
@@ -199,7 +199,7 @@ def test_a_batch_with_invalid_records_is_left_with_all_behind_it(records, codec,
     [
         "00 00 00 01 01 00 00",  # a byte too many
         "00 00 00 01 01",  # none for the headers
-        "80 01 00 00 01 01 00",  # attributes that are no byte
+        "80 01 00 00 01 01 00",  # attributes that exceed a byte
         "00 ff ff ff ff ff ff ff ff ff 01 00 01 01 00",  # a time of 64 bits
         "00 80 80 80 80 80 80 80 80 80 00 00 01 01 00",  # a time of ten bytes
         "00 00 ff ff ff ff ff ff ff ff ff 01 01 01 00",  # an offset of 64 bits
@@ -209,13 +209,13 @@ def test_a_batch_with_invalid_records_is_left_with_all_behind_it(records, codec,
         "00 00 00 01 01 01",  # -1 headers
         "00 00 00 01 01 04 02 61 01",  # two headers, of which one is there
         "00 00 00 01 01 02 01 01",  # a header without a name
-        "00 00 00 01 01 02 02 ff 01",  # a name that is no text
+        "00 00 00 01 01 02 02 ff 01",  # a name that is not UTF-8
         "",
     ],
     ids=short,
 )
 def test_a_batch_with_an_invalid_record_is_left(body):
-    """Alone, and before a record whose bytes could complete it."""
+    """The record is alone, or before one whose bytes could complete it."""
     sound = one("00 00 00 01 01 00")
     assert len(taken(around(sound + sound, 2))[0]) == 2
     assert left(around(one(body), 1))
@@ -239,12 +239,12 @@ def test_a_batch_with_an_invalid_record_is_left(body):
         (57, struct.pack(">i", COUNT + 1)),
         (57, struct.pack(">i", COUNT - 1)),
         (22, b"\x20"),  # a control batch, whose first record has a key of no bytes
-        (22, b"\x07"),  # a codec that there is not
+        (22, b"\x07"),  # an unknown codec
     ],
     ids=short,
 )
 def test_a_batch_with_an_invalid_header_is_left(at, number):
-    """With checksums and without."""
+    """The header is invalid with checksums and without."""
     forged = BATCH[:at] + number + BATCH[at + len(number) :]
     assert left(forged, is_summed=False)
     assert left(forged if at == 8 else bytes(sealed(forged)))
@@ -253,7 +253,7 @@ def test_a_batch_with_an_invalid_header_is_left(at, number):
 
 @pytest.mark.parametrize("codec", range(5))
 def test_an_invalid_marker_is_left_and_a_valid_one_moves_the_position(codec):
-    """Invalid: cut off, compressed, or without a record."""
+    """An invalid marker is cut off, compressed, or without a record."""
     batch, after = marker(8, ABORT, 7)
     records, made = taken(batch)
     assert (records, made.next_fetch_offset, made.records_read) == ([], after, 0)
@@ -301,7 +301,7 @@ def test_a_take_of_no_records_opens_no_batch(most):
 
 @pytest.mark.parametrize("codec", [0, 3])
 def test_a_buffer_that_changes_between_two_calls_is_an_error(codec):
-    """It is emptied, or its bytes are no records any more."""
+    """The buffer is emptied, or its bytes are not records any more."""
     for change in (
         bytearray.clear,
         lambda data: data.__setitem__(slice(None), b"\x7f"),
@@ -377,7 +377,7 @@ def test_a_close_inside_a_deserializer_ends_the_take_behind_its_record(codec):
 
 @pytest.mark.parametrize("way", ["uncompress", "is_aborted"])
 def test_a_close_inside_a_call_for_a_batch_ends_the_take(way):
-    """Nothing is taken, and nothing is left to another decoder."""
+    """No record is taken, and none is left to another decoder."""
 
     def close(*given):
         made.close()
@@ -392,7 +392,7 @@ def test_a_close_inside_a_call_for_a_batch_ends_the_take(way):
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 @pytest.mark.parametrize("way", ["uncompress", "is_aborted", "again", "header_bytes"])
-def test_an_error_of_a_call_ends_the_take_before_that_place(way, error):
+def test_error_of_a_call_for_a_batch_ends_the_take_before_that_batch(way, error):
     """The next call begins there."""
 
     class Two:
@@ -415,7 +415,7 @@ def test_an_error_of_a_call_ends_the_take_before_that_place(way, error):
 
 
 def test_a_call_may_return_a_wrong_value():
-    """No buffer is an error; an empty one is left to another decoder."""
+    """A value that is not a buffer is an error; an empty one is left to another decoder."""
     data = written(5, ROWS, Frame(codec=3))[0]
     for wrong in ("text", 7, memoryview(SOUND)[::2]):
         made = reader(data, uncompress=lambda *_, wrong=wrong: wrong)
@@ -430,7 +430,7 @@ def test_a_call_may_return_a_wrong_value():
 
 
 def test_one_batch_is_uncompressed_at_a_time():
-    """The content of the one before is freed first."""
+    """The content of the batch before is freed first."""
     data, at = b"", 0
     for _ in range(3):
         more, at = written(at, ROWS, Frame(codec=3))
@@ -513,8 +513,8 @@ def test_a_callback_of_the_collector_may_look_at_lists_and_change_them(does):
     """
     A list has no empty places; a buffer that changes, or a list that is emptied, is harmless.
 
-    It runs in a process of its own: Python itself shows an unfinished tuple where
-    another thread stands still in ``tuple(...)``, and looking at that crashes.
+    The test has a process of its own: Python itself shows an unfinished tuple while another
+    thread is stopped in ``tuple(...)``, and reading that crashes.
     """
     code = f"from {__name__} import {does.__name__} as does; does()"
     asked = [sys.executable, "-c", code]
@@ -575,7 +575,7 @@ def refusing(*_):
     ],
 )
 def test_a_reader_leaks_nothing(other):
-    """Neither its arguments nor its objects, after an error in the middle either."""
+    """Arguments and objects are freed, even after an error in the middle."""
     more = written(END, ROWS, Frame(epoch=2**30, codec=1, producer=7))[0]
     damaged = [around(records) for records in WRONG]
     answers = [BATCH + more, more, MIXED, *(BATCH + one for one in damaged)]
@@ -605,7 +605,7 @@ def test_a_reader_leaks_nothing(other):
         tracemalloc.stop()
     gc.collect()
     assert [sys.getrefcount(one) for one in given] == references
-    # Other threads keep something now and then; what is ours would be kept each time.
+    # Other threads sometimes keep an object; a leak of ours would occur each time.
     assert min(grown) < 600, "an object of 16 bytes each time would be 1440"
 
 
@@ -613,7 +613,7 @@ def test_a_reader_leaks_nothing(other):
     "other", [{}, {"values": Calling(lambda *given: given)}], ids=["none", "values"]
 )
 def test_a_memory_error_ends_the_take_before_its_record(other):
-    """At each allocation; the next call goes on with that record."""
+    """The test fails each allocation; the next call goes on with that record."""
     memory = pytest.importorskip("_testcapi", reason="it makes allocations fail")
     whole, _ = taken(BATCH, **other)
     failed = 0
@@ -658,7 +658,7 @@ def test_a_reference_cycle_through_a_reader_is_collected():
 
 @given(data=st.binary(max_size=100), at=st.integers(0, 100))
 def test_a_checksum_equals_kafka_pythons(data, at):
-    """By the processor's instruction and by tables, of any buffer, from any place on."""
+    """The checksum is equal by the processor's instruction and by tables, at any offset."""
     if at > len(data):
         with pytest.raises(ValueError, match="no such place"):
             _batches.crc32c(data, at)

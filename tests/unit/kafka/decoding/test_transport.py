@@ -1,4 +1,4 @@
-"""Our transport receives the answers of upstream's, over real sockets."""
+"""Our transport receives the same answers as upstream's, over real sockets."""
 
 import logging
 import random
@@ -57,7 +57,7 @@ class Line:
 
     net: Any  # its event loop
     connection: Any  # upstream's; the transport is upstream's or ours
-    far: Any  # what the broker would write to
+    far: Any  # the broker's end of the connection
 
     def ask(self, *requests, then=b"", end=False):
         """Send requests; return the futures of their answers."""
@@ -68,13 +68,13 @@ class Line:
                 self.far.sendall(then)
             if end:
                 self.far.close()
-            return [futures]  # no future itself, which would be waited for
+            return [futures]  # not a future itself, which the loop would await
 
         (futures,) = self.net.run(send)
         return list(futures)
 
     def outcomes(self, futures):
-        """Wait for answers: their text, or the kinds of errors they ended with."""
+        """Wait for answers; return their texts, or the classes of their errors."""
         return [self._outcome(future) for future in futures]
 
     def _outcome(self, future):
@@ -147,7 +147,7 @@ def _accept(certificate, accepted):
 
 @cache
 def _authority():
-    """Make an authority, and a certificate of it for the broker: once, they take long."""
+    """Make an authority and the broker's certificate, once, as that takes long."""
     made = trustme.CA()
     return made, made.issue_cert(_HOST)
 
@@ -203,7 +203,7 @@ LOST = [str, KafkaConnectionError, KafkaConnectionError]
     ],
 )
 def test_answers_and_errors_are_upstreams(came, expected, *, tls):
-    """In pieces, cut off in a length or an answer, or with a wrong number."""
+    """Answers come in pieces, cut off in a length or an answer, or with a wrong number."""
     outcomes = []
     for is_ours in (False, True):
         with line(is_ours=is_ours, tls=tls) as one:
@@ -232,7 +232,7 @@ def test_the_rest_of_a_tls_record_is_read(*, tls):
 
 @tls
 def test_an_answer_right_before_the_end_counts(*, tls):
-    """Both are there when the transport first reads."""
+    """Answer and end are there when the transport first reads."""
     with line(is_ours=True, tls=tls) as one:
         asked = heartbeat(1).request, heartbeat(2).request
         futures = one.ask(*asked, then=heartbeat(1).answer, end=True)
@@ -243,7 +243,7 @@ def test_an_answer_right_before_the_end_counts(*, tls):
 
 @tls
 def test_a_callback_of_an_answer_may_close_the_connection(caplog, *, tls):
-    """More of the bytes is to be read then."""
+    """More bytes are still to be read then."""
     with line(is_ours=True, tls=tls) as one:
         asked = one.ask(*requests_of(PAIR))
         asked[0].add_callback(lambda _: one.connection.close())
@@ -255,7 +255,7 @@ def test_a_callback_of_an_answer_may_close_the_connection(caplog, *, tls):
 
 
 def test_received_bytes_are_counted():
-    """By upstream's metric, with the time of the last one."""
+    """Upstream's metric counts the bytes, and has the time of the last ones."""
     metrics = Metrics()
     with line(is_ours=True, tls=False, metrics=metrics) as one:
         before = one.connection.transport.last_read
@@ -273,7 +273,7 @@ def test_received_bytes_are_counted():
 
 
 def test_only_our_consumers_have_our_transports():
-    """Neither a stock consumer, nor kafka-python's modules, nor a client of the program's."""
+    """Stock consumers, kafka-python's modules and other clients have upstream's."""
 
     class Theirs(KafkaConnectionManager):
         pass
@@ -293,7 +293,7 @@ def test_only_our_consumers_have_our_transports():
 
 
 def test_every_connection_of_a_live_consumer_has_our_transport():
-    """Those for records, metadata and the group's coordinator."""
+    """The connections are those for records, metadata and the group's coordinator."""
     with EmbeddedBroker() as broker:
         broker.create_topic("t", 2)
         consumer = SafeConsumer("t", group_id="g", **broker.client_config)
