@@ -352,7 +352,7 @@ class Worker:
             self._client.membership.set_deserializers(None, None)
             self._client.membership.take(self._client)
             if self._client.journal is not None:
-                self._client.journal.works(self._options.order, self.running)
+                self._client.journal.note_worker(self._options.order, self.running)
             self._engine.begin(self._decisions)
             self._runner.start()
             self._wait_ready()

@@ -25,7 +25,7 @@ def test_a_replay_stops_within_a_second_while_no_broker_answers(lab):
     with opened(lab.connection, "t.dlq") as there:
         fault = lab.cluster.fail("Fetch", is_held=True)
         pieces = there.read(is_over=replay.stopping.is_set)
-        work = threading.Thread(target=lambda: [*replay.chosen(pieces)])
+        work = threading.Thread(target=lambda: [*replay.sendable(pieces)])
         work.start()
         lab.sleep(2)
         began = lab.now

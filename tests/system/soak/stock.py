@@ -76,4 +76,4 @@ class StockConsumer(ConsumerRebalanceListener):
                 "partitions": sorted(map(tp_text, partitions)),
                 "generation": self._consumer.group_metadata().generation_id,
             }
-            self._recorder.tell(event, fields)
+            self._recorder.write(event, fields)

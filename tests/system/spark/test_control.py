@@ -144,13 +144,13 @@ def test_a_stream_is_judged_by_its_checkpoint(lake, operator, monkeypatch):
     guilty = [row for row in operator.judged(lake, since=1e6) if row.violations]
     assert [row.topic for row in guilty] == [lake.orders] * lake.partitions
     monkeypatch.setattr(checkpoints, "session", lambda *_: nullcontext(lake.spark))
-    here = checkpoint_of("c", dict(checkpoints._here(lake.checkpoint)))
-    by_spark = checkpoints._by_spark(lake.checkpoint.as_uri(), "local[1]")
+    here = checkpoint_of("c", dict(checkpoints._read_local(lake.checkpoint)))
+    by_spark = checkpoints._read_by_spark(lake.checkpoint.as_uri(), "local[1]")
     assert checkpoint_of("c", dict(by_spark)) == here
     with pytest.raises(
         CheckpointError, match=r"gone/offsets cannot be read: .*PATH_NOT"
     ):
-        list(checkpoints._by_spark(f"{lake.checkpoint}/gone", "local[1]"))
+        list(checkpoints._read_by_spark(f"{lake.checkpoint}/gone", "local[1]"))
 
 
 def operate(operator, *arguments):
