@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata, TopicPartition
@@ -22,6 +22,9 @@ from safeconsumer.holds.scope import ALL, Partition, Scope
 from safeconsumer.worker.kept import DroppedWork
 from safeconsumer.worker.progress import Watermark
 from safeconsumer.worker.records import AnyRecord
+
+if TYPE_CHECKING:
+    from safeconsumer.journal.recorder import Recorder
 
 UNREADABLE = f"{WORKER}unreadable"
 
@@ -120,7 +123,7 @@ class ConsumerClient:
         self._consumer = consumer
         self.membership = membership or Membership(consumer)
         self.most: int = consumer.config["max_poll_records"]
-        self.journal: Any = getattr(consumer, "_safe_journal", None)  # a Recorder
+        self.journal: Recorder | None = getattr(consumer, "_safe_journal", None)
         self._ours: AbstractSet[HoldKey] | None = None  # which may stand; None: unknown
         self._settled: object = None  # the ledger's holds when ours were as wanted
         self._wanted: AbstractSet[tuple[str, TopicPartition | None]] = frozenset()
