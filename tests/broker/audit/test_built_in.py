@@ -183,7 +183,7 @@ def test_reading_a_topic_fails_if_the_broker_stops_answering(clients, monkeypatc
             return found
 
     monkeypatch.setattr(records, "KafkaConsumer", Silenced)
-    monkeypatch.setattr(records, "_PATIENCE", 2)
+    monkeypatch.setattr(records, "_MAX_IDLE_POLLS", 2)
     # No request of its client ends before this test's time does.
     more = patient(3_600_000, connections_max_idle_ms=7_200_000)
     base = {**broker.client_config, **more}

@@ -184,7 +184,7 @@ def test_list_ends_at_its_limit_of_matching_letters(topic):
 
 @pytest.mark.parametrize("form", ["table", "json"])
 def test_list_keeps_no_letter_that_it_has_printed(topic, monkeypatch, form):
-    monkeypatch.setattr(letters, "_MOST", 10)
+    monkeypatch.setattr(letters, "_POLL_RECORDS", 10)
     topic.put_several(200)
     made, most = [], 0
 
