@@ -49,7 +49,8 @@ def test_a_record_that_a_client_lost_is_found_in_the_topic(
 @pytest.mark.any_broker
 def test_a_deleted_topic_is_named_and_not_created_again(clients, tmp_path, monkeypatch):
     """Reading creates no topic, and a missing partition is named without a wait."""
-    monkeypatch.setattr(records, "_MAX_IDLE_POLLS", 7200)  # polls of half a second: an hour
+    # Polls of half a second: an hour.
+    monkeypatch.setattr(records, "_MAX_IDLE_POLLS", 7200)
     there = clients.topic(1)
     gone = f"{there}-gone"
     member = MemberJournal("a").assigned(f"{gone}:0", f"{there}:0", f"{there}:7")
