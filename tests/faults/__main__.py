@@ -2,11 +2,10 @@
 ``python -m tests.faults [ROOM ...]``: plants faults, and names the test that kills each.
 
 A fault is one realistic change of the package. The program plants it in a copy of the
-checkout; two copies are used side by side. The tests that its row names are run, and the
-room's if
-none of these fails. The exit status is 1 if a fault survives that its row does not call
-equivalent, if the tests hang or break for another reason, or if a row no longer fits the
-code.
+checkout; two copies are used side by side. The program runs the tests that the fault's
+row names, and the room's if none of these fails. The exit status is 1 if a fault survives
+that its row does not call equivalent, if the tests hang or break for another reason, or
+if a row no longer fits the code.
 """
 
 import argparse
