@@ -375,6 +375,9 @@ class HoldsTopic:
         at, last = self._progress.at, self._last
         if last is not None and self._progress.is_time_to_compare():
             reader.seek(tp, last.offset)
+        elif await reader.position(tp) > at:
+            # An earlier turn was cancelled after it had taken these records.
+            reader.seek(tp, at)
         try:
             found = await reader.getmany(tp, timeout_ms=wait_ms)
         except errors.TopicAuthorizationFailedError as error:

@@ -148,6 +148,13 @@ def too_late():
     return future
 
 
+def cancelled():
+    """Make a future that ``wake()`` has cancelled."""
+    future = Future()
+    future.cancel()
+    return future
+
+
 @pytest.fixture
 def calls(loop):
     made = loop.call(Calls)
@@ -168,6 +175,18 @@ def test_records_of_a_turn_that_ended_too_late_are_read_again(team, calls):
         topic.turn(100)
     topic.close()
     topic.begin()
+    assert [one.offset for one in topic.turn(100)] == [0]
+
+
+@pytest.mark.contract("G1", "G9")
+@pytest.mark.usefixtures("patient")
+def test_records_of_a_turn_that_is_cancelled_come_with_the_next_one(team, calls):
+    team.operator_holds(f"{team.topic}:0")
+    clients = AiokafkaClients(settings_of(team), calls)
+    topic = clients.holds_topic(team.settings.holds_topic)
+    topic.begin()
+    calls.outcome = cancelled()
+    assert [*topic.turn(100)] == []
     assert [one.offset for one in topic.turn(100)] == [0]
 
 
