@@ -410,7 +410,9 @@ class JavaCluster(_Admin):
             for one in topic.partitions()
             if one.leader() is not None
         }
-        java = {tp: self._clients.partition(*tp) for tp in there.intersection(partitions)}
+        java = {
+            tp: self._clients.partition(*tp) for tp in there.intersection(partitions)
+        }
         wanted = self._clients.offsets_of(java.values(), "earliest")
         asked = self._admin().listOffsets(wanted)
         return {
