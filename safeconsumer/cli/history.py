@@ -69,6 +69,7 @@ def history(  # noqa: PLR0913 - one parameter per option
     is away, and Ctrl-C and SIGTERM end it with status 0.
     """
     with explained(context), operator_for(connect, group) as operator:
+        operator.board.keep_all_records()
         operator.read(is_strict=True)
         if group is not None and not history_of(operator.board.records, group):
             checks.check_known(operator, operator.look(group, has_lags=False))

@@ -116,7 +116,7 @@ class Board:
         most: the most records of the holds topic that are kept; None for all.
 
     Attributes:
-        records: the holds topic's records, tombstones too, in order.
+        records: the last records of the holds topic, tombstones too, in order.
         positions: the offsets below which everything was taken over.
         reported_at: the time of the newest report; 0.0 if there is none.
         times: the times of the last update.
@@ -145,6 +145,10 @@ class Board:
         self._groups: Mapping[str, _OfGroup] = {}
 
     # ------------------------------------------------------------ feeding
+
+    def keep_all_records(self) -> None:
+        """Keep every record of the holds topic from now on, for a history."""
+        self.records = deque(self.records)
 
     def topic_recreated(self, remade: Iterable[RecreatedTopic]) -> None:
         """Note that topics were created again: holds stay in force."""

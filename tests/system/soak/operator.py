@@ -65,6 +65,7 @@ class Operating:
 
     def _write_history(self):
         now = time.time()
+        self._operator.board.keep_all_records()
         self._operator.holds()
         board, settings = self._operator.board, self._operator.settings
         log = tuple(board.records)
