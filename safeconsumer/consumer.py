@@ -436,7 +436,8 @@ class SafeConsumer(UpstreamConsumer):
 
         The hold lasts for the whole block, whatever rebalances meanwhile, and is lifted
         however the block ends. Args and errors as :meth:`pause`; without targets it is
-        a ``HoldSettingError``: the block would run with nothing held.
+        a ``HoldSettingError``: the block would run with nothing held. So is an
+        ``owner`` that already holds a target, which the end of the block would lift.
         """
         return self._safe_hold_calls.held(
             targets, owner=owner, reason=reason, for_=for_

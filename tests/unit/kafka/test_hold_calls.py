@@ -4,6 +4,7 @@ import itertools
 import logging
 import re
 import threading
+from contextlib import nullcontext
 
 import pytest
 from kafka import TopicPartition
@@ -194,6 +195,71 @@ def test_a_block_with_an_owner_may_be_lifted_by_that_name(consumer):
         assert _names(consumer.holds()) == [("orders:0", "ops")]
         consumer.resume(A, owner="ops")
         assert consumer.quiet() == set()
+
+
+def _pause_by_ops(consumer):
+    consumer.pause("orders", owner="ops")
+    return nullcontext()
+
+
+BEFORE_A_BLOCK = {
+    "pause": _pause_by_ops,
+    "block": lambda consumer: consumer.held("orders", owner="ops"),
+}
+
+
+@pytest.mark.contract("P3")
+@pytest.mark.parametrize("before", BEFORE_A_BLOCK.values(), ids=BEFORE_A_BLOCK)
+def test_block_of_an_owner_that_holds_its_target_is_refused(consumer, told, before):
+    """The end of the block would lift a hold that the block did not place."""
+    with before(consumer):
+        held = consumer.holds()
+        told.events.clear()
+        with (
+            pytest.raises(HoldSettingError, match=r"'ops' .*already holds orders"),
+            consumer.held(AUDIT, "orders", owner="ops", reason="another one"),
+        ):
+            pytest.fail("the block ran")
+        assert (consumer.holds(), told.events) == (held, [])
+        with consumer.held(AUDIT, A, owner="ops"):
+            assert consumer.quiet() == {A, B, AUDIT}
+        assert consumer.quiet() == {A, B}
+
+
+@pytest.mark.contract("P3")
+def test_second_of_two_blocks_that_begin_at_once_is_refused(consumer):
+    """
+    Each of two threads finds no hold of the owner, and begins its block.
+
+    The call of ``pause()`` that the first block makes stands for the first thread.
+    """
+    place = consumer.pause
+
+    def pause(*targets, **more):
+        consumer.pause = place
+        with pytest.raises(HoldSettingError), consumer.held(A, owner="ops"):
+            pytest.fail("the second block ran")
+        place(*targets, **more)
+
+    consumer.pause = pause
+    with consumer.held(A, owner="ops"):
+        assert consumer.quiet() == {A}
+        consumer.resume(A, owner="ops")
+        with pytest.raises(HoldSettingError), consumer.held(A, owner="ops"):
+            pytest.fail("the end of the first block would lift the second one's hold")
+    assert consumer.quiet() == set()
+
+
+@pytest.mark.parametrize("end", ["end", "refusal"])
+def test_owner_of_a_block_that_is_over_may_have_another_one(consumer, end):
+    if end == "end":
+        with consumer.held(A, owner="ops"):
+            pass
+    else:
+        with pytest.raises(NotConsumedError), consumer.held(A, "unknown", owner="ops"):
+            pytest.fail("the block ran without one of its targets")
+    with consumer.held(A, owner="ops"):
+        assert consumer.quiet() == {A}
 
 
 # ------------------------------------------------------------ before an assignment (P5)
