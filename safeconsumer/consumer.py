@@ -350,9 +350,9 @@ class SafeConsumer(UpstreamConsumer):
         Without targets, and on a closed consumer, nothing is held.
 
         Args:
-            targets: partitions, scopes as text (``orders:3``, ``orders``,
-                ``re:ord.*`` over whole names, ``@all``), compiled patterns, scopes of
-                holds, :data:`safeconsumer.ALL`.
+            targets: partitions, scopes as text (``orders:3``, ``orders:0-2,5``,
+                ``orders``, ``re:ord.*`` over whole names, ``@all``), compiled patterns,
+                scopes of holds, :data:`safeconsumer.ALL`.
             owner: the name under which the hold is kept; only a ``resume`` with the
                 same owner lifts it.
             reason: text for people, up to 1,024 bytes; shown on one line.

@@ -8,7 +8,7 @@ from typing import Any
 from kafka import KafkaConsumer
 
 from safeconsumer._interrupts import is_from_handler
-from safeconsumer._kafka.arguments import scope_of
+from safeconsumer._kafka.arguments import scopes_of
 from safeconsumer._kafka.consumed import Consumed, EarlyHolds
 from safeconsumer._kafka.structs import (
     AssignedPartition,
@@ -81,7 +81,7 @@ class HoldCalls:
         lifetime: Lifetime | None,
     ) -> None:
         """Place the holds of a call of ``SafeConsumer.pause``, and raise its errors."""
-        found = {scope_of(target): target for target in targets}
+        found = scopes_of(targets)
         if self._ended:
             self.lift_interrupted()
         owner = checked_placer(owner)
@@ -118,7 +118,7 @@ class HoldCalls:
     def lift(self, targets: Iterable[Target], owner: str) -> tuple[Hold, ...]:
         """Lift an owner's holds of these targets; return those that still cover them."""
         checked_owner(owner)
-        keys = [(scope_of(target), owner) for target in targets]
+        keys = [(scope, owner) for scope in scopes_of(targets)]
         # First: if another thread places a hold now, it notes that hold after this.
         self.early.forget(keys)
         with self._resuming(keys, owner):
@@ -153,7 +153,7 @@ class HoldCalls:
         for_: float | timedelta | None,
     ) -> Iterator[None]:
         """Hold the targets for a block, and lift the hold even if the block raises."""
-        scopes = tuple(map(scope_of, targets))
+        scopes = tuple(scopes_of(targets))
         owner = next_owner() if owner is None else checked_placer(owner)
         if self._ended:
             self.lift_interrupted()

@@ -16,6 +16,7 @@ from safeconsumer.events.log import log_event, prepare
 from safeconsumer.group.control_clients import ControlClients
 from safeconsumer.group.member import GroupControl
 from safeconsumer.group.settings import Control
+from safeconsumer.holds import ranges
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.explain import explain_lines
 from safeconsumer.holds.hold import (
@@ -333,9 +334,9 @@ class HoldingConsumer:
         changed.
 
         Args:
-            targets: partitions, scopes as text (``orders:3``, ``orders``,
-                ``re:ord.*`` over whole names, ``@all``), compiled patterns, scopes of
-                holds, :data:`safeconsumer.ALL`.
+            targets: partitions, scopes as text (``orders:3``, ``orders:0-2,5``,
+                ``orders``, ``re:ord.*`` over whole names, ``@all``), compiled patterns,
+                scopes of holds, :data:`safeconsumer.ALL`.
             owner: whose hold it is; only the same owner's :meth:`lift` lifts it.
             reason: text for people, up to 1,024 bytes.
             for_: seconds, or a timedelta, until it ends by itself: never early, and at
@@ -364,7 +365,7 @@ class HoldingConsumer:
             HoldSettingError: the owner is not acceptable, or is an operator.
         """
         checked_owner(owner)
-        keys = [(_scope_of(one), owner) for one in targets]
+        keys = [(scope, owner) for scope in _scopes_of(targets)]
         return self._member.ledger.remove(keys, by_application=owner == APP)
 
     def holds(self) -> tuple[Hold, ...]:
@@ -396,7 +397,7 @@ class HoldingConsumer:
         for_: float | timedelta | None = None,
         lifetime: Lifetime = Lifetime.UNTIL_RESUMED,
     ) -> None:
-        found = [_scope_of(one) for one in targets]
+        found = _scopes_of(targets)
         owner, reason = checked_placer(owner), checked_reason(reason)
         seconds = checked_duration(for_)
         if found:
@@ -411,6 +412,10 @@ class HoldingConsumer:
     def _last_given(self) -> Iterable[TopicPartition]:
         """Return the partitions of records given without :meth:`Member.note_given`."""
         return ()
+
+
+def _scopes_of(targets: Iterable[Target]) -> list[Scope]:
+    return [_scope_of(one) for one in ranges.spread_targets(targets)]
 
 
 def _scope_of(target: Any) -> Scope:  # noqa: ANN401 - whatever the program gives

@@ -328,11 +328,7 @@ class Controller:
 
 
 def _scopes(targets: Iterable[object]) -> tuple[Scope, ...]:
-    return tuple(
-        scopes.of(one)
-        for target in targets
-        for one in (ranges.spread(target) if isinstance(target, str) else (target,))
-    )
+    return tuple(map(scopes.of, ranges.spread_targets(targets)))
 
 
 def _checked_timeout(timeout: object) -> float:

@@ -112,6 +112,14 @@ def test_a_hold_outlasts_everything_but_its_owners_lift():
     assert one.member.quiet() == frozenset()
 
 
+@pytest.mark.contract("G9")
+def test_text_with_ranges_holds_and_lifts_each_partition():
+    one = Consumer(ZERO, ONE)
+    one.hold("orders:0-1", owner="db")
+    assert [str(hold.scope) for hold in one.holds()] == ["orders:0", "orders:1"]
+    assert one.lift("orders:0-1", owner="db") == one.holds() == ()
+
+
 def test_a_new_identity_is_reported_once():
     one, calls = Consumer(ZERO), []
     one.member.call_after_joins(lambda: calls.append(one.member.membership()))

@@ -41,9 +41,11 @@ BAD_TARGETS = [
     (TopicPartition("orders", -1), IllegalTargetError, "orders:-1"),
     (TopicPartition("a b", 0), IllegalTargetError, "a b"),
     ("..", IllegalTargetError, "'..'"),
+    ("orders:2-0", IllegalTargetError, "a range goes up"),
 ]
 ELSEWHERE = [
     ("orders:7", NotConsumedError, "orders:7"),
+    ("orders:1-2", NotConsumedError, "orders:2"),
     (TopicPartition("orders", 7), NotConsumedError, "orders:7"),
     ("audit", NotConsumedError, "audit"),
 ]

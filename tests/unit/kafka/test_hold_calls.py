@@ -76,6 +76,16 @@ def test_text_and_the_scope_of_a_hold_are_targets(consumer, text, same, covers):
     assert consumer.quiet() == set()
 
 
+@pytest.mark.contract("P3")
+def test_text_with_ranges_is_each_of_its_partitions(consumer):
+    consumer.pause("orders:0-1")
+    assert _names(consumer.holds()) == [("orders:0", "app"), ("orders:1", "app")]
+    with consumer.held("audit:0,0-0", owner="ops"):
+        assert consumer.quiet() == {A, B, AUDIT}
+    assert consumer.resume("orders:0-1") == ()
+    assert consumer.quiet() == set()
+
+
 class Number:
     """An integer of another library, like numpy's."""
 
