@@ -75,15 +75,6 @@ def test_client_settings_are_a_dict(configs):
     assert "hunter2" not in str(raised.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [("operator_topic", "holds_topic="), ("group_topic", "members place none")],
-)
-def test_a_topic_of_earlier_versions_is_refused_by_the_new_name(name, said):
-    with pytest.raises(ControlSettingError, match=f"{name}= is .*{said}"):
-        Control(**{name: "holds"})
-
-
 def test_settings_can_be_copied():
     control = Control(holds_topic="a")
     assert copy(control) == control
