@@ -34,7 +34,7 @@ def check_flags(**flags: object) -> None:
 
 def check_handover(value: object, group_id: object) -> None:
     """Refuse an unknown hand-over, or one without a group."""
-    if value not in {"off", "assignor"}:
+    if value not in ("off", "assignor"):  # a list has no hash
         message = f"pause_handover must be 'off' or 'assignor', not {value!r}"
         raise HoldSettingError(message)
     if value == "assignor" and not group_id:

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 from safeconsumer.errors.base import (
     ControlSettingError,
-    HoldSettingError,
     HookTypeError,
+    TargetTypeError,
 )
 from safeconsumer.events.consumer import RebalanceCompleted
 from safeconsumer.events.dispatch import Hook
@@ -378,13 +378,13 @@ class HoldingConsumer:
         Return why a partition is quiet: one line per hold, and no line if it flows.
 
         Raises:
-            HoldSettingError: the target is not one partition.
-            TargetTypeError, ScopeSyntaxError: as :meth:`hold`.
+            TargetTypeError: the target is not one partition.
+            ScopeSyntaxError: as :meth:`hold`.
         """
         scope = _scope_of(tp)
         if not isinstance(scope, Partition):
             message = f"explain() takes a partition, like 'orders:3', not {tp!r}"
-            raise HoldSettingError(message)
+            raise TargetTypeError(message)
         view = self._member.ledger.view()
         return explain_lines(view, (scope.topic, scope.partition))
 

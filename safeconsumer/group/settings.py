@@ -33,7 +33,7 @@ def _is_topic(_self: object, attribute: "Attribute[Any]", value: object) -> None
 
 
 def _is_known(_self: object, _attribute: object, value: object) -> None:
-    if value not in {"hold", "run"}:
+    if value not in ("hold", "run"):  # a list has no hash
         message = f'unavailable must be "hold" or "run", not {value!r}'
         raise ControlSettingError(message)
 

@@ -6,7 +6,12 @@ import pytest
 
 from safeconsumer import Control
 from safeconsumer.clients.member import HoldingConsumer, Member
-from safeconsumer.errors import ControlSettingError, HoldSettingError, HookTypeError
+from safeconsumer.errors import (
+    ControlSettingError,
+    HoldSettingError,
+    HookTypeError,
+    TargetTypeError,
+)
 from safeconsumer.group.reports import ControlStatus, MemberReports
 from safeconsumer.holds.ownership import Cause
 
@@ -136,7 +141,7 @@ def test_bad_arguments_are_refused_and_change_nothing():
             one.hold("orders", owner=owner)
     with pytest.raises(HoldSettingError):
         one.hold("orders", for_=-1)
-    with pytest.raises(HoldSettingError, match="explain"):
+    with pytest.raises(TargetTypeError, match="explain"):
         one.explain("orders")
     with pytest.raises(HookTypeError):
         Consumer(hooks=print)

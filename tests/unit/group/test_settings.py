@@ -28,6 +28,7 @@ from tests.harness.listing import short
         {"status_topic": 3},
         {"holds_topic": "same", "status_topic": "same"},
         {"unavailable": "maybe"},
+        {"unavailable": ["hold"]},
         {"clock_skew": -1},
         {"clock_skew": float("nan")},
         {"clock_skew": "30"},

@@ -154,6 +154,7 @@ def test_a_bad_setting_pauses_nothing(consumer, name, value):
         ({"parked_max_bytes": "64"}, (ValueError, TypeError), None),
         ({"start_paused": "false"}, HoldSettingError, None),
         ({"log": "off"}, HoldSettingError, None),
+        ({"pause_handover": ["off"]}, HoldSettingError, "'off' or 'assignor'"),
         ({"control": True}, ControlSettingError, r"Control\(\)"),
         ({"hooks": print}, HookTypeError, r"hooks=\[function\]"),
         ({"hooks": [1]}, HookTypeError, "callable"),
