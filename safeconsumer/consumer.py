@@ -69,12 +69,13 @@ class SafeConsumer(UpstreamConsumer):
             resume, in bytes as they came from the broker; beyond it the oldest is
             dropped and fetched again.
         decoder: what reads record batches: ``compiled`` (a fifth of the CPU time),
-            ``python`` (kafka-python's own), or ``auto``: the compiled one where it is.
+            ``python`` (kafka-python's own), or ``auto``: the compiled one where it is
+            installed.
         control: a :class:`~safeconsumer.Control` makes this member obey operator and
             group holds that are kept in Kafka. None starts no control thread.
         pause_handover: ``assignor`` keeps a partition that is paused here paused at its
-            next owner (KAFKA-13463); not where all that is assigned is. ``off`` hands
-            nothing over.
+            next owner (KAFKA-13463); a pause of everything assigned is not handed over.
+            ``off`` hands nothing over.
         journal: a folder for a journal of what this consumer does, for ``safeconsumer
             audit``, or a ``safeconsumer.journal.writer.JournalWriter`` of its own.
         hooks: functions that take every event (``safeconsumer.events``), quickly and on

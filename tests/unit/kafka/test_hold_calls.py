@@ -193,7 +193,7 @@ def test_a_block_lifts_its_own_hold_only(consumer):
 
 @pytest.mark.contract("P7")
 def test_block_of_the_application_ends_no_whole_pause(consumer):
-    """A whole pause ends with the application's next resume, and a block has none."""
+    """The next resume ends a whole pause; the end of a block is not a resume."""
     consumer.pause(*(tp for tp in consumer.assignment() if tp.topic == "orders"))
     with consumer.held(AUDIT, owner="app"):
         assert consumer.quiet() == {A, B, AUDIT}
