@@ -1,16 +1,19 @@
 """Keeps the holds of members on other clients, with the calls that change them."""
 
 import weakref
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Protocol
 
 from safeconsumer.errors.base import (
     ControlSettingError,
     HookTypeError,
+    MemberClosedError,
     TargetTypeError,
 )
-from safeconsumer.events.consumer import RebalanceCompleted
+from safeconsumer.events.consumer import HoldCoversNothing, RebalanceCompleted
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.events.log import log_event, prepare
 from safeconsumer.group.control_clients import ControlClients
@@ -22,6 +25,7 @@ from safeconsumer.holds.explain import explain_lines
 from safeconsumer.holds.hold import (
     APP,
     Hold,
+    HoldKey,
     Lifetime,
     checked_duration,
     checked_owner,
@@ -30,7 +34,7 @@ from safeconsumer.holds.hold import (
 )
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.ownership import Cause
-from safeconsumer.holds.scope import Partition, Scope, TopicPartition
+from safeconsumer.holds.scope import Partition, Scope, Topic, TopicPartition
 from safeconsumer.holds.table import rebalanced
 
 
@@ -68,6 +72,7 @@ class Member:
         client_id: as above.
         group_id: likewise.
         is_closed: whether it has ended.
+        is_over: whether its consumer is closed, and all its own holds have ended.
 
     Thread rules: any thread, but for :meth:`begin_ownerships`, :meth:`identify`,
     :meth:`begin_call`, :meth:`may_give` and :meth:`note_given`, which are the polling
@@ -92,9 +97,11 @@ class Member:
             prepare()
         hooks = (*([log_event] if log else ()), *hooks)
         self.client_id, self.group_id = client_id, group_id
-        self.is_closed = False
+        self.is_closed = self.is_over = False
         self.ledger = PauseLedger(hooks, client_id=client_id, group_id=group_id)
         self._consumer = weakref.ref(consumer)
+        # Holds that are to be compared with what is consumed, once something is assigned.
+        self._unchecked: deque[HoldKey] = deque()
         self._identity = ("", -1)
         self._in_hand = _NONE
         self._polled_at: float | None = None
@@ -228,7 +235,27 @@ class Member:
                 generation=generation,
                 **rebalanced(before, self.ledger.table()),
             )
+        self._report_idle()
         self.ledger.deliver()
+
+    def check_names(self, keys: Iterable[HoldKey]) -> None:
+        """Report those of these holds that cover nothing which is consumed here."""
+        self._unchecked.extend(keys)
+        self._report_idle()
+        self.ledger.deliver()
+
+    def _report_idle(self) -> None:
+        consumer = self._consumer()
+        if consumer is None or not self._unchecked or not self.ledger.owned():
+            return
+        holds, found = self.ledger.view().holds, list[Hold]()
+        with suppress(IndexError):  # another thread has taken the rest
+            while self._unchecked:
+                hold = holds.get(self._unchecked.popleft())
+                if hold is not None and consumer._is_idle(hold.scope):  # noqa: SLF001 - this module's
+                    found.append(hold)
+        if found:
+            self.ledger.emit(HoldCoversNothing, holds=tuple(found))
 
     def identify(self, member_id: str, generation: int) -> None:
         """Note Kafka's member id and the generation."""
@@ -290,7 +317,7 @@ class Member:
 
     def close(self) -> None:
         """End the assignment, and all holds but those of operators."""
-        self._in_hand = _NONE
+        self._in_hand, self.is_over = _NONE, True
         self.ledger.close()
         self.ledger.deliver()
 
@@ -331,7 +358,8 @@ class HoldingConsumer:
         A hold lasts through rebalances, lost membership and changed subscriptions until
         its owner lifts it. It covers what is assigned later, too, and never moves a
         position. With no targets nothing is held; after an exception nothing has
-        changed.
+        changed. A topic or partition that is not consumed here, as far as the client
+        knows, is a warning (``hold_covers_nothing``) once something is assigned.
 
         Args:
             targets: partitions, scopes as text (``orders:3``, ``orders:0-2,5``,
@@ -346,8 +374,10 @@ class HoldingConsumer:
             TargetTypeError: a target is of another type.
             ScopeSyntaxError: a text or pattern is not acceptable.
             HoldSettingError: owner, reason or duration is not acceptable.
+            MemberClosedError: the consumer is closed.
         """
-        self._place(targets, owner=owner, reason=reason, for_=for_)
+        found = self._place(targets, owner=owner, reason=reason, for_=for_)
+        self._member.check_names((scope, owner) for scope in found)
 
     def lift(self, *targets: Target, owner: str = APP) -> tuple[Hold, ...]:
         """
@@ -396,14 +426,43 @@ class HoldingConsumer:
         reason: str | None = None,
         for_: float | timedelta | None = None,
         lifetime: Lifetime = Lifetime.UNTIL_RESUMED,
-    ) -> None:
+    ) -> list[Scope]:
         found = _scopes_of(targets)
         owner, reason = checked_placer(owner), checked_reason(reason)
         seconds = checked_duration(for_)
+        if self._member.is_over:
+            message = "the consumer is closed, and holds nothing: make a new one"
+            raise MemberClosedError(message)
         if found:
             self._member.ledger.place(
-                found, owner=owner, reason=reason, for_=seconds, lifetime=lifetime
+                found,
+                owner=owner,
+                reason=reason,
+                for_=seconds,
+                lifetime=lifetime,
+                known_topics=lambda: self._subscribed() or (),
             )
+        return found
+
+    def _is_idle(self, scope: Scope) -> bool:
+        """Return whether a topic or partition is not consumed here, as far as is known."""
+        if not isinstance(scope, Partition | Topic):
+            return False
+        topics = self._subscribed()
+        if topics is None or any(map(scope.covers, self._member.ledger.owned())):
+            return False
+        if isinstance(scope, Topic) or scope.topic not in topics:
+            return scope.topic not in topics
+        numbers = self._known_numbers(scope.topic)
+        return numbers is not None and scope.partition not in numbers
+
+    def _subscribed(self) -> Collection[str] | None:
+        """Return the topics that are subscribed to; None if they are not known."""
+        return None
+
+    def _known_numbers(self, topic: str) -> Collection[int] | None:  # noqa: ARG002 - one shape
+        """Return the numbers of a topic's partitions; None if they are not known."""
+        return None
 
     def _pause(self, partitions: Iterable[OtherPartition]) -> None:
         """Pause as the library does, but through rebalances that give them back."""
