@@ -7,7 +7,6 @@ from typing import Any
 
 from kafka import KafkaConsumer
 
-from safeconsumer._interrupts import is_from_handler
 from safeconsumer._kafka.arguments import scopes_of
 from safeconsumer._kafka.consumed import Consumed, EarlyHolds
 from safeconsumer._kafka.structs import (
@@ -166,13 +165,14 @@ class HoldCalls:
             self._consumer.pause(
                 *targets, owner=owner, reason=reason, for_=for_, lifetime=lifetime
             )
-        except BaseException as error:
-            # A pause() that was interrupted may have placed the hold, one that refused its
-            # arguments has not.
-            if isinstance(error, Exception) and not is_from_handler(error):
-                block.is_lifted = True
+        except BaseException:
             block.is_interrupted = True
             self._ended[block] = None
+            # A pause() that refused its arguments has placed nothing; one whose journal
+            # is full has placed the holds, and one that was interrupted may have.
+            if not block.is_lifted:
+                holds = self._ledger.view().holds
+                block.is_lifted = not any(map(holds.get, block.keys))
             self._lift_block(block)
             raise
         try:

@@ -11,7 +11,7 @@ from kafka import TopicPartition
 from kafka.errors import IllegalStateError
 
 from safeconsumer import ALL, Lifetime
-from safeconsumer.errors import HoldSettingError, NotConsumedError
+from safeconsumer.errors import HoldSettingError, JournalError, NotConsumedError
 from tests.harness.kafka.fetches import assigned
 from tests.harness.listing import short
 
@@ -258,6 +258,20 @@ def test_second_of_two_blocks_that_begin_at_once_is_refused(consumer):
         with pytest.raises(HoldSettingError), consumer.held(A, owner="ops"):
             pytest.fail("the end of the first block would lift the second one's hold")
     assert consumer.quiet() == set()
+
+
+def test_block_whose_pause_fails_after_its_hold_leaves_no_hold(consumer):
+    """A journal may be full when the call of ``pause()`` returns."""
+    place = consumer.pause
+
+    def pause(*targets, **more):
+        place(*targets, **more)
+        raise JournalError
+
+    consumer.pause = pause
+    with pytest.raises(JournalError), consumer.held(A, "orders"):
+        pytest.fail("the block ran")
+    assert (consumer.holds(), consumer.quiet()) == ((), set())
 
 
 @pytest.mark.parametrize("end", ["end", "refusal"])
