@@ -97,14 +97,14 @@ class _Verdict:
 @click.option(
     "--against-topic",
     is_flag=True,
-    help="Read the topics too: finds what a client lost without noticing.",
+    help="Read the topics too: finds records that a client lost without noticing.",
 )
 @click.option(
     "--control",
     "is_control",
     is_flag=True,
-    help="Read the control topics too: they say when the groups were held, which is "
-    "what G2 and W10 are judged by.",
+    help="Read the control topics too: they show when the groups were held, for G2 and "
+    "W10.",
 )
 @click.option(
     "--partition",
@@ -244,8 +244,8 @@ def _unrecorded(rows: Iterable[Row]) -> Iterator[str]:
         offsets = counted(sum(row.unrecorded for row in found), "offset")
         yield printable(
             f"A2  {_case(first)}{more}  {offsets} had no record: compaction and "
-            "transactions leave such, and what a client lost looks the same "
-            "(--against-topic tells)"
+            "transactions leave such offsets, and lost records look the same "
+            "(--against-topic shows which)"
         )
 
 
