@@ -383,7 +383,9 @@ def test_a_run_that_ends_by_itself_fails_if_the_holds_cannot_be_read(lab, questi
     if question == "freeze":
         lab.plan("other", ends="yes")
     lab.elsewhere.trouble = "no broker"
-    with pytest.raises(Refused, match="would end as if there were nothing: no broker"):
+    with pytest.raises(
+        Refused, match="would end as if there were no records: no broker"
+    ):
         lab.plan("none", question, ends="yes")
 
 
