@@ -69,15 +69,15 @@ class SafeConsumer(UpstreamConsumer):
             resume, in bytes as they came from the broker; beyond it the oldest is
             dropped and fetched again.
         decoder: the reader of record batches: ``compiled`` (a fifth of the CPU time),
-        ``python`` (kafka-python's own), or ``auto``: the compiled one if it is
-        installed.
+            ``python`` (kafka-python's own), or ``auto``: the compiled one if it is
+            installed.
         control: a :class:`~safeconsumer.Control` makes this member obey operator and
             group holds that are kept in Kafka. None starts no control thread.
         pause_handover: ``assignor`` keeps a partition that is paused here paused at its
             next owner (KAFKA-13463), unless everything that is assigned is paused.
             ``off`` hands nothing over.
         journal: a folder for a journal of this consumer's actions, for ``safeconsumer
-        audit``, or a ``safeconsumer.journal.writer.JournalWriter`` of its own.
+            audit``, or a ``safeconsumer.journal.writer.JournalWriter`` of its own.
         hooks: functions that take every event (``safeconsumer.events``), quickly and on
             any thread. An ``Exception`` of a hook is counted in :attr:`hook_failures`
             and breaks nothing; ``KeyboardInterrupt`` and ``SystemExit`` are raised once
@@ -360,8 +360,7 @@ class SafeConsumer(UpstreamConsumer):
             for_: seconds, or a timedelta, until the hold expires: never early,
                 at the latest when the consumer next checks, which ``poll`` does.
             lifetime: the event that ends the hold without a resume; the consumer's
-            default if
-                it is not given.
+                default if it is not given.
 
         Raises:
             TargetTypeError: a target is of another type.
@@ -500,7 +499,7 @@ class SafeConsumer(UpstreamConsumer):
 
         Raises:
             TargetTypeError: a value among them is no ``TopicPartition`` of a text and a
-            whole number; nothing was changed.
+                whole number; nothing was changed.
             NotConsumedError: a hold was placed, before anything was subscribed or
                 assigned, on a target that is not among the partitions.
             ConsumerInUseError: a ``Worker`` or ``Pump`` has the consumer.

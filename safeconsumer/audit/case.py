@@ -172,7 +172,7 @@ class Part:
         done: offsets that are complete.
         marks: the kinds of facts that qualify everything that the member did.
         last_at: when a record last came, or a handler last began; ``-inf`` if neither
-        happened.
+            happened.
     """
 
     def __init__(self, member: str, *, keeps_moments: bool) -> None:

@@ -113,7 +113,7 @@ class Checkpoint:
         name: names the stream in findings.
         batches: the batches, in order.
         starts: the offsets at which the first batch of all begins, as far as they are
-        known.
+            known.
         skips: the offsets that batches skipped, in order.
     """
 

@@ -56,7 +56,7 @@ class Record:
         is_held: whether it holds; if not, it lifts.
         end: when the hold expires; ``inf`` if it does not.
         more: the other fields of its key: its version, and fields of a later version. A
-        key that differs in these is another hold.
+            key that differs in these is another hold.
         targets: partitions, such as ``orders:3``, with the offsets to which the hold
             moves the group while it is in force.
     """
@@ -144,7 +144,7 @@ class Place:
         at: when the broker appended it, seconds since the epoch.
         key: its key.
         goes_on: whether it continues an earlier record of its key, as it lifts or
-        extends the hold.
+            extends the hold.
     """
 
     offset: int
@@ -184,7 +184,8 @@ class Topic:
     Attributes:
         name: its name.
         timestamp_type: ``LogAppendTime`` if its records have the broker's times,
-        ``CreateTime`` if they have their writers'; None if its settings are unknown.
+            ``CreateTime`` if they have their writers'; None if its settings are
+            unknown.
         complete_since: the time from which no record was compacted away, seconds since
             the epoch; None if its settings are unknown.
     """

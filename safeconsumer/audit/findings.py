@@ -17,7 +17,7 @@ class Address:
 
     Attributes:
         group: the consumer group, "" for none; None for every group, as for the records
-        that producers wrote.
+            that producers wrote.
         topic: a topic; "" for every partition of the group.
         partition: its number; -1 with an empty topic.
     """

@@ -116,7 +116,7 @@ class Holds:
         placed: called with each hold that is in force from now on; it replaces an
             earlier one with the same scope and owner.
         ended: called with each hold that has ended, which has the number and the time
-        of the first entry that placed it, and with the time of its end.
+            of the first entry that placed it, and with the time of its end.
     """
 
     def __init__(

@@ -66,7 +66,7 @@ class Judge:
     Args:
         settings: the assumptions.
         watch: called with the address, the member and the fact, for each fact; with it
-        each delivery is a fact.
+            each delivery is a fact.
     """
 
     def __init__(

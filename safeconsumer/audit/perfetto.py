@@ -32,7 +32,7 @@ class Slice:
     Attributes:
         member: the member.
         name: the owner and how the ownership ended, or the scope and the owner of the
-        hold.
+            hold.
         start: when it began.
         end: when it ended.
     """

@@ -38,7 +38,7 @@ class Process:
         name: names the process.
         group: its consumer group.
         takes: returns the function that receives the facts about a group, or a
-        partition; called once for each.
+            partition; called once for each.
         is_each: as of :class:`~safeconsumer.audit.partition.Partition`.
     """
 

@@ -32,7 +32,7 @@ class _Step:
 
     Attributes:
         is_dropped: whether its worker has dropped them since: then their end proves
-        nothing about the same records if they are delivered again.
+            nothing about the same records if they are delivered again.
     """
 
     offsets: Sequence[int]

@@ -17,8 +17,8 @@ def check_scopes(operator: Operator, view: View, found: Sequence[Scope]) -> None
     Raises:
         CommandError: a scope covers nothing; the message suggests similar ones.
     """
-    if said := scopes.mistakes(view, found, operator.topics):
-        raise CommandError(said)
+    if text := scopes.mistakes(view, found, operator.topics):
+        raise CommandError(text)
 
 
 def check_known(operator: Operator, view: View) -> None:

@@ -75,7 +75,7 @@ def existing(
 
     Raises:
         CommandError: the message has the names of those that do not; or the broker
-        refuses.
+            refuses.
         KafkaError: the broker does not answer.
     """
     with clients.admin(base) as admin:

@@ -29,7 +29,7 @@ def columns(
         rows: rows with the same number of cells.
         indent: the beginning of each line.
         widths: the widths of the columns in earlier rows; the call updates them, for
-        rows that come in pieces.
+            rows that come in pieces.
     """
     rows = [tuple(map(printable, row)) for row in rows]
     if not rows:

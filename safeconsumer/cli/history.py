@@ -143,12 +143,12 @@ def _follow(
     show: Callable[[Entry], None],
 ) -> None:
     board, stopping = operator.board, InterruptibleEvent()
-    news = EntryStream(operator.settings.clock_skew, since)
+    stream = EntryStream(operator.settings.clock_skew, since)
     with stopped_by_signals(stopping.set):
         for _ in _readings(operator, stopping):
             records, times = history_of(board.records, group), board.times
             board.records.clear()
-            for one in news.of(records, times.proven, times.here):
+            for one in stream.of(records, times.proven, times.here):
                 show(one)
                 if stopping.is_set():
                     return

@@ -435,8 +435,8 @@ def resume(
     """
     with explained(context):
         if bool(scopes) is is_all:
-            said = "too much: give only one of" if is_all else "nothing to lift: give"
-            message = f"{said} SCOPE... or --all"
+            advice = "too much: give only one of" if is_all else "nothing to lift: give"
+            message = f"{advice} SCOPE... or --all"
             raise CommandError(message)
         owner, group = change.owner_name, change.group
         found = scopes_of(scopes, group)

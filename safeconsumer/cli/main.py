@@ -49,7 +49,7 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.stderr.write("safeconsumer: interrupted\n")
         raise SystemExit(Status.INTERRUPTED) from None
-    except Exception as error:  # noqa: BLE001 - it ends here, and is said
+    except Exception as error:  # noqa: BLE001 - every error ends here, in one line
         explained = _install_advice(error)
         if explained is not None:
             sys.stderr.write(f"safeconsumer: {explained}\n")

@@ -116,7 +116,7 @@ class HoldsTopic:
         base: how to reach the cluster.
         name: the topic.
         group: the member's group. The consumer never joins it: with the name it needs
-        no rights beyond the member's.
+            no rights beyond the member's.
     """
 
     def __init__(self, base: Mapping[str, Any], name: str, group: str | None) -> None:

@@ -340,7 +340,7 @@ class HoldingConsumer:
             owner: the owner of the hold; only this owner's :meth:`lift` lifts it.
             reason: text for people, up to 1,024 bytes.
             for_: seconds, or a timedelta, until it expires: never early, and at the
-            latest when the program next asks for records.
+                latest when the program next asks for records.
 
         Raises:
             TargetTypeError: a target is of another type.

@@ -85,7 +85,7 @@ class Event:
 
         Args:
             most: the limit for the values of a list; the last value of a longer list is
-            the number of the other values. None: no limit.
+                the number of the other values. None: no limit.
         """
         return {name: _plain(one, most) for name, one in self._values()}
 

@@ -87,8 +87,8 @@ class HoldsRemoved(HoldEvent):
         flowing: assigned partitions that flow again.
         remaining: holds that still cover the same targets.
         besides: pauses of everything that was assigned of a topic, which the call ended
-        although it did not name the topic, or named fewer of its partitions than flow
-        now.
+            although it did not name the topic, or named fewer of its partitions than
+            flow now.
         waiting: pauses of single partitions that are not assigned, which the call ended
             though it named others: a warning.
     """
@@ -198,7 +198,7 @@ class AssignedWhileHeld(HoldEvent):
         partitions: the gained partitions that are quiet; if a whole pause is left
             alone, all partitions that it keeps quiet.
         is_left_alone: whether the application has paused, by name, none of the
-        partitions that remain of a topic which it paused as a whole; reported once.
+            partitions that remain of a topic which it paused as a whole; reported once.
         lost: the partitions among them that were lost with the membership.
     """
 

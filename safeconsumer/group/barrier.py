@@ -29,7 +29,7 @@ class _Waiting:
             still exists does not end below them.
         is_asked: whether an answer is pending.
         is_open: whether the gate opened because its time was up. The barrier still asks
-        for the ends: until they are read, partitions flow and are not moved.
+            for the ends: until they are read, partitions flow and are not moved.
     """
 
     owned: Owned
@@ -54,7 +54,7 @@ class Barrier:
     Args:
         ledger: the ledger that has the gates.
         run_after: seconds after which a gate opens although the ends are not read; None
-        for never.
+            for never.
 
     Thread rules: any thread. The ledger and the clients are never called with the lock
     held.

@@ -29,10 +29,10 @@ class Move:
 
     Attributes:
         before: the earlier offset; or an offset that the group had not passed when the
-        hold was placed.
+            hold was placed.
         after: the offset now.
         is_proven: whether it moved recently, by the broker's clock; otherwise it is
-        past records that, by their producers' clocks, are younger than the hold.
+            past records that, by their producers' clocks, are younger than the hold.
     """
 
     before: int

@@ -81,7 +81,7 @@ class Snapshot:
         records: the records read from the holds topic, tombstones too.
         times: the times that decide whether a hold has ended.
         as_of: a moment by our monotonic clock: the snapshot includes everything that
-        the cluster had acknowledged by then, in its state of then or later.
+            the cluster had acknowledged by then, in its state of then or later.
         is_complete: whether the holds topic was read to its end, and groups listed.
         trouble: why there is no newer snapshot; None if there is no trouble.
         unread: the parts that could not be read, each with the reason, as text.

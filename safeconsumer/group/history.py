@@ -38,9 +38,9 @@ class Entry:
             a hold that no record reports.
         record: the record.
         verb: the word before its end: ``expired`` if the hold reached its end, and no
-        record extended or lifted it before; ``may have ended`` if its end is past by
-        this machine's clock, and no record proves that, as for ``View.maybe_ended``;
-        else ``until``.
+            record extended or lifted it before; ``may have ended`` if its end is past
+            by this machine's clock, and no record proves that, as for
+            ``View.maybe_ended``; else ``until``.
         is_changeable: whether the hold has expired so recently that members still obey
             it, by the allowed skew: a record of that time still extends or lifts it.
         moves: the partitions that the record is the first to move, with the target; "" if

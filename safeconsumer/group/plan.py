@@ -102,7 +102,7 @@ class Action(Protocol):
 
         Args:
             plan: the plan so far, with the partitions and the existing holds that the
-            action affects.
+                action affects.
             cluster: as for :func:`plan_of`.
         """
 

@@ -130,7 +130,7 @@ class PartitionMove:
         end: the offset behind its last record.
         committed: the group's committed offset at that time; None if there is none.
         offset: the target; None if the target counts from a committed offset and there
-        is none.
+            is none.
     """
 
     start: int

@@ -87,7 +87,7 @@ class Control:
 
     Attributes:
         holds_topic: the topic of the holds: clients that may write it place and lift
-        holds; members only read it.
+            holds; members only read it.
         status_topic: the topic to which members report; None for no reports.
         unavailable: the treatment of newly assigned partitions while the holds topic
             cannot be read: ``hold`` keeps them quiet, ``run`` lets them flow after
@@ -101,7 +101,7 @@ class Control:
             checked when the reader connects. A topic that has become unfit counts as
             unavailable until it is repaired.
         start_timeout: the most seconds for which the consumer's constructor waits for
-        the topics' settings: it refuses topics from which Kafka would delete holds.
+            the topics' settings: it refuses topics from which Kafka would delete holds.
         trust_topic: whether the member does not ask for those settings, for brokers that
             cannot answer.
         resets: whether this member moves its partitions if a hold of its group asks for

@@ -142,7 +142,7 @@ class TopicReader:
 
         Raises:
             KafkaError: the brokers do not answer, or refuse, or a topic was created
-            again.
+                again.
         """
         # While the caller was busy with records, no fetch was pending.
         if self._consumer is None or self._client is None or self._waited > _SILENCE:

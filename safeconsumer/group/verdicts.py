@@ -245,7 +245,7 @@ class Finding:
 
     Attributes:
         id: the check's name, which stays the same when its text changes; one check may
-        have several findings.
+            have several findings.
         rank: ``ok``, ``note`` or ``PROBLEM``.
         what: the finding, as a sentence.
         do: the advice; empty if there is no need for any.

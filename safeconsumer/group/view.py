@@ -72,7 +72,7 @@ class Times:
         is_by_broker: whether the broker sets the times of holds' records; otherwise the
             host that writes a record does.
         taken_at: when these times were taken, by our monotonic clock; None if they do
-        not advance.
+            not advance.
     """
 
     now: float | None = None

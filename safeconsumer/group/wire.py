@@ -71,7 +71,7 @@ class Reset:
         to: topic, partition, and the offset of the next record to be read there; each
             partition once, sorted.
         topic_ids: topics with their ids at that time, as Kafka writes them: members do
-        not move a topic that was deleted and recreated since.
+            not move a topic that was deleted and recreated since.
         asked: the target that the operator typed; empty if that was not the same for all
             partitions.
     """
@@ -91,7 +91,7 @@ class ControlHold:
         reason: the reason, or None.
         ttl_ms: milliseconds after the broker's time of the record, or None.
         version: the value's version; a value of a later version is not understood, but
-        its scope is held.
+            its scope is held.
         host: the name of the machine that placed it, or None.
         principal: the login that its writer claims to have, or None. The topic's ACLs
             decide which logins may write.

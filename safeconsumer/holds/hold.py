@@ -84,7 +84,7 @@ class Hold:
         lifetime: the event that ends it without a resume.
         deadline: the expiry on the monotonic clock of this process, seconds.
         beneath: the strict hold over which a plain pause was placed, and which ends
-        before the pause; it is in force again if the pause ends without a resume.
+            before the pause; it is in force again if the pause ends without a resume.
         record: the time of its record on the holds topic, in seconds since the epoch or
             None, and the record's offset; None if it has no record.
     """

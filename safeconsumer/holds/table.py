@@ -135,24 +135,24 @@ class Table(NamedTuple):
         due: the time at which the first of them expires, on the monotonic clock, or
             earlier.
         ends_more: whether a resume may end holds that it does not name; only one resume
-        searches for these, so that a loop of resumes is linear.
+            searches for these, so that a loop of resumes is linear.
         owned: the owned partitions; another object after each change of them.
         assigned: the same partitions, by topic.
-        undecided: ownerships that ended while no completed join has said whether their
+        undecided: ownerships that ended before a completed join decides whether their
             partitions are given back.
         lost: undecided ownerships that ended, or may have ended, because the membership
-        was lost.
+            was lost.
         gated: partitions that wait for the ``poll`` under way to return.
         unread: partitions that wait for the control topics.
         in_call: whether a ``poll`` is under way that may gate.
         gating_holds: the holds that a gate replaces: those that kept everything quiet
-        when the last ``poll`` with an assignment began, without those lifted since.
+            when the last ``poll`` with an assignment began, without those lifted since.
         None: a partition flowed, or all of them were lifted.
         gating_assigned: the partitions that were assigned then.
         left_quiet: partitions that departed while they were quiet and are still held,
             each with whether the membership was lost; the latest come last.
         left_alone: by topic, the reported whole pauses under which the application has
-        paused no remaining partition by name.
+            paused no remaining partition by name.
     """
 
     holds: Holds = Holds()

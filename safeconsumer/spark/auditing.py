@@ -68,7 +68,7 @@ def findings(
         JournalError: there is no journal at the path, or it cannot be read, or the
             history cannot.
         SparkSetupError: the session cannot read there, or an executor lacks a package
-        for judging.
+            for judging.
     """
     assumed = settings or Settings()
     if history is not None:

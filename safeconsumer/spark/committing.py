@@ -141,7 +141,7 @@ def require_own(group: str, members: int, notes: Mapping[TopicPartition, str]) -
 
     Raises:
         SparkSettingError: it has members, or offsets that others have committed: the
-        offsets of an absent fleet would move.
+            offsets of an absent fleet would move.
     """
     others = [one for one in notes.values() if not one.startswith(MARK)]
     if not members and not others:

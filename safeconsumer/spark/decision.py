@@ -20,7 +20,7 @@ class KnownHolds:
     Attributes:
         states: each source's holds; a partition that any of them covers is held.
         troubles: the reasons why sources could not be read; one is enough to hold
-        everything.
+            everything.
     """
 
     states: tuple[Holds, ...] = ()

@@ -24,8 +24,8 @@ class PlanChanged(StreamEvent):
     Attributes:
         held: the partitions that are held now.
         lag_at_plan: the number of offsets by which they were behind, in total, when
-        this batch was planned; unlike ``holds.lag()`` it does not grow with later
-        records.
+            this batch was planned; unlike ``holds.lag()`` it does not grow with later
+            records.
         because: one line per hold: its owner, reason, start and end.
     """
 

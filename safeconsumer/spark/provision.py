@@ -38,7 +38,7 @@ def jars(connector: str | os.PathLike[str] | None = None) -> str:
 
     Raises:
         SparkSetupError: the folder lacks a jar or has a jar of another Spark, or
-        pyspark is not installed.
+            pyspark is not installed.
     """
     platforms.spark_version()
     found = connector_jars(Path(connector)) if connector else ()

@@ -50,8 +50,7 @@ def register(spark: Any, *, hooks: tuple[Hook, ...] | None = None) -> Controller
             must have what :func:`~safeconsumer.spark.jars` and
             :func:`~safeconsumer.spark.packages` return.
         hooks: functions that take events; None: events become log lines, as with
-        :class:`SafeConsumer`. Only
-            those of the first call count.
+            :class:`SafeConsumer`. Only those of the first call count.
 
     Raises:
         SparkSetupError: it is a Spark Connect session, was stopped, is older than Spark

@@ -174,7 +174,7 @@ class SkipRequests:
 
         Raises:
             SparkSetupError: several queries of the session have read it, or no possible
-            query has.
+                query has.
         """
         with self._lock:
             readers = tuple(self._readers.values())

@@ -89,7 +89,7 @@ class Stream:
 
         Raises:
             HeldDataLostError: held partitions have lost records, and that fails the
-            query.
+                query.
             HoldsUnreadableError: the holds cannot be read, and the run ends by itself.
         """
         start, latest = offsets.parse(facts["start"]), _latest(facts)

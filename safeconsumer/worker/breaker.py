@@ -32,14 +32,12 @@ class Breaker:
 
     Args:
         on: exception classes that count as failures, with their subclasses, and
-        ExceptionGroups of such exceptions alone. Other exceptions, and those that steer
-        a
-            worker, count neither as failures nor as successes.
+            ExceptionGroups of such exceptions alone. Other exceptions, and those that
+            steer a worker, count neither as failures nor as successes.
         failures: the number of failures in a row, of any records, that open the
-        breaker. If records
-            are handled one after the other, as with ``order="partition"``, set
-            ``Retry.attempts`` no lower than this, or a record fails for good before the
-            breaker opens.
+            breaker. If records are handled one after the other, as with
+            ``order="partition"``, set ``Retry.attempts`` no lower than this, or a
+            record fails for good before the breaker opens.
         first: seconds for which the topic is held at first.
         factor: each wait is longer than the one before by this factor.
         most: the longest wait, in seconds.

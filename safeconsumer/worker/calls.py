@@ -298,7 +298,7 @@ def refuse_unfinished(answer: object) -> None:
 
     Raises:
         HandlersCannotRunError: it is a coroutine, a generator, or another awaitable or
-        future, which no code awaits; or it is an exception.
+            future, which no code awaits; or it is an exception.
     """
     if answer is None:
         return

@@ -36,7 +36,7 @@ class Emitter:
     Attributes:
         counts: counts the events.
         takeover: tracks which threads are in a hook, and lets another thread end a
-        worker whose polling thread is stuck in one.
+            worker whose polling thread is stuck in one.
     """
 
     def __init__(

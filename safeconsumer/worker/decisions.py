@@ -298,7 +298,7 @@ class Decisions:
             error: the handler's exception.
             since: the time of the failure, on the clock; None for now.
             records: the number of records that come again together; more than 1 for a
-            batch.
+                batch.
         """
         late = 0.0 if since is None else self._clock() - since
         match error:

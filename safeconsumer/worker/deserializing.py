@@ -154,7 +154,7 @@ class Readers:
 
         Raises:
             BatchFailure: some records cannot be read, or the handler reports failures;
-            the exception has both kinds of errors.
+                the exception has both kinds of errors.
         """
         good: list[tuple[int, Any]] = []
         bad: dict[int, Exception] = {}

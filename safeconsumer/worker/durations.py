@@ -15,7 +15,7 @@ class Histogram:
 
     Attributes:
         counts: for each of ``bounds`` the number of durations up to it and above the
-        bound before; the last entry counts the durations above all bounds.
+            bound before; the last entry counts the durations above all bounds.
         total: the sum of the durations, in seconds.
     """
 

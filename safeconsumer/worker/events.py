@@ -24,7 +24,7 @@ class PartitionStarted(WorkerEvent):
             remaining record: of an added partition, of a recreated topic, or after
             records were deleted below a held position.
         is_reset: whether the group has a committed offset that is no longer valid,
-        mostly because it is out of range.
+            mostly because it is out of range.
     """
 
     __match_args__ = ("partition", "offset")
@@ -109,7 +109,7 @@ class WorkDrained(WorkerEvent):
         running: records still being worked on at the end; 0 if all finished in time.
         reason: ``rebalance``, ``revoked`` or ``stop``.
         uncommitted: partitions with completed records that are not committed; their
-        next owners handle these again. Empty with ``stop``, whose commit is next.
+            next owners handle these again. Empty with ``stop``, whose commit is next.
         floorless: those among them that have no valid committed offset at all; their
             next owners begin where ``auto_offset_reset`` says, which may pass records
             over.
@@ -186,12 +186,12 @@ class WorkPaused(WorkerEvent):
         offset: the record's offset.
         attempt: the number of the attempt, from 1, which is not counted.
         scope: the paused scope: ``key``, or a scope such as ``orders:3``, ``orders`` or
-        ``@all``, which a hold of ``worker:outage`` covers.
+            ``@all``, which a hold of ``worker:outage`` covers.
         seconds: the length of the pause; longer than the handler requested if another
-        pause of the same scope lasts longer.
+            pause of the same scope lasts longer.
         reason: the handler's reason; None if it gave none.
         is_for_error: whether it was raised from an error, or while one was handled;
-        otherwise, for example to limit a rate, its log line is not a warning.
+            otherwise, for example to limit a rate, its log line is not a warning.
     """
 
     __match_args__ = ("partition", "offset", "scope")
@@ -218,7 +218,7 @@ class BreakerOpened(WorkerEvent):
     Attributes:
         topic: the topic.
         tries: the number of earlier holds for the same errors, after which handlers
-        failed again.
+            failed again.
         seconds: the length of the hold.
         reason: the error, and how often it occurred.
     """
@@ -268,7 +268,7 @@ class RecordExhausted(WorkerEvent):
         error: the exception of the last one.
         then: the next step: ``dead_letter``, ``stop``, ``skip`` or ``block``.
         traceback: the traceback of the error and of all its causes, as Python prints
-        them, at most 16 KiB.
+            them, at most 16 KiB.
     """
 
     __match_args__ = ("partition", "offset", "then")
@@ -292,8 +292,8 @@ class BatchUnreadable(WorkerEvent):
         offset: the first offset that cannot be read.
         error: the reason why it cannot be read.
         then: ``retry`` at first: the batch is fetched again; afterwards the final step:
-        ``stop``, ``skip`` or ``block``; the step is ``block`` instead of ``skip`` if
-        the broker cannot read its log.
+            ``stop``, ``skip`` or ``block``; the step is ``block`` instead of ``skip``
+            if the broker cannot read its log.
     """
 
     __match_args__ = ("partition", "offset", "then")
@@ -314,11 +314,11 @@ class DeadLetterFailed(WorkerEvent):
         partition: the partition, such as ``orders:3``.
         offset: the record's offset.
         attempt: the number of tries, including one with the whole letter, if it was too
-        large.
+            large.
         delay: seconds until the next try; None if no further try can succeed.
         error: why it failed.
         then: ``retry``: its record waits, and the letter is tried again; otherwise the
-        step of ``on_exhausted`` for its record: ``stop``, ``skip`` or ``block``.
+            step of ``on_exhausted`` for its record: ``stop``, ``skip`` or ``block``.
     """
 
     __match_args__ = ("partition", "offset", "then")
@@ -373,8 +373,7 @@ class WorkerProcessDied(WorkerEvent):
     Attributes:
         exit_code: its exit code; negative for a signal.
         records: the number of records that it had, and that failed with it; 0 if it was
-        idle. More
-            than one are a batch, which is repeated one by one.
+            idle. More than one are a batch, which is repeated one by one.
     """
 
     __match_args__ = ("exit_code",)

@@ -77,41 +77,41 @@ class Stats:
         dead_letters: records acknowledged as dead letters.
         skipped: records that failed for good and were passed over.
         dropped: records dropped at a rebalance, a stop or a move of the position. The
-        present or next owner gets those again that the position has not passed.
+            present or next owner gets those again that the position has not passed.
         dropped_by_reason: how many of these, by reason: ``revoked``, ``lost``, ``moved``
             by a seek, ``reset-offsets`` or an offset out of range, or ``stopped``.
         gone: offsets whose records were deleted before the worker read them, by
             retention for example.
         leaked: records that came in spite of a hold of the worker; a value above 0 is a
-        defect.
+            defect.
         refetched: records that waited and were given back, mostly to make room for
             partitions that had none; they come again.
         commits: commits that succeeded.
         commits_failed: commits that were refused or not sent.
         commits_failing: seconds for which no commit has succeeded although an offset
-        waits for it, be it the first of an ownership; 0 while commits succeed.
+            waits for it, be it the first of an ownership; 0 while commits succeed.
         commit_lag: offsets complete and not committed; 0 for an ownership whose first
-        offset is not committed yet, since none of its records is handled before that.
+            offset is not committed yet, since none of its records is handled before
+            that.
         lag: records held, and offsets not polled yet by what the last fetches reported;
             None while a partition was never fetched, or is held, as no fetch would show
             new records. The worker's own backpressure is no such hold.
         pauses: the number of pauses that handlers requested.
         breaker_opened: how often a breaker has stopped a topic.
         breaker_open: topics that a breaker has stopped now, also while one of their
-        records is tried or is about to be. A topic that has gone to other members
-        counts
-            until its hold ends.
+            records is tried or is about to be. A topic that has gone to other members
+            counts until its hold ends.
         paused: the worker's owners that hold a partition now.
         pause_seconds: for each of the worker's owners except ``worker:outage``,
             ``worker:breaker`` and ``worker:unreadable``, for how many seconds it has
             held a partition.
         handler_seconds: the durations of handlers for a record, also for a failed one;
-        records that were handed over together each count with their mean.
+            records that were handed over together each count with their mean.
         poll_gap: the longest time between two polls, in seconds, without drains.
         last_poll_at: when the loop last turned, in seconds since the epoch; None if the
-        loop has not begun, or has ended as requested, without an error.
+            loop has not begun, or has ended as requested, without an error.
         alarms: by the name of an event of level warning or error, the number of these
-        events, unless another number counts them.
+            events, unless another number counts them.
         hook_failures: how often ``on_event`` raised, and the tracer under ``trace``;
             :attr:`Worker.hook_failures` has each.
     """
@@ -265,7 +265,7 @@ def examine(
         engine: the worker's loop.
         slots: the slots in which handlers run, and a pump's batches.
         age: seconds that a handler or an answer may take, that a failed record may
-        block, or that may pass without a completed record while all room is taken.
+            block, or that may pass without a completed record while all room is taken.
         problems: the topics that a breaker has stopped, and why commits do not succeed.
     """
     now = time.monotonic()

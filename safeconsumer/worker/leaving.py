@@ -267,7 +267,7 @@ class _Wait:
         began: when it began.
         deadline: when the wait for running handlers ends.
         commit_by: the time after which a refused commit, floors included, is not tried
-        again.
+            again.
         reason: its reason.
     """
 

@@ -78,7 +78,7 @@ class Letter:
     Attributes:
         record: the record, its key and value as bytes.
         why: the reason why it is no letter; "" for a letter. Only letters have the
-        attributes below.
+            attributes below.
         topic: the topic in which the record failed.
         partition: the record's partition there.
         offset: the record's offset there.

@@ -174,11 +174,11 @@ class FailedRecord:
     Attributes:
         count: how many of its attempts have failed.
         answer: the error that a batch reported for it, kept until the record before it
-        is decided: the task, its index there, the error, and when it was raised.
+            is decided: the task, its index there, the error, and when it was raised.
         blocks_since: the time since which it blocks its lane, as it failed for good;
         None: it does not.
         letter: the failure that makes it a dead letter, its last step; None: call the
-        handler.
+            handler.
         tries: the number of failed calls of the sink with it.
     """
 

@@ -37,7 +37,7 @@ class Watermark:
     Attributes:
         offset: the next offset to be consumed, which is the one to commit.
         leader_epoch: at least the leader epoch of the last complete record; -1 if
-        unknown.
+            unknown.
     """
 
     offset: int

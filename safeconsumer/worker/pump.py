@@ -104,9 +104,8 @@ class Pump:
         limits: how many records and bytes may be out.
         retry: how often, and when, a failed record comes again.
         dead_letter: the place for records that failed for good: a :class:`DeadLetter`,
-        or a
-            callable ``(record, failure)`` that returns once they are safe. It is called
-            in a thread of the pump, once you ask for more batches.
+            or a callable ``(record, failure)`` that returns once they are safe. It is
+            called in a thread of the pump, once you ask for more batches.
         on_exhausted: without ``dead_letter``, and for records that cannot be dead
         letters:
             ``stop`` the pump, ``skip`` the record, or ``block`` until somebody acts.

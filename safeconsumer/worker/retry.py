@@ -57,7 +57,7 @@ class Retry:
         most: the longest wait, in seconds.
         jitter: draw each wait at random between half of it and all of it.
         never: exception classes that are final at once; so is an ExceptionGroup of such
-        exceptions alone.
+            exceptions alone.
 
     Raises:
         WorkerSettingError: a value is impossible.

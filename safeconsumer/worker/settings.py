@@ -130,10 +130,10 @@ class DeadLetter:
             as bytes, and headers ``dead-letter-*`` that name its place, its group and
             the failure: the exception, its message and its last frames, cut to fit.
         max_ratio: the share of the last records that may fail for good. Above it the
-        worker stops, without completing the record; so it does if the first six records
-        fail for good and none has succeeded. None for no limit.
+            worker stops, without completing the record; so it does if the first six
+            records fail for good and none has succeeded. None for no limit.
         sample: the number of records that ``max_ratio`` needs; up to ten times as many
-        count.
+            count.
 
     Raises:
         WorkerSettingError: a value is impossible.

@@ -217,9 +217,9 @@ class Worker:
 
         Args:
             signals: signal numbers. On the first signal the worker drains and stops; on
-            the second it stops at once, and the earlier signal handlers are restored,
-            as they are at the end: a third signal has its earlier effect. Only in the
-            main thread.
+                the second it stops at once, and the earlier signal handlers are
+                restored, as they are at the end: a third signal has its earlier effect.
+                Only in the main thread.
 
         Returns:
             How the worker ended, once the consumer is closed.
@@ -381,7 +381,7 @@ class Worker:
 
         Args:
             drain: wait for running handlers, up to ``Drain.shutdown``. A second call,
-            or False, abandons handlers that still run.
+                or False, abandons handlers that still run.
             timeout: seconds to wait here until the worker is closed; None: do not wait.
                 Do not wait in a handler or on its thread: the call would wait for
                 itself.

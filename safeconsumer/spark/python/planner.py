@@ -56,7 +56,7 @@ class Planner:
 
         Raises:
             SparkSettingError: ``startingOffsets`` does not name exactly the existing
-            partitions.
+                partitions.
         """
         firsts, ends = self._topics.bounds(self._topics.partitions())
         starting = self._settings.starting

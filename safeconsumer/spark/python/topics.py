@@ -42,7 +42,7 @@ class Topics:
         ids: the topics' ids by name, as far as brokers report them.
         planned_firsts: the first offsets at the last plan.
         made_again: the topics that were recreated between the last two calls of
-        :meth:`partitions`.
+            :meth:`partitions`.
     """
 
     errors: tuple[type[Exception], ...] = (OSError, kafka_errors.KafkaError)

@@ -68,7 +68,8 @@ class _Child:
 
         Raises:
             EOFError: the process has ended, and a process that a handler forked keeps
-            the pipe open. If the pipe has ended as well, receiving raises this error.
+                the pipe open. If the pipe has ended as well, receiving raises this
+                error.
         """
         poller = select.poll()
         for readable in self.readables():
