@@ -133,8 +133,8 @@ class CommitRejected(WorkerEvent):
     """
     A commit was refused or could not be sent.
 
-    The worker computes it anew and tries again, as long as it runs and the partitions
-    are owned.
+    The worker computes a new commit and tries again, as long as it runs and owns the
+    partitions.
 
     Attributes:
         partitions: the partitions of its offsets.
