@@ -143,10 +143,8 @@ class SafeConsumer(UpstreamConsumer):
         **configs: Any,  # noqa: ANN401 - upstream's keys and types
     ) -> None:
         installed.require_supported()
-        settings = {
-            **self.DEFAULT_CONFIG,
-            **configs,
-        }  # upstream will complete them in the same way
+        # Upstream completes its settings in the same way.
+        settings = {**self.DEFAULT_CONFIG, **configs}
         arguments.check_flags(start_paused=start_paused, log=log)
         arguments.check_parked_max_bytes(parked_max_bytes)
         arguments.check_handover(pause_handover, settings["group_id"])
@@ -179,25 +177,8 @@ class SafeConsumer(UpstreamConsumer):
             # Upstream's constructor has begun.
             undo.callback(super().close, autocommit=False, timeout_ms=0)
             self._safe_adopt(parked_max_bytes, chosen, hands_over=hands_over)
-            self._safe_hold_calls = HoldCalls(
-                self, self._safe_ledger, default_lifetime, self._safe_journal
-            )
-            self._safe_polling = Polling(
-                self,
-                self._safe_iteration,
-                self._safe_change,
-                self._safe_hold_calls,
-                self._safe_journal,
-            )
-            if self._safe_journal is not None:
-                self._safe_journal.begin(self)
-            if control is not None:
-                undo.callback(self._safe_attach(control).close)
-            # Not a subclass's override: the subclass is not set up yet.
-            if start_paused:
-                SafeConsumer.pause_all(self, reason="start_paused")
-            if topics:
-                SafeConsumer.subscribe(self, topics=topics)
+            self._safe_make_calls(default_lifetime)
+            self._safe_begin(topics, control, undo, start_paused=start_paused)
             undo.pop_all()
 
     @staticmethod
@@ -230,6 +211,37 @@ class SafeConsumer(UpstreamConsumer):
         self._safe_iteration = Iteration(self, chosen.steps)
         self._safe_decoder = chosen.name
         log_once(chosen)
+
+    def _safe_make_calls(self, default_lifetime: Lifetime | None) -> None:
+        self._safe_hold_calls = HoldCalls(
+            self, self._safe_ledger, default_lifetime, self._safe_journal
+        )
+        self._safe_polling = Polling(
+            self,
+            self._safe_iteration,
+            self._safe_change,
+            self._safe_hold_calls,
+            self._safe_journal,
+        )
+
+    def _safe_begin(
+        self,
+        topics: Sequence[str],
+        control: "Control | None",
+        undo: ExitStack,
+        *,
+        start_paused: bool,
+    ) -> None:
+        # Make the first calls, as a program would on the consumer that is complete now.
+        if self._safe_journal is not None:
+            self._safe_journal.begin(self)
+        if control is not None:
+            undo.callback(self._safe_attach(control).close)
+        # Not a subclass's override: the subclass is not set up yet.
+        if start_paused:
+            SafeConsumer.pause_all(self, reason="start_paused")
+        if topics:
+            SafeConsumer.subscribe(self, topics=topics)
 
     @cached_property  # a subclass may set this, unlike a property
     def decoder(self) -> str:

@@ -218,7 +218,9 @@ def _basis_of(case: Case, rule: Rule, unjudged: Mapping[str, str]) -> Basis:
 
 def _unjudged(case: Case) -> Iterator[Unjudged]:
     if case.incomparable:
-        checks = ("A2", "A4", "A5", "A6", "W5")
+        checks = ["A2", "A4", "A5", "A6"]
+        if case.is_working:
+            checks.append("W5")
         yield from ((check, case.incomparable) for check in checks)
     if case.hidden_group:
         yield from ((check, case.hidden_group) for check in ("A2", "A4", "A6"))

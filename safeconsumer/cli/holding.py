@@ -658,6 +658,4 @@ def reset_offsets(
                     )
                 elif not change.output.is_json:
                     change.output.lines(["asked for: wait moved shows when it is done"])
-                change.end(
-                    context, done.document(), reached, "asked for, but not moved"
-                )
+                change.end(context, done.document(), reached, "asked for, but not done")

@@ -70,6 +70,9 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
     tasks' records.
     """
 
+    # An attribute of the class, so that a call costs no look-up of the parent.
+    _upstream_assignment = UpstreamConsumer.assignment
+
     def __init__(
         self,
         *topics: str,
@@ -83,6 +86,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         self._member = Member(
             self, client_id=client_id, group_id=group_id, hooks=hooks, log=log
         )
+        self._ledger = self._member.ledger
         self._configs, self._control = configs, control
         self._calls = LoopCalls()
         self._clients = AiokafkaClients(configs, self._calls)
@@ -109,7 +113,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         # warns then.
         refresh = weakref.WeakMethod(self._refresh)
         self._refresh_soon = partial(_call_soon, refresh, asyncio.get_running_loop())
-        self._member.ledger.observers.append(self._refresh_soon)
+        self._ledger.observers.append(self._refresh_soon)
 
     # ------------------------------------------------------------ pausing
 
@@ -152,7 +156,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
 
         These are the holds of :meth:`pause`, and of :meth:`hold` without ``owner=``.
         """
-        found = self._member.ledger.view().held_by(APP)
+        found = self._ledger.view().held_by(APP)
         return {TopicPartition(*tp) for tp in found}
 
     def quiet(self) -> set[TopicPartition]:
@@ -168,6 +172,9 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
             self._apply()
             record = await super().getone(*partitions)
             # From here on no other task runs in the loop until this returns or waits.
+            self._notice_assignment()
+            if self._member.may_give_one((record.topic, record.partition)):
+                return record
             tp = TopicPartition(record.topic, record.partition)
             if self._may_give({tp: [record]}):
                 return record
@@ -237,7 +244,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
     def _notice_assignment(self) -> None:
         # aiokafka has an object for each assignment. If there is none now, a changed
         # subscription decides about the next one.
-        now = super().assignment() or _NONE
+        now = self._upstream_assignment() or _NONE
         if now is not self._known:
             self._begin_ownerships(Cause.JOINED if now else Cause.PASSING)
 
@@ -270,7 +277,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
     def _apply(self) -> None:
         """Pause in aiokafka the partitions that became quiet, and resume the others."""
         self._notice_assignment()
-        quiet = self._member.quiet()
+        quiet = self._ledger.quiet()
         if quiet is self._applied:
             return
         wanted, paused = {tp for tp in self._known if tp in quiet}, super().paused()
@@ -284,9 +291,8 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
             self._timer.cancel()
         if not self._is_over:
             self._apply()
-            ledger = self._member.ledger
-            ledger.deliver()
-            left = max(0.0, min(ledger.seconds_to_next_expiry(), _LONGEST))
+            self._ledger.deliver()
+            left = max(0.0, min(self._ledger.seconds_to_next_expiry(), _LONGEST))
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(left, self._refresh_soon)
 

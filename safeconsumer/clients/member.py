@@ -69,8 +69,8 @@ class Member:
         is_closed: whether it has ended.
 
     Thread rules: any thread, but for :meth:`begin_ownerships`, :meth:`identify`,
-    :meth:`begin_call`, :meth:`may_give` and :meth:`note_given`, which are the polling
-    thread's.
+    :meth:`begin_call`, :meth:`may_give`, :meth:`may_give_one` and :meth:`note_given`, which
+    are the polling thread's.
     """
 
     def __init__(
@@ -247,8 +247,9 @@ class Member:
         """Note that the program asks for records, and so is done with earlier ones."""
         self._polled_at, _ = self.ledger.now()
         done, self._in_hand = self._in_hand, _NONE
-        if done and not done.isdisjoint(self.quiet()) and self._control is not None:
-            self._control.report_soon()
+        control = self._control
+        if done and control is not None and not done.isdisjoint(self.quiet()):
+            control.report_soon()
         self.ledger.deliver()
 
     def may_give(
@@ -259,6 +260,14 @@ class Member:
         # and an earlier one does not show them as quiet.
         self._in_hand = frozenset(partitions)
         return self._in_hand - self.quiet()
+
+    def may_give_one(self, tp: TopicPartition) -> bool:
+        """Tell whether a record of one partition may be given now; if so, note it."""
+        self._in_hand = frozenset((tp,))  # before the check, as in may_give
+        if tp not in self.quiet():
+            return True
+        self._in_hand = _NONE
+        return False
 
     def note_given(self, partitions: Iterable[TopicPartition]) -> None:
         """Note the partitions whose records the program was given."""

@@ -352,9 +352,15 @@ class Operator:
 
     # ------------------------------------------------------------ groups and topics
 
-    def group(self, group: str) -> GroupFacts:
-        """Ask the cluster about a consumer group."""
-        return facts_of_one(self.admin, group)
+    def group(self, group: str, until: float = math.inf) -> GroupFacts:
+        """
+        Ask the cluster about a consumer group.
+
+        Args:
+            group: the consumer group.
+            until: when it stops to wait for a coordinator, on the monotonic clock.
+        """
+        return facts_of_one(self.admin, group, until)
 
     def groups(self) -> tuple[str, ...]:
         """Return the names of all groups that this principal may see."""
@@ -407,7 +413,7 @@ class Operator:
         def ask(one: Operator, until: float) -> View:
             if is_strict:  # the advice of this error is better than that of later ones
                 one.check()
-            facts = one.group(group)
+            facts = one.group(group, until)
             readable = one.read(is_strict=is_strict, until=until)
             return one.view(group, facts, readable, has_lags=has_lags)
 

@@ -370,6 +370,8 @@ class PauseLedger:
 
         A thread that is handing out events also hands out those queued now.
         """
+        if not self.outbox.waiting:
+            return False  # as in most calls
         if self._changing_thread == threading.get_ident():
             return False  # in a signal handler that interrupted a change
         return self.outbox.deliver()

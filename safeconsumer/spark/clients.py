@@ -87,10 +87,10 @@ class Cluster(Protocol):
     def firsts(
         self, partitions: Collection[TopicPartition], until: float
     ) -> Mapping[TopicPartition, int]:
-        """Return the first offsets that exist."""
+        """Return the first offsets of the partitions that exist and have a leader."""
 
     def topic_ids(self, names: Collection[str], until: float) -> Mapping[str, str]:
-        """Return the topics' ids, as far as they are known."""
+        """Return the ids of the topics that exist and have one."""
 
     def close(self) -> None:
         """Close the client; it may be called twice."""

@@ -404,8 +404,17 @@ class JavaCluster(_Admin):
     def firsts(
         self, partitions: Collection[TopicPartition], until: float
     ) -> dict[TopicPartition, int]:
-        """Return the first offsets that exist."""
-        java = {tp: self._clients.partition(*tp) for tp in partitions}
+        """Return the first offsets of the partitions that exist and have a leader."""
+        described = self._described({topic for topic, _ in partitions}, until)
+        there = {
+            (name, int(one.partition()))
+            for name, topic in described.items()
+            for one in topic.partitions()
+            if one.leader() is not None
+        }
+        java = {
+            tp: self._clients.partition(*tp) for tp in there.intersection(partitions)
+        }
         wanted = self._clients.offsets_of(java.values(), "earliest")
         asked = self._admin().listOffsets(wanted)
         return {
@@ -414,10 +423,21 @@ class JavaCluster(_Admin):
         }
 
     def topic_ids(self, names: Collection[str], until: float) -> dict[str, str]:
-        """Return the topics' ids."""
-        asked = self._admin().describeTopics([*names]).allTopicNames()
-        found = self._clients.result(asked, until)
-        return {name: str(found[name].topicId()) for name in names}
+        """Return the ids of the topics that exist."""
+        described = self._described(names, until)
+        return {name: str(topic.topicId()) for name, topic in described.items()}
+
+    def _described(self, names: Collection[str], until: float) -> dict[str, Any]:
+        # A topic that does not exist must not hide the others.
+        asked = self._admin().describeTopics([*names]).topicNameValues()
+        found: dict[str, Any] = {}
+        for name in names:
+            try:
+                found[name] = self._clients.result(asked[name], until)
+            except errors() as error:
+                if root_cause(error)[0] != _MISSING:
+                    raise
+        return found
 
 
 class JavaGroup(_Admin):

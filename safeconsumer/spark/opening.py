@@ -32,7 +32,8 @@ class Opening:
     Args:
         own: holds of this process; its hooks take the streams' events.
         clients: makes the clients of a stream.
-        files: makes the skips' files of a checkpoint, from the source's folder.
+        files: makes the skips' files of a checkpoint, from the source's folder; None for
+            a source that cannot skip.
         group: makes a group that commits progress; None refuses ``commitGroup``.
 
     Attributes:
@@ -43,7 +44,7 @@ class Opening:
         self,
         own: PauseLedger,
         clients: MakesClients,
-        files: Callable[[str], SkipFiles],
+        files: Callable[[str], SkipFiles] | None = None,
         group: MakesGroup | None = None,
     ) -> None:
         self._own = own
@@ -105,7 +106,9 @@ class Opening:
         return group
 
     def _skipping(self, folder: str) -> Skipping | None:
-        return Skipping(self.skip_requests, self._files(folder)) if folder else None
+        if self._files is None or not folder:
+            return None
+        return Skipping(self.skip_requests, self._files(folder))
 
     def _follower(
         self, options: SourceOptions, closing: ExitStack

@@ -22,7 +22,6 @@ from safeconsumer.spark.python.clients import PythonClients
 from safeconsumer.spark.python.reading import Range, lose
 from safeconsumer.spark.python.settings import EARLIEST, LATEST, Settings
 from safeconsumer.spark.python.topics import Topics
-from safeconsumer.spark.skipping import SkipFiles
 from safeconsumer.spark.stream import Stream
 
 NAME = "safekafka"
@@ -47,7 +46,8 @@ class Planner:
 
     def _opened(self) -> Stream:
         clients = partial(PythonClients, self._topics)
-        opening = Opening(ledger(), clients, _files)
+        # Spark names no folder of the checkpoint to a Python source, so it skips nothing.
+        opening = Opening(ledger(), clients)
         return opening.stream(NAME, self._settings.holds)
 
     def initial(self) -> Offsets:
@@ -185,11 +185,6 @@ class Planner:
 
     def _lose(self, what: str) -> None:
         lose(self._settings, what)
-
-
-def _files(folder: str) -> SkipFiles:
-    """Raise: without a folder, which Spark gives no Python source, no offset is skipped."""
-    raise NotImplementedError(folder)
 
 
 def _limited(begins: Offsets, ends: Offsets, most: int | None) -> str:

@@ -6,7 +6,7 @@ from kafka import TopicPartition
 
 from safeconsumer.cli.waiting import is_moved
 from safeconsumer.group.facts import HoldRecord
-from safeconsumer.group.movements import movements, reasons
+from safeconsumer.group.movements import movements, reasons, summaries
 from safeconsumer.group.report_wire import (
     MOST_KEPT,
     STREAM,
@@ -52,19 +52,40 @@ BOTH = {"assigned": {"t": ((0, 1),)}, "quiet": {"t": ((0, 1),)}}
             {"resets": None},
             "a moves nothing: its client, settings or version cannot",
         ),
-        (
-            4,
-            {"resets": None},
-            "the group has committed it, but a cannot report whether it began there",
-        ),
     ],
-    ids=["done", "uncommitted", "named", "unread", "cannot", "unreported"],
+    ids=["done", "uncommitted", "named", "unread", "cannot"],
 )
 def test_a_partition_is_moved_by_kafkas_offset_and_its_owners_report(
     committed, changed, why
 ):
     one = report("a", **BOTH, **changed)
     assert whys(under_a_reset(OWNER, one, committed=committed)) == {0: why, 1: why}
+
+
+MUTE = report("a", **BOTH, resets=None)
+
+
+@pytest.mark.parametrize(
+    ("seen", "why"),
+    [
+        ((OWNER, MUTE), "a moves nothing: its client, settings or version cannot"),
+        ((OWNER,), f"a {viewed(OWNER).present[0].verdict.sentence}"),
+    ],
+    ids=["mute", "plain"],
+)
+def test_target_committed_for_a_mute_owner_is_not_called_unmoved(seen, why):
+    """The group's offset is the target; nobody can tell whether the owner began there."""
+    view = under_a_reset(*seen)
+    known = "committed at the target, but not known to be read from there"
+    there = "committed at 4, but not known to be read from there"
+    found = movements(view)
+    assert [one.is_moved for one in found] == [False, False]
+    assert list(reasons(found)) == [f"t:0-1 are {known}: {why}"]
+    assert {one.sentence() for one in found} == {f"{there}: {why}"}
+    assert list(summaries(found)) == ["t  moved 0 of 2, unknown 2 by operator:alice"]
+    before = movements(under_a_reset(*seen, committed=5))
+    assert list(reasons(before)) == [f"t:0-1 are not moved yet: {why}"]
+    assert list(summaries(before)) == ["t  moved 0 of 2 by operator:alice"]
 
 
 def test_a_partition_that_a_full_report_leaves_out_is_not_moved():

@@ -36,7 +36,7 @@ class Silent(Operator):
         super().__init__({}, SETTINGS, wall)
         self._reader = SimpleNamespace(turn=self._turn, positions={}, close=int)
 
-    def group(self, group):
+    def group(self, group, _until):
         assert group == "g"
         return GroupFacts(state="Empty", members=(), committed={})
 

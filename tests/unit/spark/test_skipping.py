@@ -495,7 +495,7 @@ class Group:
 
     def opened(self):
         """Return a stream that commits to the group."""
-        opening = Opening(PauseLedger(), self._clients, SimpleNamespace, self._made)
+        opening = Opening(PauseLedger(), self._clients, group=self._made)
         return opening.stream("s", options.parse(CLUSTERS))
 
     def _made(self, properties, _name):
@@ -586,6 +586,20 @@ def test_progress_and_losses_belong_to_the_cluster_that_is_read(group):
     where = dict.fromkeys(("commits", "topics"), "data:9092")
     assert group.clusters == {**where, "holds": "control:9092"}
     assert group.ends() == {ORDERS: 7}
+
+
+@pytest.mark.contract("S8")
+def test_a_source_without_files_skips_nothing_in_any_folder(group):
+    opening = Opening(PauseLedger(), group._clients)
+    given = {"kafka.bootstrap.servers": "data:9092", "holds": "returns"}
+    stream = opening.stream("s", options.parse(given), "sources/0")
+    facts = {"start": offsets.render(START), "latest": offsets.render(LATEST)}
+    batch = "nightly\nid = 1\nrunId = 2\nbatch = 7"
+    planned = stream.plan(
+        {**facts, "end": facts["latest"], "ends": "no", "batch": batch}
+    )
+    assert offsets.parse(planned["end"]) == {ORDERS: 9, RETURNS: 5}
+    stream.close()
 
 
 @pytest.mark.contract("S7")
