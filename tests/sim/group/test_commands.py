@@ -323,7 +323,7 @@ def test_doctor_finds_no_problem_in_a_group_that_obeys(team):
         ended = run(team, "doctor", "--group", team.group, "-o", "json")
     found = json.loads(ended.stdout)
     assert {one["rank"] for one in found} <= {"ok", "note"}
-    (note,) = [one for one in found if "see who may" in one["what"]]
+    (note,) = [one for one in found if "list these principals" in one["what"]]
     topics = " ".join(f"--topic {name}" for name in team.settings.topics)
     assert f"--list {topics} --resource-pattern-type match" in note["do"]
     assert ended.exit_code == Status.DONE
