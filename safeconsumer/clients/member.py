@@ -1,4 +1,4 @@
-"""Keeps the holds of members on other clients, with the calls that change them."""
+"""Keeps the holds of members on other clients, and offers the calls that change them."""
 
 import weakref
 from collections import deque
@@ -39,7 +39,7 @@ from safeconsumer.holds.table import rebalanced
 
 
 class OtherPartition(Protocol):
-    """A partition as other libraries have it."""
+    """A partition in the form of other libraries."""
 
     topic: str
     partition: int
@@ -117,7 +117,8 @@ class Member:
 
     def busy(self) -> Collection[TopicPartition]:
         """Return the partitions of the records that the last call returned."""
-        # In this order: the consumer keeps its last records before may_give's claim ends.
+        # In this order: the consumer keeps its last records before the claim of
+        # may_give() ends.
         in_hand, consumer = self._in_hand, self._consumer()
         if consumer is None:
             return in_hand
@@ -135,7 +136,7 @@ class Member:
         return ()
 
     def call_after_joins(self, call: Callable[[], object]) -> None:
-        """Have a function called after each change of the membership."""
+        """Call a function after each change of the membership."""
         self._after_joins.append(call)
 
     def note_broker_time(self, at: float, sent: float, received: float) -> None:
@@ -192,7 +193,7 @@ class Member:
         attached.start()
         self._control = attached
         if (consumer := self._consumer()) is not None:
-            # If it is dropped and never closed, the threads end all the same.
+            # If the consumer is dropped and never closed, the threads still end.
             self._dropping = weakref.finalize(consumer, attached.abandon)
             self._dropping.atexit = False
 
@@ -320,7 +321,7 @@ class Member:
 
     def _close_control(self) -> None:
         if self._dropping is not None:
-            self._dropping.detach()  # it has the hooks, which may keep the consumer
+            self._dropping.detach()  # it keeps the hooks, which may keep the consumer
         if self._control is not None:
             self._control.close()
 
@@ -333,7 +334,7 @@ class Member:
 
 class HoldingConsumer:
     """
-    The calls about holds that consumers on other clients have beside their library's.
+    The calls about holds that consumers of other libraries have besides their own calls.
 
     Thread rules: any thread.
     """
@@ -374,10 +375,10 @@ class HoldingConsumer:
             targets: partitions, scopes as text (``orders:3``, ``orders:0-2,5``,
                 ``orders``, ``re:ord.*`` over whole names, ``@all``), compiled patterns,
                 scopes of holds, :data:`safeconsumer.ALL`.
-            owner: whose hold it is; only the same owner's :meth:`lift` lifts it.
+            owner: the owner of the hold; only this owner's :meth:`lift` lifts it.
             reason: text for people, up to 1,024 bytes.
-            for_: seconds, or a timedelta, until it ends by itself: never early, and at
-                the latest when records are next asked for.
+            for_: seconds, or a timedelta, until it expires: never early, and at the
+                latest when the program next asks for records.
 
         Raises:
             TargetTypeError: a target is of another type.
@@ -392,9 +393,9 @@ class HoldingConsumer:
         """
         Lift this owner's holds of exactly these targets.
 
-        A hold of a wider scope, or of another owner, stays. Lifting what is not held is
-        no error. A call that waits returns records of what flows now; those that were
-        fetched as the hold arrived come first.
+        A hold of a wider scope, or of another owner, stays. A target that is not held
+        is no error. A call that waits returns records of partitions that flow now;
+        records that were fetched as the hold arrived come first.
 
         Returns:
             The holds that still cover the targets or parts of them.

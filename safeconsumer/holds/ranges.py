@@ -1,4 +1,4 @@
-"""Reads ranges of partitions: ``orders:0-2,5`` stands for four scopes."""
+"""Reads ranges of partitions: ``orders:0-2,5`` is four scopes."""
 
 import re
 from collections.abc import Iterable, Iterator
@@ -38,7 +38,7 @@ def spread_targets(targets: Iterable[T]) -> Iterator[T | str]:
 
 def spread(text: str) -> Iterator[str]:
     """
-    Yield the scopes that a text stands for: one for each partition of a range.
+    Yield the scopes of a text: one for each partition of a range.
 
     Raises:
         ScopeSyntaxError: a range does not go up, or is too long.
