@@ -196,11 +196,11 @@ class Membership:
         state = self._subscription.assignment.get(tp)
         return None if state is None else state.position
 
-    def lacks_commit(self, tp: TopicPartition) -> bool:
-        """Tell whether a coordinator answered that an owned partition has no offset."""
-        return bool(
-            self._coordinator.lacks_commit(self._subscription.assignment.get(tp))
-        )
+    def has_commit(self, tp: TopicPartition) -> bool | None:
+        """Tell whether the group has an offset of an owned partition; None: not known."""
+        known: bool | None
+        known = self._coordinator.has_commit(self._subscription.assignment.get(tp))
+        return known
 
     def reset_number(self, tp: TopicPartition) -> int:
         """Return the number of the last reset of an owned partition; 0 before the first."""

@@ -62,7 +62,7 @@ class Commits:
         holds where the position was reset: the group's committed offset is out of range
         then.
         """
-        if epoch.reset or self._client.membership.lacks_commit(epoch.tp):
+        if epoch.reset or self._client.membership.has_commit(epoch.tp) is False:
             self._due = min(self._due, self._clock())
         else:
             epoch.committed = epoch.progress.next_offset
@@ -82,7 +82,7 @@ class Commits:
             offset=epoch.progress.next_offset,
             is_committed=has_floor,
             is_reset=not has_floor
-            and not self._client.membership.lacks_commit(epoch.tp),
+            and self._client.membership.has_commit(epoch.tp) is not False,
         )
 
     def has_floor(self, epoch: Epoch) -> bool:

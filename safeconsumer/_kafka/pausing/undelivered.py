@@ -70,9 +70,10 @@ class OwnedPartitionState(TopicPartitionState):
     The offset of a position that was out of range, until a broker has answered with another.
     """
 
-    lacks_commit: bool = False
+    has_commit: bool | None = None
     """
-    Whether the group has no committed offset, by the coordinator's answer.
+    Whether the group has a committed offset, by the coordinator's last answer; None: it has
+    not answered a question of this ownership, as if the program has set the first position.
     """
 
     commits_sent: int = 0
