@@ -905,6 +905,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         offsets = await super().fetch_committed_offsets_async(partitions, timeout_ms)
         for tp, state, sent in asked:
             if tp in offsets or state.commits_sent == sent:
+                if state.has_commit is None and tp in offsets:
+                    state.committed = offsets[tp].offset
                 state.has_commit = tp in offsets
         return offsets
 

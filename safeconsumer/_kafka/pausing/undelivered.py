@@ -127,7 +127,8 @@ class OwnedPartitionState(TopicPartitionState):
 
     committed: int | None = None
     """
-    The committed offset of the group, as far as this ownership knows.
+    The group's committed offset by the first answer to this ownership, or by its own last
+    commit; None: the group had none, or ``has_commit`` is None.
     """
 
     reset_target: Any = None
