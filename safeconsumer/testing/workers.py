@@ -398,7 +398,7 @@ class _Consumer:
         lag
     ) = _nothing
     skip_no_record = is_lost = is_joining = _nothing
-    moved_to = reset_number = revokes_on_join = close = _nothing
+    ask_for_commits = moved_to = reset_number = revokes_on_join = close = _nothing
 
 
 class _InlineExecutor:

@@ -55,14 +55,14 @@ class Commits:
 
     def begin(self, epoch: Epoch) -> None:
         """
-        Note where an ownership begins, if that offset is committed already.
+        Note where an ownership begins, if the group has a committed offset.
 
-        Otherwise its first commit is that offset: until then it has no floor, and the
-        partition's next owner would begin where ``auto_offset_reset`` says. This also
-        holds where the position was reset: the group's committed offset is out of range
-        then.
+        Otherwise, or if that is not known, its first commit is where it begins: until
+        then it has no floor, and the partition's next owner would begin where
+        ``auto_offset_reset`` says. This also holds where the position was reset: the
+        group's committed offset is out of range then.
         """
-        if epoch.reset or self._client.membership.has_commit(epoch.tp) is False:
+        if epoch.reset or not self._client.membership.has_commit(epoch.tp):
             self._due = min(self._due, self._clock())
         else:
             epoch.committed = epoch.progress.next_offset
@@ -82,7 +82,7 @@ class Commits:
             offset=epoch.progress.next_offset,
             is_committed=has_floor,
             is_reset=not has_floor
-            and self._client.membership.has_commit(epoch.tp) is not False,
+            and bool(self._client.membership.has_commit(epoch.tp)),
         )
 
     def has_floor(self, epoch: Epoch) -> bool:
