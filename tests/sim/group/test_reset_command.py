@@ -115,6 +115,33 @@ def test_several_resets_under_one_hold(team, several, committed):
     assert team.committed() == committed
 
 
+def recreate(team):
+    """Delete the topic and make it again, with ten records that nobody has read."""
+    lab = team.broker.lab
+    lab.cluster.delete_topic(team.topic)
+    lab.cluster.create_topic(team.topic, 4, {})
+    team.produce(10)
+    lab.sleep(30)
+    assert team.committed() == {}
+
+
+@played(held)
+def test_later_reset_leaves_the_earlier_target_to_the_deleted_topic(team):
+    move(team, f"{team.topic}:0", "4")
+    recreate(team)
+    move(team, f"{team.topic}:1", "2")
+    team.broker.lab.sleep(10)
+    assert team.committed() == {1: 2}
+
+
+@played(held)
+def test_so_many_back_in_a_recreated_topic_is_refused(team):
+    move(team, f"{team.topic}:0", "-1")
+    recreate(team)
+    refused = reset(team, f"{team.topic}:0", "--to", "-1", status=FAILED)
+    assert "nothing is committed of" in refused
+
+
 @played(work)
 def test_a_dry_run_changes_nothing(team):
     pause(team, team.topic, "--for", "2h")
