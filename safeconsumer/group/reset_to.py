@@ -230,18 +230,24 @@ def _asked_already(
     A target of a topic that was recreated since belongs to the deleted topic.
     """
     same = [
-        one
+        evolve(one, hold=evolve(one.hold, reset=_typed_as(one.hold.reset, to.text)))
         for one in view.lasting
         if one.key.owner == owner
         and one.hold is not None
         and one.hold.reset is not None
-        and one.hold.reset.asked == to.text
     ]
     return {
         TopicPartition(*tp): one.offset
         for tp, one in targets_of(same).items()
         if one.topic_id in {None, topic_ids.get(tp[0], one.topic_id)}
     }
+
+
+def _typed_as(reset: Reset, typed: str) -> Reset:
+    """Return the part of a reset for which this target was typed."""
+    known = reset.typed()
+    to = tuple(one for one in reset.to if known.get(one[:2]) == typed)
+    return evolve(reset, to=to)
 
 
 def _topic_ids(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, str]:
@@ -351,11 +357,16 @@ class ResetTo:
         }
         places |= {(tp.topic, tp.partition): at for tp, at in to.items()}
         topics = {topic for topic, _ in places}
-        is_same = known.asked == self.asked or all(tp[:2] in to for tp in known.to)
+        typed = known.typed() | dict.fromkeys(to, self.asked)
+        texts = {tp: typed.get(tp, "") for tp in places}
+        is_same = len(set(texts.values())) == 1
         written = Reset(
             tuple((*tp, at) for tp, at in sorted(places.items())),
             tuple(sorted((name, one) for name, one in ids.items() if name in topics)),
             self.asked if is_same else "",
+            ()
+            if is_same
+            else tuple((*tp, one) for tp, one in sorted(texts.items()) if one),
         )
         changed = Change(own.key, evolve(hold, reset=written, ttl_ms=None))
         return changed.held_since(own.since)

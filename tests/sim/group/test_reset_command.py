@@ -102,6 +102,11 @@ def test_latest_is_before_an_open_transaction(team):
             id="so many back twice is once",
         ),
         pytest.param(
+            [("0-1", "-2"), ("2", "4"), ("0-1", "-2")],
+            {0: 3, 1: 3, 2: 4, 3: 5},
+            id="so many back twice, another target between",
+        ),
+        pytest.param(
             [("0", "4"), ("1", "-2"), ("0", "-2")],
             {0: 2, 1: 3, 2: 5, 3: 5},
             id="so many back of another target",
