@@ -109,9 +109,10 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         stores = str(settings.get(_AUTO_STORE, True)).lower()
         self._stores = stores in _TRUE
         self._is_cooperative = _is_cooperative(settings)
-        # Records that were taken from librdkafka and not given to the program yet, the
-        # partition first that was longest without its turn; and messages that are not
-        # records.
+        # Records that were taken from librdkafka and not given to the program yet, with
+        # the errors and ends of their partitions behind them, the partition first that was
+        # longest without its turn; and messages of partitions without such records, or
+        # without a partition.
         self._kept: OrderedDict[Pair, deque[Message]] = OrderedDict()
         self._notices: deque[Message] = deque()
         # The partitions that are paused in librdkafka; those that it may remember as
@@ -272,11 +273,15 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
     def _keep(self, messages: Iterable[Message]) -> None:
         owned = self._ledger.owned()
         for one in messages:
-            if one.error() is not None:
+            tp = _pair_of(one)
+            if one.error() is None:
+                if tp in owned:
+                    self._kept.setdefault(tp, deque()).append(one)
+                    self._in_doubt -= {tp}
+            elif tp in self._kept:
+                self._kept[tp].append(one)
+            else:
                 self._notices.append(one)
-            elif (tp := _pair_of(one)) in owned:
-                self._kept.setdefault(tp, deque()).append(one)
-                self._in_doubt -= {tp}
 
     def _count(self) -> int:
         """Return how many messages could be given now."""
@@ -295,10 +300,11 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         for tp in [one for one in self._kept if one in free]:
             if len(found) == most:
                 break
-            several = self._kept[tp]
+            several, before = self._kept[tp], len(found)
             while several and len(found) < most:
                 found.append(several.popleft())
-            self._store(found[-1])
+            if records := _records(found[before:]):
+                self._store(records[-1])
             if several:
                 self._kept.move_to_end(tp)
             else:
@@ -348,7 +354,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         """Return the offsets of the next messages; as confluent-kafka's."""
         found: list[TopicPartition] = super().position(partitions)
         for one in found:
-            if kept := self._kept.get(_pair(one)):
+            if kept := _records(self._kept.get(_pair(one), ())):
                 one.offset = int(kept[0].offset() or 0)
         return found
 
@@ -554,7 +560,12 @@ def _pair_of(message: Message) -> Pair:
 
 def _pairs_of(given: Message | Iterable[Message] | None) -> list[Pair]:
     several = (given,) if isinstance(given, Message) else given or ()
-    return [_pair_of(one) for one in several if one.error() is None]
+    return [_pair_of(one) for one in _records(several)]
+
+
+def _records(messages: Iterable[Message]) -> list[Message]:
+    """Return the messages that are neither errors nor ends of partitions."""
+    return [one for one in messages if one.error() is None]
 
 
 def _upstream_partitions(partitions: Iterable[Pair]) -> list[TopicPartition]:
