@@ -281,8 +281,8 @@ def test_printed_command_places_a_members_hold_of_a_missing_group(team):
     on_the_members_topic(team, "app\0later", b'{"v":1,"id":"a","reason":"its own"}')
     assert as_printed(team, run(team, "doctor")).exit_code == Status.DONE
     (hold,) = past(team)
-    said = [hold[name] for name in ("scope", "owner", "expires_at")]
-    assert said == ["later", "app", None]
+    printed = [hold[name] for name in ("scope", "owner", "expires_at")]
+    assert printed == ["later", "app", None]
 
 
 @played()
@@ -291,10 +291,10 @@ def test_a_members_hold_that_has_ended_is_not_named(team):
     team.create(f"{team.prefix}holds_group", topics.HOLDS_SETTINGS)
     on_the_members_topic(team, "app\0orders", OF_A_MEMBER)
     team.broker.lab.sleep(700)
-    said = run(team, "doctor").stdout
-    assert "has a hold of orders" in said
-    assert "it may have ended at 20" in said
-    assert " --for 600s --future -- orders" in said
+    printed = run(team, "doctor").stdout
+    assert "has a hold of orders" in printed
+    assert "it may have ended at 20" in printed
+    assert " --for 600s --future -- orders" in printed
     on_the_members_topic(team, "app\0lifted", None)
     assert "has a hold of orders" not in run(team, "doctor").stdout
 
@@ -303,8 +303,8 @@ def test_a_members_hold_that_has_ended_is_not_named(team):
 def test_doctor_names_the_topics_of_a_mistyped_prefix(team):
     there = team.settings.holds_topic
     team.settings = Control.prefixed(team.prefix.replace("_", "-"))
-    said = run(team, "doctor").stdout
-    assert f"{team.settings.status_topic}; did you mean {there} or " in said
+    printed = run(team, "doctor").stdout
+    assert f"{team.settings.status_topic}; did you mean {there} or " in printed
 
 
 @played()
