@@ -75,9 +75,9 @@ def old_member(team, env):
     return Process(command, read=json.loads, env=env)
 
 
-def counted(said):
+def counted(printed):
     found = Counter()
-    for partition, records in tuple(said):
+    for partition, records in tuple(printed):
         found[partition] += records
     return found
 
@@ -95,8 +95,8 @@ def test_members_of_both_versions_obey_operators(team, earlier):
         named = run(team, "doctor", *group).stdout
         assert f"holds_group has a hold of {team.topic}:3" in named
         assert f"--owner app --reason 'its own' --future -- {team.topic}:3" in named
-        said = run(team, "control", "init").stdout
-        assert f"{team.topic}:3 of {team.group} by app" in said
+        printed = run(team, "control", "init").stdout
+        assert f"{team.topic}:3 of {team.group} by app" in printed
         new = team.subscribed("new", session_timeout_ms=6000)
         poll_until(new, lambda: len(new.assignment()) == 2, got=got)
         poll_until(new, lambda: team.is_ungated(new), got=got)
