@@ -113,7 +113,7 @@ class Process:
         self._clear_up()
 
     def begin_to_end(self):
-        """Close its stdin: our own programs end then."""
+        """Close its stdin, at which our own programs end."""
         if self._popen.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self._popen.stdin.close()
