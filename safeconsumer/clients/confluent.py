@@ -3,7 +3,7 @@
 import math
 import sys
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from time import monotonic
@@ -109,9 +109,10 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         stores = str(settings.get(_AUTO_STORE, True)).lower()
         self._stores = stores in _TRUE
         self._is_cooperative = _is_cooperative(settings)
-        # Records that were taken from librdkafka and not given to the program yet, the
-        # partition first that was longest without its turn; and messages that are not
-        # records.
+        # Records that were taken from librdkafka and not given to the program yet, with
+        # the errors and ends of their partitions behind them, the partition first that was
+        # longest without its turn; and messages of partitions without such records, or
+        # without a partition.
         self._kept: OrderedDict[Pair, deque[Message]] = OrderedDict()
         self._notices: deque[Message] = deque()
         # The partitions that are paused in librdkafka; those that it may remember as
@@ -132,6 +133,8 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         self._cause: Cause | None = None
         self._has_assigned = False
         self._is_unsubscribed = self._is_closing = False
+        # The topics of the last subscription; librdkafka has no call that returns them.
+        self._topics: frozenset[str] = frozenset()
         self._identify_at = self._fetch_at = 0.0
         if stores in _TRUE | _FALSE:
             settings[_AUTO_STORE] = False
@@ -270,11 +273,15 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
     def _keep(self, messages: Iterable[Message]) -> None:
         owned = self._ledger.owned()
         for one in messages:
-            if one.error() is not None:
+            tp = _pair_of(one)
+            if one.error() is None:
+                if tp in owned:
+                    self._kept.setdefault(tp, deque()).append(one)
+                    self._in_doubt -= {tp}
+            elif tp in self._kept:
+                self._kept[tp].append(one)
+            else:
                 self._notices.append(one)
-            elif (tp := _pair_of(one)) in owned:
-                self._kept.setdefault(tp, deque()).append(one)
-                self._in_doubt -= {tp}
 
     def _count(self) -> int:
         """Return how many messages could be given now."""
@@ -293,10 +300,11 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         for tp in [one for one in self._kept if one in free]:
             if len(found) == most:
                 break
-            several = self._kept[tp]
+            several, before = self._kept[tp], len(found)
             while several and len(found) < most:
                 found.append(several.popleft())
-            self._store(found[-1])
+            if records := _records(found[before:]):
+                self._store(records[-1])
             if several:
                 self._kept.move_to_end(tp)
             else:
@@ -346,7 +354,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         """Return the offsets of the next messages; as confluent-kafka's."""
         found: list[TopicPartition] = super().position(partitions)
         for one in found:
-            if kept := self._kept.get(_pair(one)):
+            if kept := _records(self._kept.get(_pair(one), ())):
                 one.offset = int(kept[0].offset() or 0)
         return found
 
@@ -376,11 +384,18 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
             on_revoke=partial(self._on_revoke, on_revoke, Cause.PASSING),
             on_lost=partial(self._on_revoke, on_lost or on_revoke, Cause.LOST),
         )
+        self._topics = frozenset(topics)
+
+    def _subscribed(self) -> Collection[str] | None:
+        # librdkafka takes a topic that begins with ^ for a pattern.
+        has_pattern = any(one.startswith("^") for one in self._topics)
+        return None if has_pattern else self._topics
 
     def unsubscribe(self) -> None:
         """End the subscription; as confluent-kafka's. Pauses end, holds stay."""
         self._is_unsubscribed = True
         super().unsubscribe()
+        self._topics = frozenset()
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         """Assign partitions instead of others; as confluent-kafka's."""
@@ -545,7 +560,12 @@ def _pair_of(message: Message) -> Pair:
 
 def _pairs_of(given: Message | Iterable[Message] | None) -> list[Pair]:
     several = (given,) if isinstance(given, Message) else given or ()
-    return [_pair_of(one) for one in several if one.error() is None]
+    return [_pair_of(one) for one in _records(several)]
+
+
+def _records(messages: Iterable[Message]) -> list[Message]:
+    """Return the messages that are neither errors nor ends of partitions."""
+    return [one for one in messages if one.error() is None]
 
 
 def _upstream_partitions(partitions: Iterable[Pair]) -> list[TopicPartition]:

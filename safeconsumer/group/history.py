@@ -279,4 +279,6 @@ def _moves(one: HoldRecord, earlier: HoldRecord | None) -> str:
     known = frozenset(before.to if before else ())
     fresh = [move for move in reset.to if move not in known] or reset.to
     tps = partitions_text(TopicPartition(topic, number) for topic, number, _ in fresh)
-    return f"{tps} to {reset.asked}"
+    typed = reset.typed()
+    texts = {typed.get((topic, number), "") for topic, number, _ in fresh}
+    return f"{tps} to {', '.join(sorted(texts))}"

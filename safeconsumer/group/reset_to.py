@@ -178,11 +178,12 @@ def reset_action(
 
     starts = offsets_at(OffsetSpec.EARLIEST)
     committed, wanted = view.facts.committed, starts
+    topic_ids = _topic_ids(admin, {tp.topic for tp in several})
     if to.offset is not None:
         wanted = dict.fromkeys(several, to.offset)
     elif to.back is not None:
         wanted = {tp: committed[tp] - to.back for tp in several if tp in committed}
-        wanted |= _asked_already(view, owner, to)
+        wanted |= _asked_already(view, owner, to, topic_ids)
     elif to.text != "earliest":
         wanted = offsets_at(OffsetSpec.LATEST, "read_committed")
         if to.at_ms is not None:
@@ -204,7 +205,7 @@ def reset_action(
             )
             for tp in several
         },
-        topic_ids=_topic_ids(admin, {tp.topic for tp in several}),
+        topic_ids=topic_ids,
     )
 
 
@@ -223,18 +224,32 @@ def _left(view: View, scopes: tuple[Scope, ...]) -> list[str]:
 
 
 def _asked_already(
-    view: View, owner: str, to: ResetTarget
+    view: View, owner: str, to: ResetTarget, topic_ids: Mapping[str, str]
 ) -> dict[TopicPartition, int]:
-    """Return the targets of an owner's holds for which the same text was typed."""
+    """
+    Return the targets of an owner's holds for which the same text was typed.
+
+    A target of a topic that was recreated since belongs to the deleted topic.
+    """
     same = [
-        one
+        evolve(one, hold=evolve(one.hold, reset=_typed_as(one.hold.reset, to.text)))
         for one in view.lasting
         if one.key.owner == owner
         and one.hold is not None
         and one.hold.reset is not None
-        and one.hold.reset.asked == to.text
     ]
-    return {TopicPartition(*tp): one.offset for tp, one in targets_of(same).items()}
+    return {
+        TopicPartition(*tp): one.offset
+        for tp, one in targets_of(same).items()
+        if one.topic_id in {None, topic_ids.get(tp[0], one.topic_id)}
+    }
+
+
+def _typed_as(reset: Reset, typed: str) -> Reset:
+    """Return the part of a reset for which this target was typed."""
+    known = reset.typed()
+    to = tuple(one for one in reset.to if known.get(one[:2]) == typed)
+    return evolve(reset, to=to)
 
 
 def _topic_ids(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, str]:
@@ -335,15 +350,25 @@ class ResetTo:
     def _moved_by(self, own: HoldRecord, to: Mapping[TopicPartition, int]) -> Change:
         hold = own.hold or ControlHold()
         known = hold.reset or Reset(())
-        places = {(topic, number): at for topic, number, at in known.to}
-        places |= {(tp.topic, tp.partition): at for tp, at in to.items()}
         ids = {**dict(known.topic_ids), **self.topic_ids}
+        recreated = {topic for topic, one in known.topic_ids if ids[topic] != one}
+        places = {
+            (topic, number): at
+            for topic, number, at in known.to
+            if topic not in recreated
+        }
+        places |= {(tp.topic, tp.partition): at for tp, at in to.items()}
         topics = {topic for topic, _ in places}
-        is_same = known.asked == self.asked or all(tp[:2] in to for tp in known.to)
+        typed = known.typed() | dict.fromkeys(to, self.asked)
+        texts = {tp: typed.get(tp, "") for tp in places}
+        is_same = len(set(texts.values())) == 1
         written = Reset(
             tuple((*tp, at) for tp, at in sorted(places.items())),
             tuple(sorted((name, one) for name, one in ids.items() if name in topics)),
             self.asked if is_same else "",
+            ()
+            if is_same
+            else tuple((*tp, one) for tp, one in sorted(texts.items()) if one),
         )
         changed = Change(own.key, evolve(hold, reset=written, ttl_ms=None))
         return changed.held_since(own.since)

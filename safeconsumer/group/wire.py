@@ -74,11 +74,20 @@ class Reset:
             not move a topic that was deleted and recreated since.
         asked: the target that the operator typed; empty if that was not the same for all
             partitions.
+        texts: in that case topic, partition, and the target that was typed for it, if that
+            is known; sorted. Versions before 0.9 do not write it.
     """
 
     to: tuple[tuple[str, int, int], ...]
     topic_ids: tuple[tuple[str, str], ...] = ()
     asked: str = ""
+    texts: tuple[tuple[str, int, str], ...] = ()
+
+    def typed(self) -> dict[tuple[str, int], str]:
+        """Return the target that was typed for each partition, if that is known."""
+        if self.asked:
+            return {(topic, number): self.asked for topic, number, _ in self.to}
+        return {(topic, number): one for topic, number, one in self.texts}
 
 
 @frozen
@@ -187,12 +196,16 @@ def _reset_document(reset: Reset) -> dict[str, object]:
     for topic, partition, offset in reset.to:
         offsets.setdefault(topic, []).append([partition, offset])
     ids = dict(reset.topic_ids)
-    return {"to": offsets, "topic_ids": ids, "asked": reset.asked}
+    found = {"to": offsets, "topic_ids": ids, "asked": reset.asked}
+    texts: dict[str, dict[str, list[int]]] = {}
+    for topic, partition, one in reset.texts:
+        texts.setdefault(one, {}).setdefault(topic, []).append(partition)
+    return {**found, "texts": texts} if texts else found
 
 
 def _reset(value: object) -> Reset:
     # A reset that is partly unreadable moves no partition; its hold counts.
-    found = fields_of(value, _RESET, {"asked": text(MAX_NAME_LENGTH)})
+    found = fields_of(value, _RESET, _TEXTS)
     offsets = {
         (topic, partition): offset
         for topic, places in (found or {"to": {}})["to"].items()
@@ -204,6 +217,19 @@ def _reset(value: object) -> Reset:
         tuple((*tp, offset) for tp, offset in sorted(offsets.items())),
         tuple(sorted(found["topic_ids"].items())),
         found.get("asked", ""),
+        found.get("texts", ()),
+    )
+
+
+def _texts(value: object) -> tuple[tuple[str, int, str], ...]:
+    read = text(MAX_NAME_LENGTH)
+    return tuple(
+        sorted(
+            (topic, partition, read(one))
+            for one, topics in of_type(dict, value).items()
+            for topic, numbers in _PARTITIONS(topics).items()
+            for partition in numbers
+        )
     )
 
 
@@ -329,6 +355,9 @@ _CLAIMS: Mapping[str, Read] = {
     "since_ms": number(0, _MAX_TIME_MS),
     "reset": _reset,
 }
+_PARTITIONS = by_topic(lambda value: tuple(map(PARTITION, of_type(list, value))))
+# These are for the next command alone.
+_TEXTS: Mapping[str, Read] = {"asked": text(MAX_NAME_LENGTH), "texts": _texts}
 _RESET: Mapping[str, Read] = {
     "to": by_topic(pairs(PARTITION, OFFSET)),
     "topic_ids": by_topic(text(MAX_NAME_LENGTH)),

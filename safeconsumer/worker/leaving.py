@@ -55,14 +55,14 @@ class Commits:
 
     def begin(self, epoch: Epoch) -> None:
         """
-        Note the offset at which an ownership begins, if it is committed already.
+        Note the offset at which an ownership begins, if the group has a committed offset.
 
-        Otherwise that offset is the first commit: until then the ownership has no
-        floor, and the partition's next owner would begin where ``auto_offset_reset``
-        says. The same applies after a reset of the position: the group's committed
-        offset is out of range then.
+        Otherwise, or if that is not known, that offset is the first commit: until then the
+        ownership has no floor, and the partition's next owner would begin where
+        ``auto_offset_reset`` says. The same applies after a reset of the position: the
+        group's committed offset is out of range then.
         """
-        if epoch.reset or self._client.membership.lacks_commit(epoch.tp):
+        if epoch.reset or not self._client.membership.has_commit(epoch.tp):
             self._due = min(self._due, self._clock())
         else:
             epoch.committed = epoch.progress.next_offset
@@ -82,7 +82,7 @@ class Commits:
             offset=epoch.progress.next_offset,
             is_committed=has_floor,
             is_reset=not has_floor
-            and not self._client.membership.lacks_commit(epoch.tp),
+            and bool(self._client.membership.has_commit(epoch.tp)),
         )
 
     def has_floor(self, epoch: Epoch) -> bool:

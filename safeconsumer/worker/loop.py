@@ -220,7 +220,7 @@ class Engine:
         owned = self._group.owned()
         if owned is self._begun or self._group.is_lost():
             return False
-        is_whole, is_new = True, False
+        is_whole, starts = True, {}
         for tp, ownership in owned.items():
             epoch = self.kept.epochs.get(tp)
             if epoch is not None and epoch.ownership is ownership:
@@ -230,11 +230,13 @@ class Engine:
             if start is None:
                 is_whole = False
             else:
-                self.commits.report_start(self._open(tp, ownership, start))
-                is_new = True
+                starts[tp] = start
+        self._group.ask_for_commits(starts, _FLOOR_SECONDS)
+        for tp, start in starts.items():
+            self.commits.report_start(self._open(tp, owned[tp], start))
         if is_whole:
             self._begun = owned
-        return is_new
+        return bool(starts)
 
     def _open(self, tp: TopicPartition, ownership: object, start: int) -> Epoch:
         before = self.kept.epochs.get(tp)

@@ -86,6 +86,8 @@ class Unreadable:
             self._report(tp, batch, "retry")
 
     def _pass_over(self, epoch: Epoch, offset: int) -> None:
+        if not self._client.reads_on(epoch.tp, offset):
+            return  # the program has sought, perhaps in a hook of the event
         if self.work.journal is not None:
             self.work.journal.completes(epoch.tp, epoch.number, offset, SKIPPED)
         self._client.go_back(epoch.tp, offset + 1)

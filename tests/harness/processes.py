@@ -72,7 +72,7 @@ class Process:
     # ------------------------------------------------------------ input and output
 
     def tell(self, line):
-        """Write a line to its stdin; nothing if it has ended."""
+        """Write a line to the program's stdin; do nothing if the program has ended."""
         stdin = self._popen.stdin
         if stdin is None or stdin.closed:
             return

@@ -144,6 +144,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self._drained: States = {}
         # The ownerships at the time of upstream's pending questions for offsets.
         self._owned_when_asked: Owned | None = None
+        # The held partitions whose commits were asked for last, and that question.
+        self._quiet_when_asked: frozenset[TopicPartition] | None = None
+        self._held_question = Future().success(None)
         self._is_committed_elsewhere = False
         # The time of the last question for the coordinator.
         self._coordinator_asked_at = -math.inf
@@ -184,6 +187,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
                     return False
                 timeout_ms = timer.timeout_ms
             ready: bool = super().poll(timeout_ms)
+            self._ask_about_held()
         except FencedInstanceIdError as error:
             self._fencing_error = error
             raise
@@ -879,7 +883,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             for number, error in partitions:
                 state = states.get(TopicPartition(topic, number))
                 if state is not None and not error:
-                    state.lacks_commit = False
+                    state.has_commit = True
                     state.committed = offsets[TopicPartition(topic, number)].offset
         super()._handle_offset_commit_response(offsets, send_time, response)
 
@@ -903,7 +907,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         offsets = await super().fetch_committed_offsets_async(partitions, timeout_ms)
         for tp, state, sent in asked:
             if tp in offsets or state.commits_sent == sent:
-                state.lacks_commit = tp not in offsets
+                if state.has_commit is None and tp in offsets:
+                    state.committed = offsets[tp].offset
+                state.has_commit = tp in offsets
         return offsets
 
     def _forget_questions(self, committed: Collection[TopicPartition]) -> None:
@@ -980,9 +986,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             self._subscription.journal.unseen()
         return super().group_metadata()
 
-    def lacks_commit(self, state: OwnedPartitionState | None) -> bool:
-        is_known = state is not None and state.lacks_commit
-        return is_known and not self._is_committed_elsewhere
+    def has_commit(self, state: OwnedPartitionState | None) -> bool | None:
+        """Tell whether the group has a committed offset; None: it is not known."""
+        if self._is_committed_elsewhere:  # a producer may have committed one
+            return True
+        return None if state is None else state.has_commit
 
     @contextmanager
     def reassigning(self) -> Iterator[None]:
@@ -994,6 +1002,48 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             self._warn_uncommitted()
             self.ledger.deliver()
 
+    def _ask_about_held(self) -> None:
+        """
+        Ask, without waiting, whether the group has offsets of the held partitions.
+
+        Otherwise nobody asks if the program has set their first positions, and the answer
+        decides whether their departure is a warning.
+        """
+        quiet = self.ledger.quiet()
+        if quiet is self._quiet_when_asked or not self._skips_uncommitted:
+            return
+        if not self._held_question.is_done:
+            return
+        states: States = self._subscription.assignment
+        unknown = {
+            tp
+            for tp in quiet
+            if (one := states.get(tp)) is not None and one.has_commit is None
+        }
+        # The offsets of these are asked for next, to set their positions.
+        missing = self._states_without_position().keys() if unknown else frozenset()
+        self._quiet_when_asked = None if unknown & missing else quiet
+        if asked := unknown - missing:
+            self._held_question = self._manager.call_soon(self._note_commits, asked)
+
+    async def _note_commits(self, partitions: Collection[TopicPartition]) -> None:
+        try:
+            await self.fetch_committed_offsets_async(
+                partitions, self.config["request_timeout_ms"]
+            )
+        except KafkaTimeoutError:
+            self._quiet_when_asked = None  # the next poll asks again
+        except KafkaError:
+            log.debug(
+                "it is not known what is committed of held partitions", exc_info=True
+            )
+
+    @property
+    def _skips_uncommitted(self) -> bool:
+        # Whether the next owner of a partition without a commit begins at the log's end.
+        strategy = self._subscription._default_offset_reset_strategy
+        return strategy == OffsetResetStrategy.LATEST and bool(self.group_id)
+
     def _note_held(self) -> None:
         # ``_held`` keeps the partitions that an uncompleted join has given up.
         states: States = self._subscription.assignment
@@ -1002,13 +1052,12 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     def _warn_uncommitted(self) -> None:
         held, self._held = self._held, {}
-        strategy = self._subscription._default_offset_reset_strategy
-        if strategy != OffsetResetStrategy.LATEST or not self.group_id:
+        if not self._skips_uncommitted:
             return
         # Upstream's assignment does not change at close().
         owned = self.ledger.owned()
         left = [tp for tp, one in held.items() if owned.get(tp) is not one]
-        skipped = [tp for tp in left if self.lacks_commit(held[tp])]
+        skipped = [tp for tp in left if self.has_commit(held[tp]) is False]
         if skipped:
             self.ledger.emit(
                 events.HeldPartitionUncommitted,

@@ -564,7 +564,7 @@ class LedgerSubscription(SubscriptionState):
         state.named_at, state.earlier_ids = old.named_at, old.earlier_ids
         state.tenure = old.tenure = old.tenure or object()
         state.read_to, state.asks_commit = old.read_to, target is None
-        state.lacks_commit, state.committed = old.lacks_commit, old.committed
+        state.has_commit, state.committed = old.has_commit, old.committed
         state.mark_pending_revocation(old._pending_revocation)
         if target is not None:
             state.seek(OffsetAndMetadata(target.offset, "", -1))
@@ -601,7 +601,7 @@ class LedgerSubscription(SubscriptionState):
         self._adopt(tp, state, None)
         state.topic_id, state.earlier_ids = topic_id, old.earlier_ids | {old.topic_id}
         state.is_presumed, state.asks_commit = False, old.is_presumed
-        state.lacks_commit = old.lacks_commit = True
+        state.has_commit = old.has_commit = False
         state.mark_pending_revocation(old._pending_revocation)
         if begins != OffsetResetStrategy.NONE and not state.asks_commit:
             state.reset(begins)

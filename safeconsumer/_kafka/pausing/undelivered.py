@@ -70,9 +70,10 @@ class OwnedPartitionState(TopicPartitionState):
     The offset of a position that was out of range, until a broker has answered with another.
     """
 
-    lacks_commit: bool = False
+    has_commit: bool | None = None
     """
-    Whether the group has no committed offset, by the coordinator's answer.
+    Whether the group has a committed offset, by the coordinator's last answer; None: it has
+    not answered a question of this ownership, as if the program has set the first position.
     """
 
     commits_sent: int = 0
@@ -126,7 +127,8 @@ class OwnedPartitionState(TopicPartitionState):
 
     committed: int | None = None
     """
-    The committed offset of the group, as far as this ownership knows.
+    The group's committed offset by the first answer to this ownership, or by its own last
+    commit; None: the group had none, or ``has_commit`` is None.
     """
 
     reset_target: Any = None

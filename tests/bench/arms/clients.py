@@ -404,7 +404,7 @@ def _look_at_texts(batch):
 
 
 class Reader:
-    """Reads a topic with one client: from its start, again and again, or as it comes."""
+    """Reads a topic with one client: repeatedly from its start, or new records as they come."""
 
     def __init__(self, max_records=None, **setup):
         made = Setup(**setup)

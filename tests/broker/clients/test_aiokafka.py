@@ -393,7 +393,7 @@ def test_start_that_is_cancelled_leaves_one_control_at_most(team, loop, again):
     held.release()
     if again:
         starting.result(60)
-        assert consumer._ending.done()  # of the first control, not of this one
+        assert consumer._ending.done()  # the first control has ended
         assert control_threads() == [CONTROL, STATUS]
     else:
         wait_for(lambda: control_threads() == [], "the end of its threads")

@@ -209,6 +209,17 @@ def test_kept_records_of_several_partitions_are_given_in_turn(team, member, upst
         assert of_it == [*range(5)]
 
 
+@pytest.mark.contract("G9")
+def test_end_of_a_partition_comes_behind_its_records(team, member):
+    """A program that stops there has handled what is committed."""
+    consumer = member(**{"enable.partition.eof": True})
+    alone(team, consumer)
+    found = consumer.consume(6, 30)
+    codes = [one.error() and one.error().code() for one in found]
+    assert codes == [*[None] * 5, confluent_kafka.KafkaError._PARTITION_EOF]
+    assert committed(consumer, 0) == 5
+
+
 def test_a_seek_drops_kept_records(team, member, upstream):
     consumer = member()
     alone(team, consumer)

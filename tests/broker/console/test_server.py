@@ -231,7 +231,7 @@ def test_snapshot_is_as_old_as_the_last_complete_reading_of_the_holds(team, quie
 
 @pytest.mark.embedded_broker
 def test_ctrl_c_ends_the_console_while_clients_wait(team, tmp_path):
-    """One waits for the broker's answer, and another one has not sent its whole body."""
+    """One client waits for the broker's answer; another one has not sent its whole body."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     token = tmp_path / "token"
     token.write_text("t" * 20)

@@ -171,7 +171,7 @@ class DeciderLab:
         return answer
 
     def not_quiet(self):
-        """Return why it is not quiet; empty if it is."""
+        """Return why the stream is not quiet; empty if it is quiet."""
         try:
             self.controller.wait_quiet(timeout=0.0)
         except NotQuietError as error:

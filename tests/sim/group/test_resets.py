@@ -536,6 +536,53 @@ def test_old_position_is_dropped_if_another_member_moved_before_the_lift(lab, op
     assert since(one, T, 10) == [*range(4, 15)]
 
 
+class FromItsOwnOffset(ConsumerRebalanceListener):
+    """The listener of a program that keeps its offset itself."""
+
+    def __init__(self, consumer):
+        self._consumer, self.next = consumer, 0
+
+    def on_partitions_revoked(self, revoked):
+        pass
+
+    def on_partitions_assigned(self, assigned):
+        for tp in assigned:
+            self._consumer.seek(tp, self.next)
+
+
+@operated(nightly=4)
+def test_sought_position_stays_if_a_reset_is_lifted_undone(lab, operator):
+    """Nobody has moved the group's offset, which this ownership has never asked for."""
+    lab.topic("t", records=15)
+    earlier = SafeConsumer(**lab.settings(group_id=GROUP))
+    earlier.assign([T])
+    earlier.commit({T: at(10)})
+    earlier.close(autocommit=False)
+    more = {"enable_auto_commit": False, "max_poll_records": 5, "control": CONTROL}
+    consumer = SafeConsumer(**lab.settings(group_id=GROUP, **more))
+    listener = FromItsOwnOffset(consumer)
+    consumer.subscribe(["t"], listener=listener)
+    came = []
+
+    def poll():
+        for record in consumer.poll(500).get(T, ()):
+            came.append(record.offset)
+            listener.next = record.offset + 1
+
+    while not came:
+        poll()
+    operator.hold("t")  # while the program works on records 0 to 4
+    lab.sleep(2)
+    operator.reset({T: 7})
+    lab.sleep(2)
+    operator.lift("t")
+    lab.sleep(2)
+    for _ in range(20):
+        poll()
+    consumer.close(autocommit=False)
+    assert (came, lab.committed(T)) == ([*range(15)], 10)
+
+
 # ---------------------------------------------------------------- partitions that stay
 
 

@@ -51,6 +51,20 @@ def test_a_reset_is_an_entry_with_its_partitions_and_target():
     assert found[3].ending == "until 1970-01-01 00:01:03Z"
 
 
+def test_entry_of_a_later_reset_has_the_target_typed_for_it():
+    first = Reset((("t", 0, 3),), asked="-2")
+    texts = (("t", 0, "-2"), ("t", 1, "4"))
+    later = Reset((*first.to, ("t", 1, 4)), texts=texts)
+    found = entries(
+        [
+            evolve(one, hold=evolve(one.hold, reset=reset))
+            for one, reset in zip([at(0, "1"), at(1, "1")], [first, later], strict=True)
+        ],
+        SKEW,
+    )
+    assert found[1].ending == "t:1 to 4, until resumed"
+
+
 def test_lift_without_a_hold_makes_no_entry():
     """Neither a second lift nor one of another owner is an entry."""
     others = [at(1, None, owner="bob"), at(2, None, owner="eve")]

@@ -178,7 +178,7 @@ def test_bad_durations(text):
         parse_duration(text)
 
 
-def test_words_of_durations():
+def test_durations_are_printed_in_words():
     assert [duration_text(n) for n in (0, 59, 90, 7200, 90061, 604800)] == [
         "0s", "59s", "1m30s", "2h", "1d1h", "1w",
     ]  # fmt: skip

@@ -189,7 +189,7 @@ def test_a_held_partition_that_departs_uncommitted_is_reported_once(
         subscription.subscription = {"orders"}
         subscription.assign_from_subscribed(tps)
         for state in subscription.assignment.values():
-            state.lacks_commit = True
+            state.has_commit = False
 
     own(A, B)
     coordinator._note_held()  # as a join is prepared
