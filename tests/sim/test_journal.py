@@ -673,7 +673,7 @@ class Program:
             *(self._pause, self._resume, self._go, self._wait),
         )
         while not self.is_draining:
-            with suppress(KafkaError, ValueError):  # it has left by then
+            with suppress(KafkaError, ValueError):  # the member has left by then
                 self.lab.rng.choice(steps)()
         for owner in ("app", "ops"):
             self.consumer.resume_all(owner=owner)
@@ -720,7 +720,8 @@ class Program:
         for tp in self._some():
             at = self.consumer.position(tp, timeout_ms=100)
             if at:
-                end = self.consumer.highwater(tp) or at  # what lies behind it is reset
+                # A position beyond the end is reset.
+                end = self.consumer.highwater(tp) or at
                 to = at + self.lab.rng.randrange(-4, 3)
                 self.consumer.seek(tp, max(0, min(to, end)))
         if (some := self._some()) and self.lab.rng.random() < 0.2:

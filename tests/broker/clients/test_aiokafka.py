@@ -332,7 +332,9 @@ def test_a_manual_assignment_that_is_made_again_stays_held(team, member):
         one.run("seek_to_beginning")
         assert {number for number, _ in came(one, 15)} == {1, 2, 3}
         paused = one.loop.call(upstream.AIOKafkaConsumer.paused, one.consumer)
-        assert paused == {zero(team)}  # or it would be fetched, and put back, on and on
+        assert paused == {
+            zero(team)
+        }  # else the client would fetch it and put it back endlessly
     one.assign(team.partitions[:1])
     one.run("seek_to_beginning")
     assert one.poll(200) == {}
@@ -360,7 +362,7 @@ def test_a_changed_subscription_keeps_pauses_and_unsubscribing_ends_them(team, r
     one.subscribe([team.topic])
     poll_until(one, is_assigned)
     assert one.paused() == {zero(team)}
-    one.unsubscribe()  # or aiokafka takes no pattern
+    one.unsubscribe()  # else aiokafka accepts no pattern
     assert (one.consumer.holds(), one.quiet()) == ((), set())
     one.subscribe(pattern=f"{team.topic}$")
     poll_until(one, is_assigned)
@@ -454,7 +456,7 @@ def test_start_that_is_cancelled_leaves_one_control_at_most(team, loop, again):
     held.release()
     if again:
         starting.result(60)
-        assert consumer._ending.done()  # of the first control, not of this one
+        assert consumer._ending.done()  # the first control has ended
         assert control_threads() == [CONTROL, STATUS]
     else:
         wait_for(lambda: control_threads() == [], "the end of its threads")
@@ -493,7 +495,7 @@ def test_stop_ends_its_tasks_and_clients_if_no_broker_answers(team, loop):
 @pytest.mark.nightly
 @pytest.mark.parametrize("whose", ["the control reader's", "its own"])
 def test_stop_ends_all_while_a_fetch_waits_to_be_repeated(team, loop, whose):
-    """Aiokafka's own ``stop()`` ends cancelled there, with its connections open."""
+    """Aiokafka's own ``stop()`` is cancelled at that point, and leaves connections open."""
     team.broker.create_topic(f"empty-{team.group}", 1)
     consumer = loop.call(aiokafka, team, control=team.quick)
     loop.run(consumer.start())

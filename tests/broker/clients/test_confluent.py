@@ -285,7 +285,7 @@ def test_a_record_is_busy_before_the_last_check_of_its_hold(
     alone(team, consumer)
     taken(consumer, 2)
     upstream.handed = handed.append
-    consumer._in_hand = None  # as if what it has were another's
+    consumer._in_hand = None  # as if another call had given its records
     consumer._ledger = Looking(consumer._ledger)
     wait_for(partial(one, consumer), "a record")
     assert busy[0] == {(team.topic, 0)}
@@ -398,7 +398,7 @@ def test_an_assignment_made_again_stores_no_position_of_the_last_one(team, membe
 
 @pytest.mark.contract("P6", "P7", "G9")
 def test_a_manual_assignment_that_is_made_again_stays_held(team, member):
-    """Librdkafka may forget its paused flags there, or keep them."""
+    """Librdkafka may forget its paused flags at an assignment, or keep them."""
     consumer = member()
     theirs = [TopicPartition(team.topic, n, 0) for n in range(4)]
     consumer.hold(f"{team.topic}:0")

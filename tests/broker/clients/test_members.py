@@ -177,7 +177,7 @@ def test_a_holds_topic_that_ends_with_a_transaction_marker_is_read(team, client)
 def make_again(team):
     """Delete the holds topic, and make it again, with another hold."""
     name = team.settings.holds_topic
-    # aiokafka, which asks for the topic, would have it created first, as any topic.
+    # aiokafka asks for the topic, and the broker would create it with default settings.
     team.broker.command(lambda cluster: setattr(cluster, "creates_topics", False))
     team.broker.delete_topic(name)
     team.create(name, topics.HOLDS_SETTINGS)

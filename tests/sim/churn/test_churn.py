@@ -18,7 +18,7 @@ LONG = Churn(
 )
 WORKERS = Churn(minutes=4, are_workers=True, wanted={"delivered": 20, "committed": 1})
 CONTROLLED = Churn(minutes=30, is_controlled=True)
-SEEDS = 20  # a planted fault must be found within so many
+SEEDS = 20  # the number of seeds within which a planted fault must be found
 
 
 def with_seeds(seeds):
@@ -82,7 +82,8 @@ def test_sticky_member_that_leaves_a_topic_does_not_join_endlessly(lab, kind):
     sticky = {"partition_assignment_strategy": [StickyPartitionAssignor]}
     a = lab.member(kind, *topics, name="a", **sticky)
     a.owns(7)
-    lab.network.isolate(a.process)  # past its session: two members claim everything
+    # Beyond its session's end: two members claim everything.
+    lab.network.isolate(a.process)
     b = lab.member(kind, *topics, name="b", **sticky)
     b.owns(7)
     a.call(lambda consumer: consumer.subscribe(["t"]))

@@ -224,8 +224,8 @@ def test_missing_control_topics_are_one_problem(team):
 def test_doctor_names_the_topics_of_a_mistyped_prefix(team):
     there = team.settings.holds_topic
     team.settings = Control.prefixed(team.prefix.replace("_", "-"))
-    said = run(team, "doctor").stdout
-    assert f"{team.settings.status_topic}; did you mean {there} or " in said
+    printed = run(team, "doctor").stdout
+    assert f"{team.settings.status_topic}; did you mean {there} or " in printed
 
 
 @played()

@@ -513,7 +513,7 @@ def test_unfinished_reset_that_is_lifted_moves_nothing(lab, operator):
     lab.sleep(5)
     lab.append(T, 2, first=10)
     lab.sleep(5)
-    assert len(one.records) == 10  # it asks first
+    assert len(one.records) == 10  # the member asks the broker first
     away.end()
     lab.until(lambda: len(one.records) == 12)
     assert since(one, T, 10) == [10, 11]
@@ -701,7 +701,7 @@ def test_a_gate_opened_by_time_moves_nothing_before_the_holds_topic_is_read(
     operator.reset({T: 4})
     lab.until(lambda: quiet(one))
     away = cut_off(lab, "a")
-    one.nap = 400.0  # it loses its membership, and gains the partition again
+    one.nap = 400.0  # the member loses its membership, and gains the partition again
     lab.sleep(420)
     fetches.end()
     lab.sleep(10)

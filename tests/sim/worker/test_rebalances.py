@@ -629,7 +629,7 @@ def test_cancelled_wait_for_the_revocation_leaves_no_waiter(lab):
                 await asyncio.wait_for(context.revoked, 1)
             assert not context.revoked._waiting
             await context.revoked
-            await context.revoked  # set by now
+            await context.revoked  # the event is set by now
             assert not context.revoked._waiting
             found.append("woken")
 

@@ -70,7 +70,7 @@ logs = st.lists(
 
 
 def as_log(drawn):
-    """Return records; each comes some seconds after the one before."""
+    """Return records, each written some seconds after the one before."""
     log = []
     at = 100
     for number, (key, value, after) in enumerate(drawn):

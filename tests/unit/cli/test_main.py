@@ -17,7 +17,7 @@ from safeconsumer.cli.output import Output
 
 @pytest.fixture
 def program(monkeypatch):
-    """``program(command)`` runs the program with a command that does this."""
+    """``program(command)`` runs the program with a function as its command."""
 
     def run(command):
         commands = SimpleNamespace(safeconsumer=command)

@@ -90,15 +90,15 @@ def test_no_report_shows_a_partition_as_quiet_while_it_is_given(*, is_single):
     arrives, and a report is made. 4. The member checks the hold, and gives no record.
     """
     one = Consumer(ZERO)
-    said = []
+    reports = []
 
     class Arriving(frozenset):
         def __rsub__(self, other):
-            said.append(reported(one))
+            reports.append(reported(one))
             return other - frozenset(self)
 
         def __contains__(self, tp):
-            said.append(reported(one))
+            reports.append(reported(one))
             return super().__contains__(tp)
 
     one.hold("orders")
@@ -107,7 +107,7 @@ def test_no_report_shows_a_partition_as_quiet_while_it_is_given(*, is_single):
         assert not one.member.may_give_one(ZERO)
     else:
         assert one.member.may_give([ZERO]) == frozenset()
-    assert said == [({}, {"orders": ((0, 0),)})]
+    assert reports == [({}, {"orders": ((0, 0),)})]
 
 
 def test_partitions_of_the_programs_threads_are_busy():

@@ -23,9 +23,9 @@ class ClockLab(ControlLab):
 
     def report(self, took=0.0):
         """Acknowledge a report after so many seconds."""
-        heard = self.clock.now
-        at = heard - took + self.ahead
-        self.broker_clock.acknowledged(at, heard - took, heard)
+        arrived = self.clock.now
+        at = arrived - took + self.ahead
+        self.broker_clock.acknowledged(at, arrived - took, arrived)
         self.ledger.deliver()
 
     def is_quiet_for(self, seconds):

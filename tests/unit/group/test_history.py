@@ -112,10 +112,10 @@ def test_an_entry_shows_the_end_of_its_hold():
 
 def test_a_stream_has_each_entry_once():
     """The stream has the end of a hold without a record, too, as soon as it is known."""
-    news, first = EntryStream(SKEW), at(0, "1", ttl=60)
+    stream, first = EntryStream(SKEW), at(0, "1", ttl=60)
 
     def stepped(*records, proven=None, here=None):
-        found = news.of(records, proven, here)
+        found = stream.of(records, proven, here)
         return [(one.what, one.at) for one in found]
 
     assert stepped(first) == [("held", 0)]
@@ -135,11 +135,11 @@ def test_a_stream_has_each_entry_once():
     ("later", "what"), [(None, "lifted"), ("1", "extended")], ids=["lifted", "extended"]
 )
 def test_a_hold_that_a_record_changes_in_its_skew_has_not_expired(later, what):
-    news, first = EntryStream(SKEW), at(0, "1", ttl=60)
+    stream, first = EntryStream(SKEW), at(0, "1", ttl=60)
     changed = evolve(at(80, later, ttl=60), offset=1)
-    (held,) = news.of([first], 70)
+    (held,) = stream.of([first], 70)
     assert (held.what, held.ending) == ("held", "until 1970-01-01 00:01:00Z")
-    assert [one.what for one in news.of([changed], 80)] == [what]
+    assert [one.what for one in stream.of([changed], 80)] == [what]
 
 
 @pytest.mark.parametrize(

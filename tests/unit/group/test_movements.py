@@ -74,7 +74,7 @@ MUTE = report("a", **BOTH, resets=None)
     ids=["mute", "plain"],
 )
 def test_target_committed_for_a_mute_owner_is_not_called_unmoved(seen, why):
-    """The group's offset is the target; nobody can tell whether the owner began there."""
+    """The group's offset is the target; nobody knows whether the owner began at it."""
     view = under_a_reset(*seen)
     known = "committed at the target, but not known to be read from there"
     there = "committed at 4, but not known to be read from there"
@@ -97,7 +97,7 @@ def test_a_partition_that_a_full_report_leaves_out_is_not_moved():
 
 
 def test_a_stream_moves_no_partition_and_is_not_waited_for():
-    """Its offsets are in its checkpoint, and the group's are its members'."""
+    """A stream keeps its offsets in its checkpoint; the group's belong to its members."""
     stream = report("s", kind=STREAM, member_id=None, generation=None, **BOTH)
     done = under_a_reset(OWNER, report("a", **BOTH, resets=()), stream)
     assert whys(done) == {0: "", 1: ""}
@@ -131,10 +131,10 @@ def test_a_next_owner_leaves_a_recreated_topic_alone():
     """Members compare its id, which a view does not have."""
     hold = ControlHold("h", "x", reset=Reset((("t", 0, 4),), (("t", "id"),), "4"))
     record = HoldRecord(key=ControlKey("g", "alice", "t"), hold=hold, at=1.0, offset=1)
-    said = "no member owns it; its next owner moves it first"
+    text = "no member owns it; its next owner moves it first"
     found = whys(under_a_reset(committed=5, holds=(record,)))[0]
-    assert found.startswith(f"{said}, unless its topic was recreated since")
-    assert whys(under_a_reset(committed=5))[0].startswith(f"{said};")
+    assert found.startswith(f"{text}, unless its topic was recreated since")
+    assert whys(under_a_reset(committed=5))[0].startswith(f"{text};")
 
 
 def test_reasons_name_partitions_as_ranges():
@@ -145,8 +145,8 @@ def test_reasons_name_partitions_as_ranges():
     assert list(reasons(left)) == [f"t:0-1 are not moved yet: {why}"]
     assert list(reasons(left[:1])) == [f"t:0 is not moved yet: {why}"]
     several = [evolve(one, why=f"{n} {one.why}") for n in range(4) for one in left]
-    *_, said = reasons([*several, *(evolve(one, why=one.name) for one in left)])
-    assert said == "and 1 other reason"
+    *_, text = reasons([*several, *(evolve(one, why=one.name) for one in left)])
+    assert text == "and 1 other reason"
 
 
 def test_a_plain_client_is_named():

@@ -504,7 +504,7 @@ def test_a_form_that_extends_a_hold_is_done_once():
         False,
         ["the hold has changed"],
     )
-    # Much later the same form asks for a later end.
+    # The same form, sent much later, asks for a later end.
     late = evolve(after, times=Times(after.times.here + 3600))
     plan = extended(late, offset=0)
     assert (plan.is_done, [one.why for one in plan.needs]) == (

@@ -50,7 +50,7 @@ def test_a_password_is_not_printed():
 
 
 @pytest.mark.parametrize(
-    ("key", "said"),
+    ("key", "message"),
     [
         ("sasl_plain_usrname", "did you mean sasl_plain_username?"),
         ("security.protocol", "did you mean security_protocol?"),
@@ -61,9 +61,9 @@ def test_a_password_is_not_printed():
         ("retries", "retries cannot be set"),
     ],
 )
-def test_a_mistyped_client_setting_is_named(key, said):
+def test_a_mistyped_client_setting_is_named(key, message):
     """The error leaves out the value, which may be a password."""
-    with pytest.raises(ControlSettingError, match=re.escape(said)) as raised:
+    with pytest.raises(ControlSettingError, match=re.escape(message)) as raised:
         Control(client_configs={key: "hunter2"})
     assert "hunter2" not in str(raised.value)
 

@@ -172,7 +172,7 @@ HELD = {
         "quiet quiet, quiet quiet",
         "good obeys, good obeys",
     ),
-    "a member that commits on and cannot be heard may obey": Situation(
+    "a member that commits on while reports cannot be read may obey": Situation(
         held(moved_by_silent(), reports_are_read=False),
         UNKNOWN,
         f"{UNKNOWN}, quiet quiet",

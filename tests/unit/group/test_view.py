@@ -600,7 +600,7 @@ def test_ended_hold_raises_no_alarm(quiet):
     "besides", [(), (hold("t:1"),)], ids=["alone", "beside a lasting hold"]
 )
 def test_holds_that_may_have_ended_are_explained_once(besides):
-    """Each of them is marked; a list of groups has the words alone."""
+    """Each such hold is marked; a list of groups has no explanation."""
     several = tuple(hold(f"t:{n}", ttl_ms=10_000) for n in (0, 2, 3))
     times = Times(None, 105.0, 111.0)
     view = over(A, report("a", 0), holds=(*several, *besides), times=times)

@@ -63,7 +63,7 @@ def consumer(safe):
     ("target", "error", "named"), [*BAD_TARGETS, *ELSEWHERE], ids=short
 )
 def test_a_bad_target_pauses_nothing(consumer, target, error, named):
-    """The bad target may stand anywhere among good ones. No ``KeyError`` is raised (P5)."""
+    """The bad target may be anywhere among good ones. No ``KeyError`` is raised (P5)."""
     for at in range(3):
         targets = [A, B]
         targets.insert(at, target)

@@ -31,14 +31,14 @@ def _names(holds):
     return [(str(hold.scope), hold.owner) for hold in holds]
 
 
-def test_pause_and_resume_without_targets_do_nothing(consumer, told):
+def test_pause_and_resume_without_targets_do_nothing(consumer, event_log):
     """``pause(*assignment())`` with nothing assigned must never pause everything."""
     consumer.pause(A)
-    told.events.clear()
+    event_log.events.clear()
     consumer.pause()
     assert consumer.resume() == ()
     assert consumer.quiet() == {A}
-    assert told.events == []
+    assert event_log.events == []
 
 
 @pytest.mark.contract("P2")
@@ -134,12 +134,12 @@ def test_a_lifetime_in_a_call_wins_over_the_default(safe):
 
 @pytest.mark.parametrize("log", [True, False])
 def test_log_decides_whether_events_are_logged_beside_the_hooks(
-    safe, told, caplog, log
+    safe, event_log, caplog, log
 ):
     with caplog.at_level(logging.DEBUG, logger="safeconsumer"):
-        safe(hooks=(told,), log=log).pause("orders")
+        safe(hooks=(event_log,), log=log).pause("orders")
     assert ("hold_placed" in caplog.text) == log
-    assert [event.name for event in told.events] == ["hold_placed"]
+    assert [event.name for event in event_log.events] == ["hold_placed"]
 
 
 @pytest.mark.parametrize("target", [A, "orders", "re:ord.*", ALL], ids=short)
@@ -220,17 +220,19 @@ BEFORE_A_BLOCK = {
 
 @pytest.mark.contract("P3")
 @pytest.mark.parametrize("before", BEFORE_A_BLOCK.values(), ids=BEFORE_A_BLOCK)
-def test_block_of_an_owner_that_holds_its_target_is_refused(consumer, told, before):
+def test_block_of_an_owner_that_holds_its_target_is_refused(
+    consumer, event_log, before
+):
     """The end of the block would lift a hold that the block did not place."""
     with before(consumer):
         held = consumer.holds()
-        told.events.clear()
+        event_log.events.clear()
         with (
             pytest.raises(HoldSettingError, match=r"'ops' .*already holds orders"),
             consumer.held(AUDIT, "orders", owner="ops", reason="another one"),
         ):
             pytest.fail("the block ran")
-        assert (consumer.holds(), told.events) == (held, [])
+        assert (consumer.holds(), event_log.events) == (held, [])
         with consumer.held(AUDIT, A, owner="ops"):
             assert consumer.quiet() == {A, B, AUDIT}
         assert consumer.quiet() == {A, B}

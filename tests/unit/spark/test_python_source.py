@@ -54,7 +54,7 @@ def test_a_limit_is_shared_as_the_official_source_shares_it(sizes, most, shares)
 
 
 class Log:
-    """A consumer of one partition that has these offsets, and stands still behind them."""
+    """A consumer of one partition that has these offsets, and none behind them."""
 
     def __init__(self, *offsets, end):
         self.offsets, self.last = offsets, end
@@ -112,7 +112,7 @@ class Failing:
 
 @pytest.mark.parametrize("fails", ["assign", "seek", "topic ids"])
 def test_a_client_that_cannot_be_taken_is_closed(monkeypatch, fails):
-    """Topic ids are asked for only if it was kept for another range."""
+    """Topic ids are requested only if the client was kept for another range."""
     consumer = Failing(fails)
 
     def ids(_consumer, names):

@@ -415,7 +415,7 @@ def test_a_cluster_that_does_not_answer_is_asked_again_later(lab):
 
 
 def test_a_held_topic_without_an_id_fails_no_plan(lab):
-    """It is gone, or of a broker before 2.8; when it is back its id is compared."""
+    """The topic is gone, or its broker is older than 2.8; its id is compared later."""
     lab.controller.pause("orders:0", "returns")
     assert "metric.heldLost" not in lab.batch(START, LATEST)
     known, lab.cluster.topic_ids = lab.cluster.topic_ids, lambda _names, _until: {}
@@ -550,7 +550,7 @@ class Committing:
 
     def batch(self, end):
         """Commit where a batch ends, and return the offset of the group then."""
-        for _ in range(2):  # when the second one is begun, the first one is done
+        for _ in range(2):  # the second batch begins when the first one is done
             self.committer.commit({ORDERS: end}, "nightly")
             assert self.group.asked.acquire(timeout=30)
         return self.group.ends().get(ORDERS)

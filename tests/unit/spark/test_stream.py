@@ -38,7 +38,7 @@ def lab():
 
 
 @pytest.mark.contract("S1", "S2")
-def test_a_pause_rules_the_next_batch_and_a_resume_the_one_after(lab):
+def test_a_pause_affects_the_next_batch_and_a_resume_the_one_after(lab):
     lab.controller.pause("orders", reason="migration")
     facts = lab.batch(START, LATEST)
     assert offsets.parse(facts["end"]) == {("orders", 0): 5, ("returns", 0): 8}
@@ -329,7 +329,7 @@ def test_a_query_is_not_quiet_from_its_start_to_its_first_plan(lab):
     spark.running = [Query(id="nightly's", name="nightly", is_starting=True)]
     assert "nightly: it is starting" in lab.not_quiet()
     spark.running = [Query(id="nightly's", name="nightly")]
-    assert lab.not_quiet() == ""  # it reads something else
+    assert lab.not_quiet() == ""  # the query does not read that topic
     about = {"query": "nightly's", "batch": "nightly\nid = 1"}
     assert lab.ask("made", **about)["ends"] == "yes"
     assert "nightly: it is starting" in lab.not_quiet()
