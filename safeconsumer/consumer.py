@@ -74,7 +74,7 @@ class SafeConsumer(UpstreamConsumer):
         control: a :class:`~safeconsumer.Control` makes this member obey operator and
             group holds that are kept in Kafka. None starts no control thread.
         pause_handover: ``assignor`` keeps a partition that is paused here paused at its
-            next owner (KAFKA-13463), unless everything that is assigned is paused.
+            next owner (KAFKA-13463); a pause of everything assigned is not handed over.
             ``off`` hands nothing over.
         journal: a folder for a journal of this consumer's actions, for ``safeconsumer
             audit``, or a ``safeconsumer.journal.writer.JournalWriter`` of its own.
@@ -363,9 +363,9 @@ class SafeConsumer(UpstreamConsumer):
         Without targets, and on a closed consumer, nothing is held.
 
         Args:
-            targets: partitions, scopes as text (``orders:3``, ``orders``,
-                ``re:ord.*`` over whole names, ``@all``), compiled patterns, scopes of
-                holds, :data:`safeconsumer.ALL`.
+            targets: partitions, scopes as text (``orders:3``, ``orders:0-2,5``,
+                ``orders``, ``re:ord.*`` over whole names, ``@all``), compiled patterns,
+                scopes of holds, :data:`safeconsumer.ALL`.
             owner: the name under which the hold is kept; only a ``resume`` with the
                 same owner lifts it.
             reason: text for people, up to 1,024 bytes; shown on one line.
@@ -449,7 +449,8 @@ class SafeConsumer(UpstreamConsumer):
 
         The hold lasts for the whole block, whatever rebalances meanwhile, and is lifted
         however the block ends. Args and errors as :meth:`pause`; without targets it is
-        a ``HoldSettingError``: the block would run with nothing held.
+        a ``HoldSettingError``: the block would run with nothing held. So is an
+        ``owner`` that already holds a target, which the end of the block would lift.
         """
         return self._safe_hold_calls.held(
             targets, owner=owner, reason=reason, for_=for_

@@ -13,11 +13,10 @@ from safeconsumer.cli.listing import Listing
 from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.statuses import EPILOG, Status
 from safeconsumer.group import described_topics, topics
-from safeconsumer.group.members_topic import former_findings
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.rights import grants
 from safeconsumer.group.settings import Control
-from safeconsumer.holds.explain import counted, printable
+from safeconsumer.holds.explain import counted
 
 
 def _checked_principals(
@@ -77,8 +76,7 @@ def init(
     Create the control topics with the right settings.
 
     Existing topics get the settings that they lack; running it again is safe. Then
-    control acls prints the rights that operators and members need. The command names
-    holds that remain on the members' own topic of an earlier version.
+    control acls prints the rights that operators and members need.
     """
     with explained(context), Operator(*connect()) as operator:
         brokers = len(operator.admin.describe_cluster()["brokers"])
@@ -92,8 +90,6 @@ def init(
             what = _create(operator, name, settings, replicas)
             click.echo(f"{what} {name}")
         click.echo("safeconsumer control acls prints the rights to set")
-        for one in former_findings(operator):
-            click.echo(printable(f"{one.what}: {one.do}"))
 
 
 def _refuse_partitioned(operator: Operator) -> None:

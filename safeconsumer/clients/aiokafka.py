@@ -3,7 +3,7 @@
 import asyncio
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -240,6 +240,14 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         """Assign partitions instead of others; as aiokafka's."""
         super().assign(partitions)
         self._begin_ownerships(Cause.ASSIGNED)
+
+    def _subscribed(self) -> Collection[str]:
+        found: Collection[str] = self.subscription()
+        return found
+
+    def _known_numbers(self, topic: str) -> Collection[int] | None:
+        found: Collection[int] | None = self.partitions_for_topic(topic)
+        return found
 
     def _notice_assignment(self) -> None:
         # aiokafka has an object for each assignment. If there is none now, a changed

@@ -3,7 +3,7 @@
 import math
 import sys
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from time import monotonic
@@ -133,6 +133,8 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         self._cause: Cause | None = None
         self._has_assigned = False
         self._is_unsubscribed = self._is_closing = False
+        # The topics of the last subscription; librdkafka has no call that returns them.
+        self._topics: frozenset[str] = frozenset()
         self._identify_at = self._fetch_at = 0.0
         if stores in _TRUE | _FALSE:
             settings[_AUTO_STORE] = False
@@ -382,11 +384,18 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
             on_revoke=partial(self._on_revoke, on_revoke, Cause.PASSING),
             on_lost=partial(self._on_revoke, on_lost or on_revoke, Cause.LOST),
         )
+        self._topics = frozenset(topics)
+
+    def _subscribed(self) -> Collection[str] | None:
+        # librdkafka takes a topic that begins with ^ for a pattern.
+        has_pattern = any(one.startswith("^") for one in self._topics)
+        return None if has_pattern else self._topics
 
     def unsubscribe(self) -> None:
         """End the subscription; as confluent-kafka's. Pauses end, holds stay."""
         self._is_unsubscribed = True
         super().unsubscribe()
+        self._topics = frozenset()
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         """Assign partitions instead of others; as confluent-kafka's."""

@@ -100,6 +100,15 @@ class UnsupportedAiokafkaError(SafeConsumerError, ImportError):
     """
 
 
+class MemberClosedError(SafeConsumerError, RuntimeError):
+    """
+    A hold was placed on a closed consumer of another library, which delivers nothing.
+
+    Place holds before ``close`` or ``stop``, or on a new consumer. It is a child of
+    ``RuntimeError``, which confluent-kafka's own calls raise then.
+    """
+
+
 class TimestampError(SafeConsumerError, ValueError):
     """
     A time to look offsets up for is not a number of milliseconds that Kafka knows.

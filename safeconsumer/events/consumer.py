@@ -79,6 +79,19 @@ class PatternCoversNothing(HoldEvent):
     level = "warning"
 
 
+class HoldCoversNothing(HoldEvent):
+    """
+    Holds name topics or partitions that a member on another client does not consume.
+
+    A name is perhaps mistyped. The event comes once for a hold, when it is placed or,
+    if nothing is assigned then, after the next assignment. A pattern has an event of its
+    own, :class:`PatternCoversNothing`.
+    """
+
+    name = "hold_covers_nothing"
+    level = "warning"
+
+
 class HoldsRemoved(HoldEvent):
     """
     One call lifted holds; debug, if only the application's own holds covered the targets.

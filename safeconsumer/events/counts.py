@@ -25,6 +25,7 @@ ALARMS = (
     "control_unavailable",
     "control_unchecked",
     "held_partition_uncommitted",
+    "hold_covers_nothing",
     "log_truncated",
     "partition_reset",
     "pattern_covers_nothing",

@@ -17,7 +17,6 @@ from safeconsumer.group import (
 )
 from safeconsumer.group.board import Board, Readable
 from safeconsumer.group.facts import UNKNOWN
-from safeconsumer.group.members_topic import former_findings
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.report_wire import Report, kept_holds_text
 from safeconsumer.group.troubles import error_text
@@ -69,7 +68,6 @@ def _findings(operator: Operator, group: str | None) -> Iterator[Finding]:
         readable = operator.read(is_strict=is_fit)
         if is_fit:
             yield from _holds(operator.board, group)
-        yield from former_findings(operator)
     yield from _of_group(operator, group, readable)
 
 

@@ -39,6 +39,7 @@ from safeconsumer.group.timed_call import TimedCall
 from safeconsumer.group.topic_reader import TopicReader
 from safeconsumer.group.view import View
 from safeconsumer.group.wire import ControlHold, ControlKey
+from safeconsumer.holds import ranges
 from safeconsumer.holds.hold import checked_duration, checked_owner, checked_reason
 from safeconsumer.holds.scope import Target
 
@@ -547,5 +548,6 @@ class Operator:
 def _wanted(
     group: str, owner: str, targets: Iterable[object], hold: ControlHold | None
 ) -> tuple[Change, ...]:
-    found = [str(patterns.target(one)) for one in targets]
+    each = ranges.spread_targets(targets)
+    found = [str(patterns.target(one)) for one in each]
     return changes(checked_group(group), checked_owner(owner), found, hold)

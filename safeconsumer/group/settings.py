@@ -1,10 +1,9 @@
 """Defines ``Control``: how a member takes part in group control."""
 
-import inspect
 from collections.abc import Mapping
 from datetime import timedelta
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from attrs import Attribute, field, frozen
 
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
 
 PREFIX = "__safeconsumer_"
 
-
-# Operators' holds were on a topic of this name when members had one of their own.
 _HOLDS, _STATUS = "holds_ops", "status"
 
 HOLDS_TOPIC, STATUS_TOPIC = PREFIX + _HOLDS, PREFIX + _STATUS
@@ -36,7 +33,7 @@ def _is_topic(_self: object, attribute: "Attribute[Any]", value: object) -> None
 
 
 def _is_known(_self: object, _attribute: object, value: object) -> None:
-    if value not in {"hold", "run"}:
+    if value not in ("hold", "run"):  # a list has no hash
         message = f'unavailable must be "hold" or "run", not {value!r}'
         raise ControlSettingError(message)
 
@@ -133,21 +130,6 @@ class Control:
         factory=dict, repr=False, converter=_copied, validator=_are_settings
     )
 
-    if not TYPE_CHECKING:  # type checkers use the fields instead
-
-        def __new__(cls, *_args: object, **settings: object) -> Self:
-            """Refuse the settings of versions before 0.6, by the name of the new one."""
-            if "operator_topic" in settings:
-                message = "operator_topic= is now holds_topic=: give it the same topic"
-                raise ControlSettingError(message)
-            if "group_topic" in settings:
-                message = (
-                    "group_topic= is gone: holds are on one topic, holds_topic=, and "
-                    "members place none"
-                )
-                raise ControlSettingError(message)
-            return object.__new__(cls)
-
     def __attrs_post_init__(self) -> None:
         if self.holds_topic == self.status_topic:
             message = f"control topics must differ: both are {self.holds_topic}"
@@ -197,9 +179,3 @@ class Control:
         attached: GroupControl = module.GroupControl(self, client, clients)
         attached.start()
         return attached
-
-
-# otherwise help() would show the signature of __new__, which takes any argument
-if not TYPE_CHECKING:
-    _self, *_settings = inspect.signature(Control.__init__).parameters.values()
-    Control.__signature__ = inspect.Signature(_settings)

@@ -1,6 +1,5 @@
 """Holds streams by hand, from the notebook or program that runs them."""
 
-import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from safeconsumer.events.dispatch import Hook
 from safeconsumer.events.log import log_event
 from safeconsumer.holds import ranges
 from safeconsumer.holds import scope as scopes
+from safeconsumer.holds.blocks import check_block, next_owner
 from safeconsumer.holds.explain import hold_line
 from safeconsumer.holds.hold import (
     APP,
@@ -67,7 +67,6 @@ class Controller:
         self._ledger = ledger
         self._queries = queries
         self._bridge = Bridge(open_stream, queries.ends)
-        self._blocks = itertools.count(1)
         self.is_over: Callable[[], bool] = lambda: False
         self.on_close: Callable[[], object] = lambda: None
 
@@ -170,8 +169,16 @@ class Controller:
 
     @contextmanager
     def held(self, *targets: object, reason: str | None = None) -> Iterator[None]:
-        """Hold for a block, under a new owner name."""
-        owner = f"block-{next(self._blocks)}"
+        """
+        Hold for a block, under a new owner name.
+
+        Raises:
+            HoldSettingError: without targets, as the block would run with nothing held,
+                or as :meth:`pause`.
+            ScopeSyntaxError, TargetTypeError, SparkSetupError: as :meth:`pause`.
+        """
+        owner = next_owner()
+        check_block(_scopes(targets), owner, self._ledger.view().holds)
         self.pause(*targets, owner=owner, reason=reason)
         try:
             yield
@@ -325,11 +332,7 @@ class Controller:
 
 
 def _scopes(targets: Iterable[object]) -> tuple[Scope, ...]:
-    return tuple(
-        scopes.of(one)
-        for target in targets
-        for one in (ranges.spread(target) if isinstance(target, str) else (target,))
-    )
+    return tuple(map(scopes.of, ranges.spread_targets(targets)))
 
 
 def _checked_timeout(timeout: object) -> float:

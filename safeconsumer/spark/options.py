@@ -70,7 +70,6 @@ class SourceOptions:
         status: the topic to which the stream reports, or None.
         group: the consumer group whose control records count.
         control_timeout: seconds for which one plan waits for the holds topic.
-        decision_timeout: seconds for which the shim waits for an answer.
         clock_skew: seconds by which expired holds of the holds topic are lifted
             late: by the clock of the driver's machine, which may be ahead.
         fails_on_loss: whether lost records fail the query.
@@ -85,7 +84,6 @@ class SourceOptions:
     status: str | None = None
     group: str = ""
     control_timeout: float = 5.0
-    decision_timeout: float = 10.0
     clock_skew: float = 30.0
     fails_on_loss: bool = True
     commit_group: str | None = None
@@ -136,7 +134,6 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         status=status,
         group=group,
         control_timeout=patience,
-        decision_timeout=decision,
         clock_skew=_seconds(given, "holds.clockSkewMs"),
         commit_group=_commit_group(given, group),
         fails_on_loss=given.get("failondataloss", "true").strip().lower() != "false",

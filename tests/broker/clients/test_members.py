@@ -15,6 +15,7 @@ from safeconsumer.errors import (
     ControlTopicError,
     HoldSettingError,
     HookTypeError,
+    MemberClosedError,
     ScopeSyntaxError,
     TargetTypeError,
 )
@@ -22,6 +23,7 @@ from safeconsumer.events import (
     ControlTopicReset,
     ControlUnavailable,
     GatesChanged,
+    HoldCoversNothing,
     RebalanceCompleted,
 )
 from safeconsumer.group import topics
@@ -308,6 +310,33 @@ def test_holds_have_owners_reasons_and_ends(team, client):
     assert came(member, 20) == everything(team)
 
 
+@pytest.mark.contract("P5", "G9")
+def test_hold_of_a_mistyped_name_is_a_warning(team, client):
+    """Both clients know the subscribed topics, and only aiokafka the partitions."""
+    events = []
+    member = client.member(hooks=[events.append])
+    consumer, mistyped = member.consumer, f"{team.topic}x"
+    consumer.hold(mistyped, f"{mistyped}:0", owner="early")
+    member.subscribe([team.topic])
+    poll_until(member, owns(team, member))
+    consumer.hold(f"{team.topic}:0-77", mistyped, f"re:{team.topic}", owner="late")
+    found = [one for one in events if isinstance(one, HoldCoversNothing)]
+    names = [[str(hold.scope) for hold in one.holds] for one in found]
+    unknown = [f"{team.topic}:{number}" for number in range(4, 78)]
+    is_known = client.kind == "aiokafka"
+    late = [*(unknown if is_known else []), mistyped]
+    assert names == [[mistyped, f"{mistyped}:0"], late]
+
+
+@pytest.mark.contract("G9")
+def test_hold_on_a_closed_consumer_is_refused(client):
+    member = client.member()
+    member.close()
+    with pytest.raises(MemberClosedError):
+        member.consumer.hold(ALL)
+    assert member.consumer.holds() == member.consumer.lift(ALL) == ()
+
+
 # ---------------------------------------------------------------- refusals, settings
 
 
@@ -334,7 +363,7 @@ def test_a_bad_target_changes_nothing(team, client, target, error):
     with pytest.raises(error):
         consumer.hold(team.topic, target)
     assert consumer.holds() == ()
-    with pytest.raises(HoldSettingError):
+    with pytest.raises(TargetTypeError):
         consumer.explain(team.topic)
     with pytest.raises(HoldSettingError):
         consumer.hold(team.topic, owner="operator:alice")

@@ -31,7 +31,7 @@ def is_shared(team, *members):
 @pytest.mark.real_broker
 @pytest.mark.contract("G8")
 def test_a_wait_ends_for_two_members_of_the_newer_protocol(team):
-    """KIP-848."""
+    """The group has the protocol of KIP-848."""
     from tests.harness.group.confluent import (  # noqa: PLC0415 - of the extra ci
         ConfluentMember,
     )

@@ -2,22 +2,18 @@
 
 import json
 import re
-import shlex
 from collections import Counter
 
 import pytest
-from click.testing import CliRunner
 from kafka.admin import KafkaAdminClient
 from kafka.errors import TopicAuthorizationFailedError
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import Control
-from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
-from safeconsumer.group import topics
 from safeconsumer.group.operator import Operator
 from safeconsumer.holds.hold import OUTAGE, WorkerOwner
-from tests.harness.group.team import LIMIT, past, run
+from tests.harness.group.team import past, run
 from tests.harness.members import Polled
 from tests.harness.polling import poll_until
 from tests.harness.producing import produce
@@ -222,81 +218,6 @@ def test_missing_control_topics_are_one_problem(team):
         assert code == Status.REFUSED
         missing = team.settings.holds_topic
         assert f"no topic {missing}: run safeconsumer control init" in line
-
-
-# What 0.5 wrote when a member called pause_group("t:1", reason="its own", for_=600).
-OF_A_MEMBER = b'{"v":1,"id":"a","reason":"its own","ttl_ms":600000}'
-
-
-def on_the_members_topic(team, key, value):
-    name = f"{team.prefix}holds_group"
-    team.write_raw(name, f"1\0{team.group}\0{key}".encode(), value).get(LIMIT)
-
-
-@pytest.mark.contract("G3")
-@played()
-def test_doctor_and_init_name_holds_on_the_members_topic(team):
-    """Members do not obey these any more; the printed command places one again."""
-    consumer = team.ready()
-    team.create(f"{team.prefix}holds_group", topics.HOLDS_SETTINGS)
-    scope = f"{team.topic}:1"
-    on_the_members_topic(team, f"app\0{scope}", OF_A_MEMBER)
-    on_the_members_topic(team, "app\0lifted", OF_A_MEMBER)
-    on_the_members_topic(team, "app\0lifted", None)
-    begins = (
-        f"safeconsumer pause --topic-prefix {team.prefix} --group {team.group} "
-        "--owner app --reason 'its own' --for "
-    )
-    found = (run(team, "doctor"), run(team, "control", "init"))
-    for ended in found:
-        assert ended.stdout.count(begins) == ended.stdout.count("has a hold of") == 1
-    assert [one.exit_code for one in found] == [Status.FAILED, Status.DONE]
-    assert not consumer.quiet()
-    assert as_printed(team, found[0]).exit_code == Status.DONE
-    poll_until(consumer, lambda: consumer.quiet() == {team.partitions[1]})
-    (hold,) = past(team)
-    assert 590 < hold["expires_at"] - hold["at"] <= 600
-    ended = run(team, "doctor")
-    assert ended.exit_code == Status.DONE
-    assert f"in force is on {team.settings.holds_topic}, too" in ended.stdout
-    on_the_members_topic(team, f"app\0{scope}", None)
-    ended = run(team, "doctor")
-    assert ended.exit_code == Status.DONE
-    assert "no hold on it is in force" in ended.stdout
-
-
-def as_printed(team, ended):
-    """Run the command that a finding prints; it lacks only the cluster's address."""
-    (words,) = re.findall(r"safeconsumer (pause .*)$", ended.stdout, re.MULTILINE)
-    address = ",".join(team.broker.client_config["bootstrap_servers"])
-    return CliRunner().invoke(
-        safeconsumer, shlex.split(words), env={"SAFECONSUMER_BOOTSTRAP": address}
-    )
-
-
-@played()
-def test_printed_command_places_a_members_hold_of_a_missing_group(team):
-    """The hold has no limit, and the members were stopped for the upgrade."""
-    team.create(f"{team.prefix}holds_group", topics.HOLDS_SETTINGS)
-    on_the_members_topic(team, "app\0later", b'{"v":1,"id":"a","reason":"its own"}')
-    assert as_printed(team, run(team, "doctor")).exit_code == Status.DONE
-    (hold,) = past(team)
-    said = [hold[name] for name in ("scope", "owner", "expires_at")]
-    assert said == ["later", "app", None]
-
-
-@played()
-def test_a_members_hold_that_has_ended_is_not_named(team):
-    """A record must prove its end; otherwise the finding reports that it may have ended."""
-    team.create(f"{team.prefix}holds_group", topics.HOLDS_SETTINGS)
-    on_the_members_topic(team, "app\0orders", OF_A_MEMBER)
-    team.broker.lab.sleep(700)
-    said = run(team, "doctor").stdout
-    assert "has a hold of orders" in said
-    assert "it may have ended at 20" in said
-    assert " --for 600s --future -- orders" in said
-    on_the_members_topic(team, "app\0lifted", None)
-    assert "has a hold of orders" not in run(team, "doctor").stdout
 
 
 @played()

@@ -283,9 +283,19 @@ def test_a_stream_that_is_opened_again_is_the_same(lab):
 def test_the_handle_explains_and_lists_as_a_consumer_does(lab):
     with lab.controller.held("re:ord.*", reason="by hand"):
         (line,) = lab.controller.explain("orders:0")
-        assert "re:ord.* held by block-1" in line
+        assert "re:ord.* held by held-" in line
         assert [str(hold.scope) for hold in lab.controller.holds()] == ["re:ord.*"]
     assert lab.controller.explain("orders") == ()
+
+
+def test_block_of_the_handle_without_targets_is_refused(lab):
+    """The block would run with nothing held."""
+    topics = []
+    with (
+        pytest.raises(HoldSettingError, match=r"held\(safeconsumer.ALL\)"),
+        lab.controller.held(*topics, reason="migration"),
+    ):
+        pytest.fail("the block ran")
 
 
 def test_the_lag_of_a_stream_that_stopped_counts_no_longer(lab):
