@@ -64,7 +64,7 @@ class Fault:
         body = "".join(lines[begin:end])
         if (count := body.count(self.old)) != 1:
             message = (
-                f"{self}: its old text stands {count} times in the function, not once"
+                f"{self}: its old text occurs {count} times in the function, not once"
             )
             raise UnplantableError(message)
         changed = body.replace(self.old, self.new)

@@ -49,7 +49,7 @@ def faults(block):
     if block.run_by is not None:
         file = block.run_by.split(",")[0]
         if not (ROOT / file).is_file():
-            yield f"is said to be run by {file}, which is not there"
+            yield f"names {file} as its test, which does not exist"
     elif block.why_not is None and block.language not in _RUNNABLE:
         yield "nothing runs it; say why in a comment before it"
     for line in block.commands:

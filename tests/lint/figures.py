@@ -88,18 +88,18 @@ def _demo():
     if not all(int(leaked) or int(lost) for _, leaked, lost in rows):
         yield "README.md: a row in which kafka-python does not fail"
     others = [one.name for one in SITUATIONS if not one.is_counted]
-    said = f"plays the {_COUNTS[len(counted)]}, a killed worker and a held group"
-    if others != ["worker", "group"] or said not in readme:
-        yield f"README.md: lacks {said!r}, or the demo has others than {others}"
+    sentence = f"plays the {_COUNTS[len(counted)]}, a killed worker and a held group"
+    if others != ["worker", "group"] or sentence not in readme:
+        yield f"README.md: lacks {sentence!r}, or the demo has others than {others}"
 
 
 def _cases():
     for name, case in CASES.items():
         text = " ".join((case.run.__doc__ or "").split())
-        said = "kafka-python 3.0 passes" in text
+        passes = "kafka-python 3.0 passes" in text
         if "kafka-python" not in text:
             yield f"case {name}: does not say what kafka-python does"
-        elif name not in NOT_ABOUT_PAUSING and said == (name in STOCK):
+        elif name not in NOT_ABOUT_PAUSING and passes == (name in STOCK):
             yield f"case {name}: says otherwise of kafka-python than expected.py"
     yield from (f"conformance: there is no case {one}" for one in STOCK.keys() - CASES)
 

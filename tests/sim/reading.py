@@ -84,7 +84,7 @@ class Reader:
     Polls a consumer in the test's own thread, and keeps all its records.
 
     Args:
-        lab: the lab.
+        lab: the lab of the simulated test.
         kind: a class of consumers.
         topics: the topics to subscribe to.
         tps: the partitions to assign by hand instead.

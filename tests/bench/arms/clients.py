@@ -404,7 +404,7 @@ def _look_at_texts(batch):
 
 
 class Reader:
-    """Reads a topic with one client: repeatedly from its start, or new records as they come."""
+    """Reads a topic with one client: repeatedly from its start, or as records come."""
 
     def __init__(self, max_records=None, **setup):
         made = Setup(**setup)

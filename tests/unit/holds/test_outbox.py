@@ -257,7 +257,7 @@ def test_hook_that_is_not_callable_is_refused(hook):
         Dispatcher([hook])
 
 
-def test_hook_whose_repr_changes_is_counted_and_logged_under_its_first(caplog):
+def test_hook_whose_repr_changes_is_logged_under_its_first_repr(caplog):
     numbers = count()
     lab = LedgerLab(Broken(lambda: f"hook {next(numbers)}"))
     for _ in range(3):
