@@ -80,8 +80,11 @@ def _in_force(operator: Operator, name: str) -> tuple[tuple[HoldRecord, ...], Ti
         other.board.update()
         mine, times = operator.board.times, other.board.times
     times = evolve(times, now=mine.now, newest=max(times.newest, mine.newest))
-    skew = settings.clock_skew
-    return tuple(one for one in found if one.in_force(times.proven, skew)), times
+    return tuple(one for one in found if _is_in_force(operator, one, times)), times
+
+
+def _is_in_force(operator: Operator, one: HoldRecord, times: Times) -> bool:
+    return one.in_force(times.proven, operator.board.skew(one.key.group))
 
 
 def _placed(operator: Operator, times: Times) -> frozenset[tuple[str, str, str]]:
@@ -93,9 +96,8 @@ def _placed(operator: Operator, times: Times) -> frozenset[tuple[str, str, str]]
         TopicAuthorizationFailedError,
     ):  # another finding reports that
         return frozenset()
-    skew = operator.settings.clock_skew
     return frozenset(
-        _identity(one) for one in found if one.in_force(times.proven, skew)
+        _identity(one) for one in found if _is_in_force(operator, one, times)
     )
 
 

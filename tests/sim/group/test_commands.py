@@ -22,7 +22,7 @@ from tests.harness.members import Polled
 from tests.harness.polling import poll_until
 from tests.harness.producing import produce
 from tests.harness.waiting import wait_for
-from tests.sim.group.teams import played
+from tests.sim.group.teams import patient, played
 
 QUIET = ("wait", "quiet", "--timeout", "0s")
 
@@ -297,6 +297,16 @@ def test_a_members_hold_that_has_ended_is_not_named(team):
     assert " --for 600s --future -- orders" in said
     on_the_members_topic(team, "app\0lifted", None)
     assert "has a hold of orders" not in run(team, "doctor").stdout
+
+
+@played(patient)
+def test_doctor_judges_a_members_hold_by_the_clock_skew_of_members(team):
+    """A record proves the end, and members with a larger skew still obey."""
+    team.create(f"{team.prefix}holds_group", topics.HOLDS_SETTINGS)
+    short = OF_A_MEMBER.replace(b"600000", b"20000")
+    on_the_members_topic(team, "app\0orders", short)
+    team.broker.lab.sleep(80)
+    assert "has a hold of orders" in run(team, "doctor").stdout
 
 
 @played()
