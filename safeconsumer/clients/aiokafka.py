@@ -1,9 +1,9 @@
-"""``AIOKafkaConsumer``, one of aiokafka whose pauses hold, and whose group's do."""
+"""``AIOKafkaConsumer``: aiokafka's consumer, with pauses and group holds that last."""
 
 import asyncio
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -30,7 +30,7 @@ __all__ = ["AIOKafkaConsumer"]
 
 _NONE: frozenset[TopicPartition] = frozenset()
 _Weak = weakref.WeakMethod[Callable[[], None]]
-# Seconds between two refreshes at most: no timer is too long for the loop.
+# The most seconds between two refreshes: a longer timer may be too long for the loop.
 _LONGEST = 3600.0
 
 
@@ -41,8 +41,8 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
     A hold (:meth:`hold`) keeps a partition, a topic, the topics of a pattern or the
     whole consumer quiet, through rebalances, until its owner lifts it. :meth:`pause`
     and :meth:`resume` are aiokafka's, and a pause now lasts through rebalances that
-    give its partition back. With ``control=`` the consumer also obeys what operators
-    hold for its group, and reports it, from :meth:`start` to :meth:`stop`.
+    give its partition back. With ``control=`` the consumer also obeys operators' holds
+    of its group, and reports that, from :meth:`start` to :meth:`stop`.
 
     Everything else is aiokafka's.
 
@@ -66,7 +66,8 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
 
     Thread rules: ``hold``, ``lift``, ``pause``, ``resume``, ``holds``, ``explain``,
     ``paused`` and ``quiet`` on any thread; everything else in the event loop. One task
-    at a time asks for records, or :attr:`busy` says what the others have.
+    at a time asks for records; otherwise :attr:`busy` names the partitions of the other
+    tasks' records.
     """
 
     # An attribute of the class, so that a call costs no look-up of the parent.
@@ -100,7 +101,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         # was revoked since.
         self._known = _NONE
         self._is_revoked = False
-        # The quiet set by which aiokafka pauses; None: it pauses by an older one.
+        # The quiet set that aiokafka's pauses match; None: they match an older one.
         self._applied: frozenset[tuple[str, int]] | None = None
         self._is_over = False
         self._timer: asyncio.TimerHandle | None = None
@@ -108,7 +109,8 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         super().__init__(*(topics if group_id is None else ()), **configs)
         if group_id is not None and topics:
             self.subscribe(topics)
-        # Weakly: a consumer that is never stopped can be collected; aiokafka warns then.
+        # A weak reference: a consumer that is never stopped can be collected; aiokafka
+        # warns then.
         refresh = weakref.WeakMethod(self._refresh)
         self._refresh_soon = partial(_call_soon, refresh, asyncio.get_running_loop())
         self._ledger.observers.append(self._refresh_soon)
@@ -144,7 +146,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
                 raise IllegalStateError(message)
 
     def _apply_if_in_loop(self) -> None:
-        # On other threads the ledger has the loop refresh it.
+        # On other threads the ledger lets the loop refresh it.
         if self._calls.is_in_loop:
             self._apply()
 
@@ -152,7 +154,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         """
         Return the assigned partitions that holds of the owner ``app`` cover.
 
-        Those are of :meth:`pause`, and of :meth:`hold` without ``owner=``.
+        These are the holds of :meth:`pause`, and of :meth:`hold` without ``owner=``.
         """
         found = self._ledger.view().held_by(APP)
         return {TopicPartition(*tp) for tp in found}
@@ -239,6 +241,14 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         super().assign(partitions)
         self._begin_ownerships(Cause.ASSIGNED)
 
+    def _subscribed(self) -> Collection[str]:
+        found: Collection[str] = self.subscription()
+        return found
+
+    def _known_numbers(self, topic: str) -> Collection[int] | None:
+        found: Collection[int] | None = self.partitions_for_topic(topic)
+        return found
+
     def _notice_assignment(self) -> None:
         # aiokafka has an object for each assignment. If there is none now, a changed
         # subscription decides about the next one.
@@ -310,7 +320,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         """
         if self._ending is not None:
             await asyncio.shield(self._ending)
-        if self._attaching is not None:  # by another call
+        if self._attaching is not None:  # another call has started it
             await asyncio.shield(self._attaching)
         if self._control is None or self._is_over or self._attaching is not None:
             await super().start()
@@ -344,7 +354,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
                 await self._end()
 
     async def _end(self) -> None:
-        self._refresh()  # its timer ends
+        self._refresh()  # this ends its timer
         try:
             if self._ending is not None:
                 await asyncio.wait([self._ending])

@@ -116,7 +116,7 @@ def readers(view: View) -> tuple[Member, ...]:
 
 
 def owners_of(view: View) -> dict[TopicPartition, list[Member]]:
-    """Return the members that own each partition, of those that would move it."""
+    """Return for each partition the owners that would move it."""
     found: dict[TopicPartition, list[Member]] = {}
     for one in readers(view):
         for tp in one.owned:
@@ -138,7 +138,7 @@ def obstacle_without_owner(view: View) -> str:
     whys = [obstacle(one) for one in readers(view)]
     if not whys or not all(whys):
         return ""
-    return f"nobody owns it, and nobody moves it: {'; '.join(whys[:_MOST_REASONS])}"
+    return f"no member owns it, and none moves it: {'; '.join(whys[:_MOST_REASONS])}"
 
 
 def _reports_no_moves(one: Member) -> bool:
@@ -155,7 +155,7 @@ def _why_not(
     if committed == target.offset:
         return ""
     if not view.facts.has_committed:
-        return "what the group has committed cannot be read"
+        return "the group's committed offsets cannot be read"
     if view.unsettled:
         return f"{view.unsettled}; its owner moves it after that"
     if not owners:
@@ -166,13 +166,13 @@ def _why_not(
 def _unowned(view: View, tp: TopicPartition, target: Target) -> str:
     if tp.topic in view.no_longer_read:
         until = "until one does, or until the group has no member"
-        return f"nobody of the group reads {tp.topic}: nothing moves it {until}"
+        return f"no member of the group reads {tp.topic}: it is not moved {until}"
     if why := obstacle_without_owner(view):
         return why
     again = "" if readers(view) else "; run reset-offsets again, and it is done at once"
     # The next owner knows the topic's id; a view does not.
     unless = ", unless its topic was recreated since" if target.topic_id else ""
-    return f"nobody owns it, and its next owner moves it first{unless}{again}"
+    return f"no member owns it; its next owner moves it first{unless}{again}"
 
 
 def _reported_obstacle(
@@ -186,7 +186,10 @@ def _reported_obstacle(
         if line.startswith(begins):
             return f"at {one.name} it {line.removeprefix(begins)}"
     if len(report.resets or ()) >= MOST_KEPT:
-        return f"{one.name} has not moved so many others that it does not name it"
+        return (
+            f"{one.name} has so many other partitions to move that it does not name "
+            "this one"
+        )
     topics = view.ends or report.applied
     if any(report.applied.get(name, 0) <= target.record for name in topics):
         return f"{one.name} has not read the reset yet"

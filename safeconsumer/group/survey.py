@@ -128,7 +128,7 @@ def survey_of(admin: KafkaAdminClient, besides: Iterable[str]) -> Survey:
 
     Args:
         admin: the client.
-        besides: more groups, which the cluster may not list.
+        besides: further groups, which the cluster may not list.
 
     Raises:
         KafkaError: no broker answers, or one refuses to list its groups.
@@ -186,7 +186,7 @@ def with_lags(
     Args:
         survey: the survey.
         groups: the groups whose lags are wanted.
-        admin: the client that asks which topics there are.
+        admin: the client that asks which topics exist.
         query_consumer: the client that asks for their ends.
     """
     facts = {group: one for group, one in survey.facts.items() if group in groups}
@@ -235,7 +235,7 @@ def first_offsets(
 
     Args:
         times: by partition, seconds since the epoch.
-        admin: the client that asks which topics there are.
+        admin: the client that asks which topics exist.
         query_consumer: the client that asks for offsets.
     """
 

@@ -25,7 +25,7 @@ _OWNER = "option"
 
 class Opening:
     """
-    Makes the streams of one session; those that obey one group share its reader.
+    Makes the streams of one session; streams that obey the same group share its reader.
 
     Thread rules: any thread.
 
@@ -58,7 +58,7 @@ class Opening:
         """
         Return a stream that obeys this process and the sources of holds in its options.
 
-        It connects to nothing: its first plan does.
+        The stream connects at its first plan.
 
         Args:
             name: the stream's name.
@@ -184,7 +184,7 @@ class Shared:
     """
     Lends objects: equal ones are shared, from the first user to the last.
 
-    Thread rules: any thread; to make an object takes no time, as it connects later.
+    Thread rules: any thread; making an object takes no time, as it connects later.
     """
 
     def __init__(self) -> None:
