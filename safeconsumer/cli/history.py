@@ -91,8 +91,7 @@ def history(  # noqa: PLR0913 - one parameter per option
 def _entries(operator: Operator, group: str | None) -> tuple[Entry, ...]:
     board = operator.board
     records = history_of(board.records, group)
-    skew, times = operator.settings.clock_skew, board.times
-    return entries(records, skew, times.proven, times.here)
+    return entries(records, board.skew, board.times.proven, board.times.here)
 
 
 def _document(
@@ -144,7 +143,7 @@ def _follow(
     show: Callable[[Entry], None],
 ) -> None:
     board, stopping = operator.board, InterruptibleEvent()
-    stream = EntryStream(operator.settings.clock_skew, since)
+    stream = EntryStream(board.skew, since)
     with stopped_by_signals(stopping.set):
         for _ in _readings(operator, stopping):
             records, times = history_of(board.records, group), board.times

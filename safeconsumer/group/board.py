@@ -323,10 +323,15 @@ class Board:
         reports = (report for one in self._groups.values() for report in one.reports)
         now = self.times.proven
         lacks = any(one.kept for one in reports) or any(
-            self._fold.is_from_earlier_topic(one) and one.in_force(now, self._skew)
+            self._fold.is_from_earlier_topic(one)
+            and one.in_force(now, self.skew(one.key.group))
             for one in self._fold.holds()
         )
         return (self._holds_topic,) if self._is_remade and lacks else ()
+
+    def skew(self, group: str) -> float:
+        """Return the most seconds by which any member of a group lifts holds late."""
+        return skew_of(self._skew, self._groups.get(group, _OfGroup()).reports)
 
     def view(
         self,
@@ -346,7 +351,7 @@ class Board:
         """
         known, proven = self._groups.get(group, _OfGroup()), self.times.proven
         facts = survey.facts.get(group, NOT_READ)
-        skew = skew_of(self._skew, known.reports)
+        skew = self.skew(group)
         listed = {one.member_id for one in facts.members}
         return View(
             group=group,

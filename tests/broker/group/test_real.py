@@ -156,7 +156,7 @@ def test_recent_records_are_not_compacted(team):
     newest = max(one.at or 0.0 for one in records)
     lately = [one.offset for one in records if (one.at or 0.0) > newest - 7.0]
     assert lately == list(range(lately[0], lately[-1] + 1))
-    past = entries(records, skew=0.0)
+    past = entries(records, lambda _: 0.0)
     mine = [one.what for one in past if one.record.key.scope == f"{team.topic}:0"]
     assert mine == ["held", "lifted"]
 
