@@ -69,6 +69,7 @@ def history(  # noqa: PLR0913 - one parameter per option
     broker that is away, and Ctrl-C and SIGTERM end it with status 0.
     """
     with explained(context), operator_for(connect, group) as operator:
+        operator.board.keep_all_records()
         operator.read(is_strict=True)
         if group is not None and not history_of(operator.board.records, group):
             checks.check_known(operator, operator.look(group, has_lags=False))
@@ -90,8 +91,7 @@ def history(  # noqa: PLR0913 - one parameter per option
 def _entries(operator: Operator, group: str | None) -> tuple[Entry, ...]:
     board = operator.board
     records = history_of(board.records, group)
-    skew, times = operator.settings.clock_skew, board.times
-    return entries(records, skew, times.proven, times.here)
+    return entries(records, board.skew, board.times.proven, board.times.here)
 
 
 def _document(
@@ -143,7 +143,7 @@ def _follow(
     show: Callable[[Entry], None],
 ) -> None:
     board, stopping = operator.board, InterruptibleEvent()
-    stream = EntryStream(operator.settings.clock_skew, since)
+    stream = EntryStream(board.skew, since)
     with stopped_by_signals(stopping.set):
         for _ in _readings(operator, stopping):
             records, times = history_of(board.records, group), board.times

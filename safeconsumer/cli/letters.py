@@ -1,6 +1,7 @@
 """Reads a topic of dead letters, selects letters, and shows their content."""
 
 import json
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -16,6 +17,7 @@ from safeconsumer.cli.errors import CommandError, complain
 from safeconsumer.cli.statuses import Status
 from safeconsumer.consumer import SafeConsumer
 from safeconsumer.group import clients
+from safeconsumer.group.survey import ends_of
 from safeconsumer.holds.explain import utc
 from safeconsumer.worker.letters_format import Letter, letter_of
 
@@ -106,12 +108,14 @@ class Letters:
         """
         Yield the selected records, several at a time, each partition in its order.
 
-        An error that no letter has is named on stderr, with those that letters have.
+        An error that no letter has is named on stderr, with those that letters have; so
+        is an origin, if the letters before the first one to be read may have it.
 
         Raises:
             StoppedError: ``is_over`` returned True, also while no broker answers.
-            CommandError: the broker stopped answering; or an origin is neither one of a
-                letter nor a topic or partition of the cluster.
+            CommandError: the broker stopped answering; or all letters were read, and an
+                origin is neither one of a letter nor a topic, partition or offset of the
+                cluster.
             KafkaError: the topic cannot be read.
         """
         left, strange, topics = wanted.limit, {*wanted.origins}, set[str]()
@@ -130,17 +134,19 @@ class Letters:
                 topics.add(letter.topic)
                 lacking = {one for one in lacking if not _has(letter, one)}
                 errors.add(letter.exception or "")
-        if strange:
+        where = "from here on " if self.passed else ""
+        if strange and self.passed:
+            missing = f"no letter is from {', '.join(sorted(strange))}"
+            known = _first(topics - {""}) or "nowhere"
+            complain(f"{where}{missing}; the letters are from {known}")
+        elif strange:
             self._refuse(strange, topics - {""})
         if lacking and (errors := errors - {""}):
             missing = f"no letter has the error {', '.join(sorted(lacking))}"
-            complain(f"{missing}; the letters have {_first(errors)}")
+            complain(f"{where}{missing}; the letters have {_first(errors)}")
 
     def _refuse(self, origins: set[str], topics: set[str]) -> None:
-        names = {one.partition(":")[0] for one in origins}
-        for name, numbers in partitions_of(self.base, names).items():
-            if numbers is not None:
-                origins -= {name, *(f"{name}:{one}" for one in numbers)}
+        origins -= _existing(self.base, origins)
         if origins:
             message = f"no letter is from {', '.join(sorted(origins))}, and that does "
             message += f"not exist; the letters are from {_first(topics) or 'nowhere'}"
@@ -162,6 +168,36 @@ class Letters:
                 f"the group {group} has members, which commit, too: stop them first"
             )
             raise CommandError(message) from error
+
+
+def _existing(base: Mapping[str, Any], origins: Collection[str]) -> set[str]:
+    """Return the origins that the cluster has; the record of an offset may be deleted."""
+    names = {one.partition(":")[0] for one in origins}
+    found, tps = set[str](), dict[str, TopicPartition]()
+    for name, numbers in partitions_of(base, names).items():
+        if numbers is not None:
+            found.add(name)
+            tps |= {f"{name}:{one}": TopicPartition(name, one) for one in numbers}
+
+    offsets: dict[str, tuple[TopicPartition, int]] = {}
+    for origin in origins:
+        place, _, offset = origin.partition("@")
+        if place in tps and offset.isdecimal():
+            offsets[origin] = tps[place], int(offset)
+    ends = _ends(base, {tp for tp, _ in offsets.values()})
+    found |= {one for one, (tp, at) in offsets.items() if at < ends.get(tp, math.inf)}
+
+    return found | tps.keys()
+
+
+def _ends(
+    base: Mapping[str, Any], tps: Collection[TopicPartition]
+) -> Mapping[TopicPartition, int]:
+    # The ends of partitions that have a leader.
+    if not tps:
+        return {}
+    with clients.admin(base) as admin, records.reader(base) as consumer:
+        return ends_of(tps, admin, consumer)
 
 
 @contextmanager

@@ -21,6 +21,8 @@ from safeconsumer.holds.scope import Scope
 _INTERVAL = 0.25
 # Seconds that one reading of the group may take, even if less time is left.
 _MIN_LOOK = 1.5
+# Seconds; a shorter time is named with a decimal.
+_SHORT = 10.0
 
 
 @frozen(kw_only=True)
@@ -94,7 +96,7 @@ def wait_until(  # noqa: PLR0913 - three things to wait for, and two limits
                 last, timeout = (False, str(error)), 0.0
         waited = time.monotonic() - began
         if trouble is not None and waited + _INTERVAL > timeout:
-            raise _timeout_error(trouble, timeout)
+            raise _timeout_error(trouble, waited)
         if last[0] or waited > timeout:
             return Outcome(is_reached=last[0], sentence=last[1], waited=waited)
         if trouble is not None and was_well:
@@ -117,12 +119,14 @@ def _try_to_look(
 
 
 def _timeout_error(
-    trouble: KafkaError | OSError, timeout: float
+    trouble: KafkaError | OSError, waited: float
 ) -> KafkaError | OSError:
-    # The message has the user's timeout, not that of one question.
+    # The message has the time of the whole wait, not that of one question. It is more than
+    # the user's timeout, if that is shorter than a look.
     if not isinstance(trouble, KafkaTimeoutError):
         return trouble
-    limit = duration_text(timeout) if timeout >= 1 else f"{timeout:g}s"
+    is_short = waited < _SHORT
+    limit = f"{round(waited, 1):g}s" if is_short else duration_text(waited)
     return KafkaTimeoutError(f"no answer within {limit}")
 
 

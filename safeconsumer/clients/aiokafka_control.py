@@ -9,7 +9,14 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from safeconsumer.clients.control_topics import WRITE_SECONDS, Progress, StatusTopic
+from attrs import frozen
+
+from safeconsumer.clients.control_topics import (
+    WRITE_SECONDS,
+    Beginning,
+    Progress,
+    StatusTopic,
+)
 from safeconsumer.errors.base import MissingExtraError, UnsupportedAiokafkaError
 from safeconsumer.group import topics
 from safeconsumer.group.barrier import Offsets
@@ -231,6 +238,22 @@ class AiokafkaClients:
         return StatusTopic(connect, _is_missing, _is_refused)
 
 
+@frozen
+class _Read:
+    """
+    The result of a turn, which counts once the control thread has it.
+
+    Attributes:
+        at: the offset behind it.
+        last: the last record before that offset, to be compared later.
+        records: its records.
+    """
+
+    at: int
+    last: ConsumerRecord | None
+    records: Sequence[RawRecord] = ()
+
+
 class HoldsTopic:
     """
     Reads the holds topic with a consumer by ``assign``, and asks with another one.
@@ -292,12 +315,10 @@ class HoldsTopic:
 
     def begin(self) -> tuple[RecreatedTopic, ...]:
         """Connect; return the topic if it was recreated."""
-        remade: tuple[RecreatedTopic, ...] = self._calls.run(
-            self._begin(), 4 * _ASK_SECONDS
-        )
-        return remade
+        beginning, self._last = self._calls.run(self._begin(), 4 * _ASK_SECONDS)
+        return self._progress.begin(beginning)
 
-    async def _begin(self) -> tuple[RecreatedTopic, ...]:
+    async def _begin(self) -> tuple[Beginning, ConsumerRecord | None]:
         tp = self._partition
         # Its idle fetches end soon: a question waits behind them.
         query_consumer = UpstreamConsumer(
@@ -311,11 +332,12 @@ class HoldsTopic:
         first = (await query_consumer.beginning_offsets([tp]))[tp]
         end = (await query_consumer.end_offsets([tp]))[tp]
         is_other = end < self._progress.at or await self._is_other(reader, first)
-        remade = self._progress.begin(first, end, is_other=is_other)
-        if remade or (self._last is not None and self._last.offset < first):
-            self._last = None  # the record was deleted
-        reader.seek(tp, self._progress.at)
-        return remade
+        beginning = self._progress.beginning(first, end, is_other=is_other)
+        reader.seek(tp, beginning.at)
+        last = self._last
+        if beginning.remade or (last is not None and last.offset < first):
+            last = None  # the record was deleted
+        return beginning, last
 
     async def _is_other(
         self, reader: UpstreamConsumer, first: int, wait_ms: int = _ASK_MS
@@ -332,46 +354,44 @@ class HoldsTopic:
         """Return the next records."""
         began = time.monotonic()
         self._turning = self._calls.start(self._turn(min(wait_ms, _FETCH_MS)))
+        read = _Read(self._progress.at, self._last)
         try:
-            found: list[RawRecord] = self._turning.result(_ASK_SECONDS)
+            read = self._turning.result(_ASK_SECONDS)
         except CancelledError:  # wake() ended the turn
-            found = []
+            pass
         except TimeoutError:
             self._turning.cancel()
             raise
         if self._progress.is_time_to_ask():
-            self._calls.start(self._check_end(self._progress.at))
-        self._progress.note_turn(began, _FETCH_MS / 1000)
-        return found
+            self._calls.start(self._check_end(read.at))
+        self._progress.note_turn(began, _FETCH_MS / 1000, read.at)
+        self._last = read.last
+        return read.records
 
-    async def _turn(self, wait_ms: float) -> list[RawRecord]:
+    async def _turn(self, wait_ms: float) -> _Read:
         tp, reader = self._partition, self._reader
         if reader is None:
             raise errors.ConsumerStoppedError
         # aiokafka has no topic ids: the last record that was read is read again.
-        if self._last is not None and self._progress.is_time_to_compare():
-            reader.seek(tp, self._last.offset)
+        at, last = self._progress.at, self._last
+        if last is not None and self._progress.is_time_to_compare():
+            reader.seek(tp, last.offset)
+        elif await reader.position(tp) > at:
+            # An earlier turn was cancelled after it had taken these records.
+            reader.seek(tp, at)
         try:
             found = await reader.getmany(tp, timeout_ms=wait_ms)
         except errors.TopicAuthorizationFailedError as error:
             message = f"no right to read {self._name}: {topics.ACLS}"
             raise errors.TopicAuthorizationFailedError(message) from error
-        written = [
-            one for record in found.get(tp, ()) if (one := self._written(record))
-        ]
+        records = found.get(tp, ())
+        if last is not None and any(_differs(one, last) for one in records):
+            message = f"{self._name} was recreated"
+            raise errors.UnknownTopicOrPartitionError(message)
+        fresh = [one for one in records if one.offset >= at]
         # Past what is no record, such as the end of a transaction.
-        self._progress.at = max(self._progress.at, await reader.position(tp))
-        return written
-
-    def _written(self, record: ConsumerRecord) -> RawRecord | None:
-        if record.offset < self._progress.at:
-            if self._last is not None and _differs(record, self._last):
-                message = f"{self._name} was recreated"
-                raise errors.UnknownTopicOrPartitionError(message)
-            return None
-        self._last, self._progress.at = record, record.offset + 1
-        at_ms = NO_TIME_MS if record.timestamp is None else record.timestamp
-        return RawRecord(record.key, record.value, record.offset, at_ms)
+        at = max(at, await reader.position(tp))
+        return _Read(at, fresh[-1] if fresh else last, [*map(_raw_record, fresh)])
 
     async def _check_end(self, position: int) -> None:
         if (query_consumer := self._query_consumer) is not None:
@@ -482,6 +502,11 @@ async def _partitions_of(
     if not (partitions := described.get(name, {}).get("partitions")):
         raise errors.UnknownTopicOrPartitionError(topics.absent(name))
     return len(partitions)
+
+
+def _raw_record(record: ConsumerRecord) -> RawRecord:
+    at_ms = NO_TIME_MS if record.timestamp is None else record.timestamp
+    return RawRecord(record.key, record.value, record.offset, at_ms)
 
 
 def _differs(one: ConsumerRecord, other: ConsumerRecord) -> bool:

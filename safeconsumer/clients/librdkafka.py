@@ -167,8 +167,7 @@ class HoldsTopic:
         first = int(_result(self._ask(_FIRST)).offset)
         end = int(_result(self._ask(_LAST)).offset)
         is_other = self._id not in {None, found}
-        remade = self._progress.begin(first, end, is_other=is_other)
-        self._id = found
+        beginning = self._progress.beginning(first, end, is_other=is_other)
         self._consumer = UpstreamConsumer(
             {
                 **self._base,
@@ -180,8 +179,9 @@ class HoldsTopic:
                 "isolation.level": "read_uncommitted",
             }
         )
-        self._consumer.assign([TopicPartition(self._name, 0, self._progress.at)])
-        return remade
+        self._consumer.assign([TopicPartition(self._name, 0, beginning.at)])
+        self._id = found
+        return self._progress.begin(beginning)
 
     def turn(self, wait_ms: float) -> Sequence[RawRecord]:
         """Return the next records."""
@@ -191,27 +191,18 @@ class HoldsTopic:
         began = time.monotonic()
         first = consumer.poll(min(wait_ms / 1000, _TURN_SECONDS))
         several = [] if first is None else [first, *consumer.consume(_MOST, 0)]
-        found = [one for message in several if (one := self._written(message))]
+        found, at, error = _readable(several, self._progress.at)
+        if error is not None and not found:
+            raise KafkaException(error)
         if self._progress.is_time_to_ask():
-            note = partial(self._note_end, self._progress.at)
+            note = partial(self._note_end, at)
             self._ask(_LAST).add_done_callback(note)
         if self._progress.is_time_to_compare() and self._admin is not None:
             _ask_about(self._admin, self._name).add_done_callback(self._note_id)
-        self._progress.note_turn(began, _TURN_SECONDS)
+        self._progress.note_turn(began, _TURN_SECONDS, at)
+        if error is not None:
+            self._progress.lose(f"cannot be read on: {error.str()}")
         return found
-
-    def _written(self, message: Message) -> RawRecord | None:
-        error, offset = message.error(), int(message.offset() or 0)
-        if error is None:
-            self._progress.at = offset + 1
-            kind, at_ms = message.timestamp()
-            at_ms = NO_TIME_MS if kind == TIMESTAMP_NOT_AVAILABLE else at_ms
-            return RawRecord(message.key(), message.value(), offset, at_ms)
-        if error.code() != _EOF:
-            raise KafkaException(error)
-        # Past compacted records.
-        self._progress.at = max(self._progress.at, offset)
-        return None
 
     def _note_end(self, asked_at: int, future: Any) -> None:  # noqa: ANN401 - confluent-kafka's future
         if future.exception() is None:
@@ -301,6 +292,31 @@ class _ReportProducer:
 
     def close(self) -> None:
         pass  # the last reference ends it
+
+
+def _readable(
+    messages: Sequence[Message], at: int
+) -> tuple[list[RawRecord], int, KafkaError | None]:
+    """
+    Return the records up to the first error, the offset behind them, and the error.
+
+    Args:
+        messages: the messages of a consumer, in order.
+        at: the offset before them.
+    """
+    found: list[RawRecord] = []
+    for message in messages:
+        error, offset = message.error(), int(message.offset() or 0)
+        if error is None:
+            kind, at_ms = message.timestamp()
+            at_ms = NO_TIME_MS if kind == TIMESTAMP_NOT_AVAILABLE else at_ms
+            found.append(RawRecord(message.key(), message.value(), offset, at_ms))
+            at = offset + 1
+        elif error.code() == _EOF:  # past compacted records
+            at = max(at, offset)
+        else:
+            return found, at, error
+    return found, at, None
 
 
 def _ask_about(admin: AdminClient, name: str) -> Any:  # noqa: ANN401 - confluent-kafka's future

@@ -230,7 +230,7 @@ def _not_there(found: Plan) -> Problem:
 
 
 def _view(state: State, snapshot: Snapshot, group: str) -> View:
-    skew = state.follower.settings.clock_skew
+    skew = state.skew(snapshot, group)
     nothing = View(group=group, facts=NO_GROUP, unread=snapshot.unread, skew=skew)
     known = snapshot.views.get(group) or nothing
     missing: tuple[str, ...] = ()

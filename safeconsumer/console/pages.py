@@ -119,7 +119,7 @@ def history(request: Request) -> Response:
     """Show the changes of holds, the latest first."""
     state, snapshot = _look(request)
     name = request.query_params.get("group", "")
-    skew, times = state.follower.settings.clock_skew, snapshot.times
+    skew, times = partial(state.skew, snapshot), snapshot.times
     # A person sees one page; one more entry shows whether a next page exists.
     most = None if is_program(request) else _page_number(request) * SIZE + 1
     past = history_of(snapshot.records, name or None)

@@ -103,6 +103,11 @@ class State:
         found = [*snapshot.views.values()]
         return [one.aged(snapshot.age) for one in found] if snapshot.is_old else found
 
+    def skew(self, snapshot: Snapshot, group: str) -> float:
+        """Return the most seconds by which any member of a group lifts holds late."""
+        known = snapshot.views.get(group)
+        return self.follower.settings.clock_skew if known is None else known.skew
+
     def view(self, snapshot: Snapshot, group: str) -> View:
         """
         Return everything about one group.

@@ -116,7 +116,7 @@ class Board:
         max_records: the most records of the holds topic that are kept; None for all.
 
     Attributes:
-        records: the holds topic's records, tombstones too, in order.
+        records: the last records of the holds topic, tombstones too, in order.
         positions: the offsets below which everything was taken over.
         reported_at: the time of the newest report; 0.0 if there is none.
         times: the times of the last update.
@@ -145,6 +145,10 @@ class Board:
         self._groups: Mapping[str, _OfGroup] = {}
 
     # ------------------------------------------------------------ feeding
+
+    def keep_all_records(self) -> None:
+        """Keep every record of the holds topic from now on, for a history."""
+        self.records = deque(self.records)
 
     def topic_recreated(self, remade: Iterable[RecreatedTopic]) -> None:
         """Note that topics were created again: holds stay in force."""
@@ -319,10 +323,15 @@ class Board:
         reports = (report for one in self._groups.values() for report in one.reports)
         now = self.times.proven
         lacks = any(one.kept for one in reports) or any(
-            self._fold.is_from_earlier_topic(one) and one.in_force(now, self._skew)
+            self._fold.is_from_earlier_topic(one)
+            and one.in_force(now, self.skew(one.key.group))
             for one in self._fold.holds()
         )
         return (self._holds_topic,) if self._is_remade and lacks else ()
+
+    def skew(self, group: str) -> float:
+        """Return the most seconds by which any member of a group lifts holds late."""
+        return skew_of(self._skew, self._groups.get(group, _OfGroup()).reports)
 
     def view(
         self,
@@ -342,7 +351,7 @@ class Board:
         """
         known, proven = self._groups.get(group, _OfGroup()), self.times.proven
         facts = survey.facts.get(group, NOT_READ)
-        skew = skew_of(self._skew, known.reports)
+        skew = self.skew(group)
         listed = {one.member_id for one in facts.members}
         return View(
             group=group,

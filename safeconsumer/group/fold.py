@@ -63,6 +63,7 @@ class Fold:
         self._group = group
         # By the bytes of the key: each key has only one encoding.
         self._last: dict[bytes, HoldRecord] = {}
+        self._with_reset: set[bytes] = set()
         self.incarnation = 0
 
     def take(self, records: Iterable[RawRecord]) -> tuple[list[HoldRecord], int]:
@@ -93,7 +94,18 @@ class Fold:
                 self._last.pop(written, None)
             else:
                 self._last[written] = one
+            if one.hold is not None and one.hold.reset is not None:
+                self._with_reset.add(written)
+            else:
+                self._with_reset.discard(written)
         return fresh, skipped
+
+    def forget_expired(self, before: float) -> None:
+        """Forget holds that had expired at this time, in seconds since the epoch."""
+        expired = [key for key, one in self._last.items() if one.is_over(before)]
+        for written in expired:
+            del self._last[written]
+            self._with_reset.discard(written)
 
     def _latest(self, records: Sequence[RawRecord]) -> tuple[HoldRecord | None, int]:
         """Return the last readable record of a key, and the number of unreadable ones."""
@@ -105,6 +117,10 @@ class Fold:
             if latest is not None and self._group is None:
                 break
         return latest, skipped
+
+    def resets(self) -> tuple[HoldRecord, ...]:
+        """Return the holds that are not lifted and move their group to other offsets."""
+        return tuple(self._last[written] for written in self._with_reset)
 
     def topic_recreated(self) -> None:
         """Note that the topic was created again: its offsets start over, its holds stay."""

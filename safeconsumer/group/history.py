@@ -1,6 +1,6 @@
 """Turns the records of the holds topic into a history of the changes of holds."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import Any
 
@@ -98,12 +98,15 @@ class EntryStream:
     judges the new records, and the holds that have not expired.
 
     Args:
-        skew: seconds by which members lift expired holds later.
+        skew: returns the seconds by which members of a group lift expired holds later,
+            by the group's name.
         since: entries before this moment are left out, in seconds since the epoch; None
             for none.
     """
 
-    def __init__(self, skew: float, since: float | None = None) -> None:
+    def __init__(
+        self, skew: Callable[[str], float], since: float | None = None
+    ) -> None:
         self._skew = skew
         self._since = since
         self._seen: set[tuple[int, float | None]] = set()
@@ -199,7 +202,7 @@ def history_of(
 
 def entries(
     records: Iterable[HoldRecord],
-    skew: float,
+    skew: Callable[[str], float],
     now: float | None = None,
     here: float | None = None,
     limit: int | None = None,
@@ -212,8 +215,8 @@ def entries(
 
     Args:
         records: all records of a group, or of all groups, as they are on the topic.
-        skew: seconds by which members lift expired holds later: a record that comes in
-            that time still extends or lifts.
+        skew: returns the seconds by which members of a group lift expired holds later,
+            by the group's name: a record that comes in that time still extends or lifts.
         now: the time by the broker's clock that a record proves; None if unknown.
         here: the time by this machine's clock, which may be wrong; None to ignore it.
         limit: return only this number of the latest entries; None for all.
@@ -229,13 +232,21 @@ def entries(
         if previous is not None:
             after[previous] = one
         last[one.key] = place
-    found = (
-        Entry(what, one, *_end(one, later, skew, now, here), _moves(one, earlier))
-        for one, earlier, later in zip(
-            reversed(several), reversed(before), reversed(after), strict=True
+    skews = {group: skew(group) for group in {key.group for key in last}}
+
+    def entry(
+        one: HoldRecord, earlier: HoldRecord | None, later: HoldRecord | None
+    ) -> Entry | None:
+        late = skews[one.key.group]
+        what = _what(one, earlier, late)
+        if what is None:
+            return None
+        return Entry(
+            what, one, *_end(one, later, late, now, here), _moves(one, earlier)
         )
-        if (what := _what(one, earlier, skew))
-    )
+
+    backwards = reversed(several), reversed(before), reversed(after)
+    found = (one for one in map(entry, *backwards) if one is not None)
     return tuple(islice(found, limit))[::-1]
 
 

@@ -75,7 +75,7 @@ class Operator:
     Attributes:
         base: how the cluster is reached.
         settings: the names of the control topics.
-        board: the records that were read.
+        board: the state by the records that were read.
 
     Raises:
         KafkaError: from every method, if the broker cannot be reached or refuses.
@@ -100,7 +100,8 @@ class Operator:
         )
         self._admin: KafkaAdminClient | None = None
         self._query_consumer: KafkaConsumer | None = None
-        self.board = Board(settings, self._clock)
+        # A program may have one for months, and only a history needs the records.
+        self.board = Board(settings, self._clock, max_records=0)
         self._reader = TopicReader(
             lambda: clients.reader(self.base), settings.status_topic, NAMED_FOR
         )

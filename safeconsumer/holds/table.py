@@ -199,8 +199,11 @@ class Table(NamedTuple):
         # A worker lifts its own holds many times a second and does not use the answer.
         if not holds or all(is_routine(owner) for _, owner in keys):
             return ()
-        found = {hold.key: hold for one, _ in keys for hold in holds.overlapping(one)}
-        return tuple(found.values())
+        found = [holds.overlapping(one) for one in {scope: None for scope, _ in keys}]
+        if len(found) == 1:  # the usual case
+            return found[0]
+        several = {hold.key: hold for held in found for hold in held}
+        return tuple(several.values())
 
     def reached(self, holds: Iterable[Hold]) -> dict[TopicPartition, None]:
         """Return the assigned partitions that holds cover, each once."""

@@ -132,6 +132,10 @@ class PauseSafeCluster(ClusterMetadata):
         """Tell whether the last answer covers these topics: missing ones do not exist."""
         return self._answered_topics is None or self._answered_topics.issuperset(topics)
 
+    def is_missing(self, topic: str) -> bool:
+        """Tell whether a topic does not exist, by two answers in a row."""
+        return topic not in self._partitions and self.is_answered((topic,))
+
     def set_topics(self, topics: Iterable[str]) -> Any:  # noqa: ANN401 - upstream's future
         """
         Set the wanted topics; ask even if an interrupted call has set them before.

@@ -52,7 +52,7 @@ class OwnedOffsets(Offsets):
         is_given_up: whether the commit's call was interrupted: then the commit is not sent.
         is_of_worker: whether the commit is that of the worker or pump with the consumer.
         is_implicit: whether the consumer has collected the offsets, for a commit without
-            any; then those of deleted topics are left out.
+            any.
         is_journaled: whether the commit is in a journal.
         note: the text by which the metadata of the commit name that journal; "" without one.
         answered: reports the result to the journal, if there is one.
@@ -96,6 +96,18 @@ class OwnedOffsets(Offsets):
         others = sum(len(one.metadata.encode()) for one in self.values())
         return note if count else 0, note * count + others
 
+    @property
+    def is_collected(self) -> bool:
+        """Whether the program has not named the offsets: those of deleted topics may go."""
+        return self.is_implicit or self.is_of_worker
+
+    def leave_out(self, is_missing: Callable[[str], bool]) -> bool:
+        """Remove the offsets of missing topics, if the program has not named them."""
+        missing = [tp for tp in self if self.is_collected and is_missing(tp.topic)]
+        for tp in missing:
+            del self[tp]
+        return bool(missing)
+
     @contextmanager
     def with_note(self) -> Iterator[None]:
         """Put the note into the block's metadata where the program gives none."""
@@ -105,7 +117,7 @@ class OwnedOffsets(Offsets):
         try:
             yield
         finally:
-            # refuse_deleted() may have removed offsets in the block.
+            # Offsets of deleted topics may have been removed in the block.
             self.update({tp: one for tp, one in bare.items() if tp in self})
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
@@ -120,7 +132,7 @@ class OwnedOffsets(Offsets):
 
         The offset does if the topic was recreated after the commit's call, or if the new one
         was not read up to the offset: a program may commit by its records of the old topic.
-        A commit that the consumer has collected only loses such offsets.
+        A commit whose offsets the program has not named only loses such offsets.
 
         Args:
             assigned: the assigned partitions now.
@@ -138,7 +150,7 @@ class OwnedOffsets(Offsets):
                 is_foreign |= now is not state
             if is_foreign:
                 foreign.append(tp)
-        if self.is_implicit:
+        if self.is_collected:
             for tp in foreign:
                 del self[tp]
             return None

@@ -25,6 +25,7 @@ from kafka.errors import (
     RebalanceInProgressError,
     RetriableError,
     UnknownMemberIdError,
+    UnknownTopicOrPartitionError,
 )
 from kafka.future import Future
 from kafka.protocol.consumer import OffsetResetStrategy
@@ -829,6 +830,14 @@ class PauseSafeCoordinator(ConsumerCoordinator):
                 # every later poll that this member is fenced.
                 raise CommitFailedError from error
             raise
+        except UnknownTopicOrPartitionError:
+            # Upstream would retry up to the end of the call, and a worker that drains up to
+            # the end of its drain. A coordinator that starts may not know a topic yet, and
+            # metadata may be old: both have to lack it.
+            if not offsets.leave_out(self._cluster.is_missing):
+                self._cluster.request_update()
+                raise
+            return await self._send_if_allowed(offsets)
 
     async def _ask_for_ids(self, commit: OwnedOffsets) -> None:
         # Under a subscription the commit has only the held partitions whose position moved.

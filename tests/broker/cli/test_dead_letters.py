@@ -276,6 +276,37 @@ def test_origin_that_exists_or_existed_may_have_no_letters(topic, kafka_topic):
         assert topic.run("list", "--from", origin).exit_code == Status.DONE
 
 
+def test_offset_below_the_end_of_its_log_may_have_no_letters(topic):
+    topic.put()
+    for _ in range(3):
+        topic.producer.send(topic.origin, b"v", partition=2).get(SECONDS)
+    for offset, status in ((0, Status.DONE), (2, Status.DONE), (3, Status.FAILED)):
+        assert topic.run("list", f"--from=TOPIC:2@{offset}").exit_code == status
+    wrong = topic.run("list", "--from=TOPIC:2@1", "--from=TOPIC:2@x").stderr
+    assert f"{topic.origin}:2@x" in wrong
+    assert f"{topic.origin}:2@1" not in wrong
+
+
+def test_replay_denies_no_letter_before_the_first_that_it_reads(topic):
+    gone = f"{topic.origin}-gone"
+    topic.put(topic=gone, error=KeyError("a"))
+    assert topic.run("replay").exit_code == Status.FAILED  # its topic is gone
+    topic.put()
+    for option, text in (
+        (
+            "--error=KeyError",
+            "no letter has the error KeyError; the letters have builtins.ValueError",
+        ),
+        (
+            f"--from={gone}",
+            f"no letter is from {gone}; the letters are from {topic.origin}",
+        ),
+    ):
+        ended = topic.run("replay", option, "--dry-run")
+        assert ended.exit_code == Status.DONE, ended.output
+        assert ended.stderr.splitlines()[-1] == f"safeconsumer: from here on {text}"
+
+
 @pytest.mark.parametrize("command", ["list", "replay"])
 def test_error_that_no_letter_has_is_named_with_those_of_the_letters(topic, command):
     topic.put(error=KeyError("a"))

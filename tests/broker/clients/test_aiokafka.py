@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import warnings
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 
 import aiokafka as upstream
@@ -33,7 +33,7 @@ from tests.harness.group.aiokafka import (
 from tests.harness.group.team import run
 from tests.harness.polling import poll_until, read
 from tests.harness.processes import ran_python
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import LIMIT, wait_for
 
 pytestmark = pytest.mark.any_broker
 
@@ -125,6 +125,69 @@ def test_the_last_control_record_is_read_again_without_an_event(
     poll_until(one, lambda: len(one.consumer.holds()) == 2)
     kinds = {type(event) for event in events}
     assert kinds.isdisjoint({ControlTopicReset, ControlUnavailable})
+
+
+class Calls(LoopCalls):
+    """Runs coroutines to their ends, and then loses the result of the next turn."""
+
+    outcome = None
+
+    def start(self, call):
+        future = super().start(call)
+        if self.outcome is None or call.__name__ != "_turn":
+            return future
+        future.exception(LIMIT)
+        outcome, self.outcome = self.outcome, None
+        return outcome
+
+
+def too_late():
+    """Make a future that has no result in time, as that of a loop that is blocked."""
+    future = Future()
+    future.set_exception(TimeoutError())
+    return future
+
+
+def cancelled():
+    """Make a future that ``wake()`` has cancelled."""
+    future = Future()
+    future.cancel()
+    return future
+
+
+@pytest.fixture
+def calls(loop):
+    made = loop.call(Calls)
+    yield made
+    loop.run(made.end())
+
+
+@pytest.mark.contract("G1", "G9")
+@pytest.mark.usefixtures("patient")
+def test_records_of_a_turn_that_ended_too_late_are_read_again(team, calls):
+    """The loop may be blocked for longer than the control thread waits."""
+    team.operator_holds(f"{team.topic}:0")
+    clients = AiokafkaClients(settings_of(team), calls)
+    topic = clients.holds_topic(team.settings.holds_topic)
+    topic.begin()
+    calls.outcome = too_late()
+    with pytest.raises(TimeoutError):
+        topic.turn(100)
+    topic.close()
+    topic.begin()
+    assert [one.offset for one in topic.turn(100)] == [0]
+
+
+@pytest.mark.contract("G1", "G9")
+@pytest.mark.usefixtures("patient")
+def test_records_of_a_turn_that_is_cancelled_come_with_the_next_one(team, calls):
+    team.operator_holds(f"{team.topic}:0")
+    clients = AiokafkaClients(settings_of(team), calls)
+    topic = clients.holds_topic(team.settings.holds_topic)
+    topic.begin()
+    calls.outcome = cancelled()
+    assert [*topic.turn(100)] == []
+    assert [one.offset for one in topic.turn(100)] == [0]
 
 
 # ---------------------------------------------------------------- pauses of a member

@@ -12,13 +12,14 @@ from types import SimpleNamespace
 
 import confluent_kafka
 import pytest
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from safeconsumer import ALL
 from safeconsumer.clients import confluent as module
 from safeconsumer.clients import librdkafka
 from safeconsumer.clients.confluent import Consumer
+from safeconsumer.clients.control_topics import TopicLostError
 from safeconsumer.clients.librdkafka import LibrdkafkaClients
 from tests.harness.group.confluent import confluent, settings_of
 from tests.harness.group.team import run
@@ -486,6 +487,22 @@ def test_failed_request_leaves_no_client_to_the_collector(monkeypatch):
         assert len(clients_of(AdminClient)) == before
     finally:
         gc.enable()
+
+
+@pytest.mark.usefixtures("patient")
+def test_holds_in_front_of_an_unreadable_control_record_are_obeyed(team, monkeypatch):
+    """The error ends the next turn, and the reader begins behind those holds."""
+    team.operator_holds(f"{team.topic}:0", f"{team.topic}:1")
+    error = KafkaError(KafkaError._BAD_MSG)
+    unreadable = SimpleNamespace(error=lambda: error, offset=lambda: 1)
+    topic = LibrdkafkaClients(settings_of(team)).holds_topic(team.settings.holds_topic)
+    topic.begin()
+    monkeypatch.setattr(topic._consumer, "consume", lambda *_: [unreadable])
+    assert [one.offset for one in topic.turn(100)] == [0]
+    with pytest.raises(TopicLostError, match="cannot be read on"):
+        topic.turn(100)
+    assert topic.positions == {(team.settings.holds_topic, 0): 1}
+    topic.close()
 
 
 def test_a_member_that_closes_as_it_is_assigned_is_closed(team, member):

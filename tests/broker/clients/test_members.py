@@ -220,6 +220,23 @@ def test_end_of_a_recreated_holds_topic_is_not_answered(team, client):
     assert answers[1] is None
 
 
+@pytest.mark.contract("G1", "G5", "G9")
+@pytest.mark.usefixtures("patient")
+def test_records_of_a_control_turn_that_raises_are_read_again(team, client):
+    """The reader begins again, as after five seconds of late answers."""
+    team.operator_holds(f"{team.topic}:0")
+    topic = client.control_clients().holds_topic(team.settings.holds_topic)
+    topic.begin()
+    topic._progress.lose("is lost, for this test")
+    with pytest.raises(control_topics.TopicLostError):
+        topic.turn(100)
+    topic.close()
+    topic.begin()
+    offsets = [one.offset for one in topic.turn(100)]
+    assert (offsets, topic.is_complete) == ([0], True)
+    topic.close()
+
+
 @pytest.mark.contract("P14", "G9")
 def test_hooks_and_collectors_show_a_member(team, client):
     """Figures that the client does not have are left out; counters stay after the end."""

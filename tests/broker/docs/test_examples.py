@@ -87,7 +87,7 @@ def history():
         HoldRecord(key=key, hold=one, at=number + 0.5, offset=number)
         for number, one in enumerate((hold, None))
     ]
-    found = EntryStream(30.0).of(records)
+    found = EntryStream(lambda _: 30.0).of(records)
     return "".join(json.dumps(one.document()) + "\n" for one in found)
 
 

@@ -89,11 +89,11 @@ def test_sticky_member_that_leaves_a_topic_does_not_join_endlessly(lab, kind):
     a.call(lambda consumer: consumer.subscribe(["t"]))
     lab.network.heal(a.process)
     lab.member(kind, *topics, name="c", **sticky)
-    lab.sleep(30)
+    lab.sleep(12)
     before = len(lab.history())
-    lab.sleep(10)
+    lab.sleep(3)
     joins = lab.kinds(before).count("JoinGroup")
-    assert joins <= 2, f"{joins} joins in 10 s"
+    assert joins <= 2, f"{joins} joins in 3 s"
 
 
 @pytest.mark.contract("P11")
@@ -112,6 +112,6 @@ def test_fetches_to_a_former_leader_are_rare(lab):
     lab.cluster.fail("Metadata", is_held=True)
     lab.cluster.lead(tp.topic, tp.partition, 2)
     before = len(lab.history())
-    lab.sleep(5)
+    lab.sleep(1)
     asked = lab.kinds(before).count("Fetch")
-    assert asked <= 100, f"{asked} Fetches in 5 s"
+    assert asked <= 20, f"{asked} Fetches in 1 s"

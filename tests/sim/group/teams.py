@@ -118,6 +118,15 @@ def held(team):
 
 
 @contextmanager
+def patient(team):
+    """Let one member poll whose clock skew is larger than that of commands."""
+    consumer = team.subscribed("patient", control=team.with_settings(clock_skew=300.0))
+    team.catch_up(consumer)
+    with Polled(consumer):
+        yield consumer
+
+
+@contextmanager
 def leave(team):
     """Leave a group that has committed, without a member that could report."""
     consumer = team.subscribed("gone", control=None)

@@ -19,7 +19,7 @@ from safeconsumer.group.operator import Operator
 from tests.harness.group.team import past, run, where
 from tests.harness.polling import poll_until
 from tests.harness.producing import produce
-from tests.sim.group.teams import document, leave, pause, played, typed, work
+from tests.sim.group.teams import document, leave, patient, pause, played, typed, work
 
 FAILED = Status.FAILED
 
@@ -334,6 +334,23 @@ def test_a_followed_history_prints_a_line_for_each_change(team, monkeypatch):
     ended = followed(team, monkeypatch, step, form=("--since", "1s"))
     (line,) = ended.stdout.splitlines()
     assert re.split(r"  +", line)[1:4] == ["held", team.group, "@all"]
+
+
+@pytest.mark.contract("G8")
+@played(patient)
+def test_history_judges_ends_by_the_clock_skew_of_members(team, monkeypatch):
+    """A member with a larger skew than the command's obeys the hold longer."""
+
+    def outlast():
+        team.broker.lab.sleep(80)
+        assert "members lift it until" in typed(team, "status")
+
+    pause(team, "@all", "--for", "20s", "--wait", "30s")
+    lift = partial(typed, team, "resume", "@all")
+    ended = followed(team, monkeypatch, outlast, lift)
+    lines = map(json.loads, ended.stdout.splitlines())
+    assert [one["what"] for one in lines] == ["held", "lifted"]
+    assert [one["what"] for one in past(team)] == ["held", "lifted"]
 
 
 @played(work)

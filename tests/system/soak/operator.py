@@ -65,10 +65,11 @@ class Operating:
 
     def _write_history(self):
         now = time.time()
+        self._operator.board.keep_all_records()
         self._operator.holds()
         board, settings = self._operator.board, self._operator.settings
         log = tuple(board.records)
-        found = entries(history_of(log, None), 0.0, now)
+        found = entries(history_of(log, None), lambda _: 0.0, now)
         since = history_since(log, board.ends.get(settings.holds_topic))
         facts = self._operator.facts()
         document = history_document(None, facts, found, since, until=math.inf)

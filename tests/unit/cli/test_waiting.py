@@ -60,6 +60,22 @@ def test_time_of_the_login_counts_for_the_timeout(clock, monkeypatch):
     assert "no answer within 5s" in ended.stderr
 
 
+@pytest.mark.parametrize(
+    ("timeout", "words"), [(0.0, "1.5s"), (2.5, "2.5s"), (12.0, "12s"), (90.0, "1m30s")]
+)
+def test_wait_without_an_answer_says_how_long_it_took(clock, timeout, words):
+    """A look takes 1.5 s at least, however little time was given."""
+
+    def look(_, *, timeout, **__):
+        clock.sleep(timeout)
+        raise KafkaTimeoutError
+
+    operator = SimpleNamespace(look=look)
+    with pytest.raises(KafkaTimeoutError) as raised:
+        waiting.wait_until(operator, "g", lambda _: (False, ""), timeout)
+    assert raised.value.args == (f"no answer within {words}",)
+
+
 def test_wait_ends_at_once_if_its_condition_cannot_be_met_any_more(clock):
     def look(*_, **__):
         clock.sleep(0.5)

@@ -36,6 +36,7 @@ from tests.harness.console.harness import (
     writing,
 )
 from tests.harness.console.synthetic import alone, hold_of, past, viewed
+from tests.harness.listing import short
 from tests.harness.waiting import wait_for
 
 HOUR = 3_600_000  # milliseconds
@@ -255,6 +256,21 @@ def test_page_of_the_history_derives_only_the_entries_up_to_it(monkeypatch):
     assert [len(one) for one in derived] == [101, 301, 950]
     known.publish(records=past(hold_of(HELD)) * 10_000)
     assert "newest 10,000 records" in served.page("/history")
+
+
+@pytest.mark.contract("G8")
+@pytest.mark.parametrize(
+    ("skew", "whats"), [(30.0, ["held"]), (300.0, ["held", "lifted"])], ids=short
+)
+def test_history_judges_ends_by_the_clock_skew_of_members(skew, whats):
+    hold = hold_of(HELD)
+    minute = evolve(hold, hold=evolve(hold.hold, ttl_ms=60_000))
+    lift = evolve(hold, hold=None, at=hold.at + 200, offset=10)
+    known = alone(evolve(viewed(5, is_held=False), skew=skew))
+    known.publish(records=past(minute, lift))
+    served, _ = writing(known)
+    found = served.get("/history")["records"]
+    assert [one["what"] for one in found] == whats
 
 
 # ---------------------------------------------------------------- repeated and late calls

@@ -60,30 +60,35 @@ def promises():
     return dict(_PROMISE.findall(CONTRACT.read_text(encoding="utf-8")))
 
 
-@cache
 def proofs():
     """Return the tests that prove each id, by day, as pytest calls them."""
-    found = {}
-    for file, tree in _trees():
-        for name, ids in marked(tree):
-            for one in ids:
-                found.setdefault(one, []).append(f"{file}::{name}")
-    return found
+    return _proofs_and_breaches()[0]
 
 
 def breaches():
     """Return the tests of promises that do not hold, by name, each with its file."""
-    return {name: file for file, tree in _trees() for name in broken(tree)}
+    return _proofs_and_breaches()[1]
 
 
 @cache
+def _proofs_and_breaches():
+    # The trees are not kept: each later run of the collector would scan their nodes.
+    proved, failing = {}, {}
+    for file, tree in _trees():
+        for name, ids in marked(tree):
+            for one in ids:
+                proved.setdefault(one, []).append(f"{file}::{name}")
+        failing.update(dict.fromkeys(broken(tree), file))
+    return proved, failing
+
+
 def _trees():
     texts = {
         file.relative_to(ROOT).as_posix(): file.read_text(encoding="utf-8")
         for file in sorted((ROOT / "tests").rglob("test_*.py"))
     }
     marks = "pytest.mark.contract"
-    return [(file, ast.parse(text)) for file, text in texts.items() if marks in text]
+    return ((file, ast.parse(text)) for file, text in texts.items() if marks in text)
 
 
 def not_promised():

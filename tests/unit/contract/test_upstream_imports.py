@@ -6,6 +6,7 @@ first missing name. The nightly run against another kafka-python names all of th
 """
 
 import ast
+import re
 from importlib import import_module
 from pathlib import Path
 
@@ -15,13 +16,15 @@ import safeconsumer
 from tests.harness.listing import short
 
 (PACKAGE,) = map(Path, safeconsumer.__path__)
+IMPORT = re.compile(r"^\s*(from|import) kafka\b", re.MULTILINE)
 
 
 def imported():
     """Return each module, and each name of it, that the package imports from kafka-python."""
+    texts = (path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py"))
     found = set()
-    for path in PACKAGE.rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for text in filter(IMPORT.search, texts):
+        for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.ImportFrom):
                 found |= {(node.module or "", alias.name) for alias in node.names}
             elif isinstance(node, ast.Import):

@@ -275,6 +275,18 @@ def test_the_holds_of_a_recreated_topic_stay():
     assert (len(topics.view().kept), topics.board.remade) == (1, ("ops",))
 
 
+def test_a_recreated_topic_lacks_a_hold_that_members_still_obey():
+    topics = Topics(skew=30.0)
+    topics.hold("t", ttl_ms=20_000)
+    topics.board.topic_recreated([RecreatedTopic("ops", 1, 0)])
+    topics.at += 80
+    topics.report("a", skew=300.0)
+    assert (len(topics.view().holds), topics.board.remade) == (1, ("ops",))
+    topics.at += 300
+    topics.report("a", skew=300.0)
+    assert (len(topics.view().holds), topics.board.remade) == (0, ())
+
+
 # ---------------------------------------------------------------- publishing
 
 

@@ -59,7 +59,7 @@ def test_no_clock_hides_a_hold_that_members_obey(ahead, lasting, part, *, is_rep
     assert [one.key.scope for one in seen.holds] == ["t"]
     assert seen.verdict.words not in {"nothing held", "hold ended"}
     past = history_of(topics.board.records, "g")
-    (one,) = entries(past, 0.0, seen.times.proven, seen.times.here)
+    (one,) = entries(past, topics.board.skew, seen.times.proven, seen.times.here)
     assert one.verb != "expired"
 
 

@@ -12,7 +12,9 @@ from safeconsumer.group.view import Times, View
 from safeconsumer.group.wire import ControlHold, ControlKey, Reset
 from tests.harness.listing import short
 
-SKEW = 30.0
+
+def skew(group):
+    return {"g": 30.0}[group]
 
 
 def at(seconds, hold_id, *, ttl=None, owner="alice"):
@@ -24,7 +26,7 @@ def at(seconds, hold_id, *, ttl=None, owner="alice"):
 
 
 def whats(*records):
-    return [one.what for one in entries(records, SKEW)]
+    return [one.what for one in entries(records, skew)]
 
 
 def test_each_record_is_a_change_of_its_hold():
@@ -42,7 +44,7 @@ def test_a_reset_is_an_entry_with_its_partitions_and_target():
             [at(0, "1", ttl=60), at(1, "1"), at(2, "1")], moves, strict=True
         )
     ]
-    found = entries([*several, at(3, "1", ttl=60)], SKEW)
+    found = entries([*several, at(3, "1", ttl=60)], skew)
     assert [one.what for one in found] == ["held", "reset", "reset", "extended"]
     assert [one.ending for one in found[1:3]] == [
         "t:0 to 3, until resumed",
@@ -60,7 +62,7 @@ def test_entry_of_a_later_reset_has_the_target_typed_for_it():
             evolve(one, hold=evolve(one.hold, reset=reset))
             for one, reset in zip([at(0, "1"), at(1, "1")], [first, later], strict=True)
         ],
-        SKEW,
+        skew,
     )
     assert found[1].ending == "t:1 to 4, until resumed"
 
@@ -89,9 +91,9 @@ def test_a_hold_without_a_time_does_not_expire():
 @pytest.mark.parametrize("most", range(5))
 def test_latest_entries_are_the_last_of_all_entries(most):
     several = [at(0, "1", ttl=60), at(1, "1"), at(3, None), at(4, None), at(5, "2")]
-    found = entries(several, SKEW)
+    found = entries(several, skew)
     assert len(found) == 4
-    assert entries(several, SKEW, limit=most) == found[4 - most :]
+    assert entries(several, skew, limit=most) == found[4 - most :]
 
 
 def test_an_entry_shows_the_end_of_its_hold():
@@ -99,7 +101,7 @@ def test_an_entry_shows_the_end_of_its_hold():
     first = at(0, "1", ttl=60)
 
     def ends(*records, now=None):
-        return [one.ending for one in entries(records, SKEW, now)]
+        return [one.ending for one in entries(records, skew, now)]
 
     end, expired = "until 1970-01-01 00:01:00Z", "expired 1970-01-01 00:01:00Z"
     assert ends(first) == ends(first, now=59) == [end]
@@ -112,7 +114,7 @@ def test_an_entry_shows_the_end_of_its_hold():
 
 def test_a_stream_has_each_entry_once():
     """The stream has the end of a hold without a record, too, as soon as it is known."""
-    stream, first = EntryStream(SKEW), at(0, "1", ttl=60)
+    stream, first = EntryStream(skew), at(0, "1", ttl=60)
 
     def stepped(*records, proven=None, here=None):
         found = stream.of(records, proven, here)
@@ -135,7 +137,7 @@ def test_a_stream_has_each_entry_once():
     ("later", "what"), [(None, "lifted"), ("1", "extended")], ids=["lifted", "extended"]
 )
 def test_a_hold_that_a_record_changes_in_its_skew_has_not_expired(later, what):
-    stream, first = EntryStream(SKEW), at(0, "1", ttl=60)
+    stream, first = EntryStream(skew), at(0, "1", ttl=60)
     changed = evolve(at(80, later, ttl=60), offset=1)
     (held,) = stream.of([first], 70)
     assert (held.what, held.ending) == ("held", "until 1970-01-01 00:01:00Z")
@@ -153,7 +155,7 @@ def test_a_hold_that_a_record_changes_in_its_skew_has_not_expired(later, what):
 )
 def test_a_stream_begins_at_a_moment(since, whats):
     several = [at(0, "1", ttl=60), evolve(at(None, "2", owner="bob"), offset=1)]
-    found = EntryStream(SKEW, since).of(several, 91.0)
+    found = EntryStream(skew, since).of(several, 91.0)
     assert [one.what for one in found] == whats
 
 
@@ -167,7 +169,7 @@ def test_a_stream_begins_at_a_moment(since, whats):
 )
 def test_history_and_doctor_judge_ends_as_status_does(proven, here, words):
     hold = at(0, "1", ttl=60)
-    (entry,) = entries([hold], SKEW, proven, here)
+    (entry,) = entries([hold], skew, proven, here)
     assert entry.ending == f"{words} 1970-01-01 00:01:00Z"
     times = Times(None, proven, here)
     board = SimpleNamespace(times=times, holds=lambda _: (hold,))

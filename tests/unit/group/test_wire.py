@@ -13,7 +13,10 @@ from safeconsumer.group.wire import ControlHold, ControlKey, Reset
 from tests.harness.listing import short
 from tests.unit.group.patience import patient
 
-printable = st.text(max_size=40).filter(str.isprintable)
+# The characters for which str.isprintable() is true; a filter would refuse half the texts.
+printable = st.text(
+    st.just(" ") | st.characters(exclude_categories=["C", "Z"]), max_size=40
+)
 names = printable.filter(str.strip)
 keys = st.builds(
     ControlKey,

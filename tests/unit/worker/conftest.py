@@ -7,7 +7,10 @@ import pytest
 
 @pytest.fixture
 def collect():
-    """Return a function that collects the test's garbage; to scan all objects takes long."""
+    """
+    Return a function that collects the test's garbage; to scan all objects takes long.
+
+    The older objects stay frozen, as those are that the collection of tests has made.
+    """
     gc.freeze()
-    yield gc.collect
-    gc.unfreeze()
+    return gc.collect

@@ -125,7 +125,7 @@ def test_a_module_that_ends_leaks_nothing():
 
 @contextmanager
 def taking_on_a_thread():
-    """Have a thread take records, and stop in a deserializer; return reader and records."""
+    """Stop a thread that takes records in a deserializer; return reader and records."""
     begun, over = threading.Event(), threading.Event()
 
     def wait(_topic, _headers, data):
