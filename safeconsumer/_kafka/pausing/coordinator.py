@@ -833,9 +833,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         except UnknownTopicOrPartitionError:
             # Upstream would retry up to the end of the call, and a worker that drains up to
             # the end of its drain. A coordinator that starts may not know a topic yet, and
-            # metadata may be old: both have to lack it.
+            # metadata may be old: both have to lack it. A fetch of the topic, and a commit
+            # of a held partition, ask for new metadata.
             if not offsets.leave_out(self._cluster.is_missing):
-                self._cluster.request_update()
                 raise
             return await self._send_if_allowed(offsets)
 

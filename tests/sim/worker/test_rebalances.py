@@ -165,8 +165,8 @@ def test_deleted_topic_keeps_no_other_topic_waiting(lab, protocol):
 @pytest.mark.contract("W1", "W6")
 @in_both_ways
 @simulated(seeds=1, nightly=5)
-def test_refused_commit_of_a_topic_asks_whether_it_is_deleted(lab, protocol):
-    """A held topic is not fetched, so that no fetch shows that it is gone."""
+def test_deleted_topic_that_is_held_keeps_no_join_waiting(lab, protocol):
+    """No fetch shows that it is gone: the commit asks for the ids of held topics."""
     run, _ = working_on_two_topics(lab, protocol)
     run.consumer.pause("day-1", owner="ops")
     lab.cluster.delete_topic("day-1")

@@ -93,8 +93,10 @@ def test_a_hold_that_ended_by_a_wrong_time_is_not_forgotten(days):
     """A member forgets an expired hold only if its own clock is past the end, too."""
     lab = ClockLab(1.0 + 24 * days * HOUR)
     lab.report()
-    lab.hear(control_record("orders", 0, ttl=10.0, at=1.0))
-    lab.report()
+    lab.hear(control_record("orders", 0, ttl=600.0, at=1.0))
+    lab.clock.now += 61.0  # members look for expired holds once a minute
+    lab.hear(control_record("audit", 1, held=False))
+    assert lab.quiet() == set()
     lab.ahead -= 24 * days * HOUR
     lab.report()
     assert lab.quiet() == {A}
