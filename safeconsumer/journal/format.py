@@ -29,7 +29,8 @@ Of every consumer:
 - ``reset``: ``tp``, ``offset``, ``owner``: the ownership that has just begun stands where
   a hold of this owner, such as ``operator:alice``, moves the partition;
 - ``log_start``: ``tp``, ``first``: where the log begins, by the broker's first answer to
-  a fetch after a position went forward that was out of range (``begins``);
+  a fetch after the client's reset rule gave a position (``begins``): at the begin of an
+  ownership without a committed offset, or forward from one that was out of range;
 - ``deliver``: the records of one partition that a poll returned, or a step of an
   iteration: ``tp``, ``from`` and ``next``, the positions before and after, ``first`` and
   ``last`` offset, ``count``, ``gaps``: offsets between these that no record had,
