@@ -163,7 +163,7 @@ class HoldCalls:
         if owner is None:
             owner = f"held-{next(_block_numbers)}"
         for one in targets:
-            scope_of(one)  # refuses a bad target now, not at the end of the block
+            scope_of(one)  # this refuses a bad target now, not at the end of the block
         block = _Block(owner, targets)
         lifetime = Lifetime.UNTIL_RESUMED
         try:

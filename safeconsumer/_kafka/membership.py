@@ -235,7 +235,7 @@ class Membership:
 
     def ask_before_join(self, ask: Callable[[], None] | None) -> None:
         """
-        Have ``ask`` called on the polling thread before each join.
+        Call ``ask`` on the polling thread before each join.
 
         If ``ask`` raises, that ``poll`` ends, and the next one calls it again.
         """
@@ -244,7 +244,7 @@ class Membership:
     # ------------------------------------------------------------ a journal
 
     def keep_journal(self, journal: Journal) -> None:
-        """Have all parts report to a journal from now on."""
+        """Let all parts report to a journal from now on."""
         self._subscription.ledger.on_reassigned = journal.reassigned
         self._subscription.journal = journal
 

@@ -39,7 +39,7 @@ def _acl_options(command: Callable[..., Any]) -> Callable[..., Any]:
     # The principals, topics and groups for which ACLs are printed.
     for name, many, metavar, what in (
         ("--topic", "topics_", "TOPIC", "A topic that these groups consume."),
-        ("--group", "groups", "GROUP", "A group that operators look at."),
+        ("--group", "groups", "GROUP", "A group that operators may see."),
         ("--members", "members", "PRINCIPAL", "A consumer, as User:billing."),
         ("--operators", "operators", "PRINCIPAL", "An operator, as User:alice."),
     ):
@@ -76,9 +76,9 @@ def init(
     """
     Create the control topics with the right settings.
 
-    Topics that exist get the settings they lack; running it again is safe. Which rights
-    operators and members need then is printed by control acls. Holds that are left on
-    the members' own topic of an earlier version are named.
+    Existing topics get the settings that they lack; running it again is safe. Then
+    control acls prints the rights that operators and members need. The command names
+    holds that remain on the members' own topic of an earlier version.
     """
     with explained(context), Operator(*connect()) as operator:
         brokers = len(operator.admin.describe_cluster()["brokers"])
@@ -157,7 +157,7 @@ def acls(  # noqa: PLR0913 - one parameter per option
     topic_prefix: str,
 ) -> None:
     """
-    Print the ACLs that operators and members need, and no more; asks no broker.
+    Print exactly the ACLs that operators and members need; asks no broker.
 
     Only operators may write the holds topic. Each of them can lift the holds of every
     group whose members read it: teams that do not trust each other should have separate
@@ -178,7 +178,7 @@ def acls(  # noqa: PLR0913 - one parameter per option
         return
     lines = [
         "# Set these for your principals, groups and topics. Members must not be able",
-        f"# to write {settings.holds_topic}: whoever may can hold and lift.",
+        f"# to write {settings.holds_topic}: its writers can place and lift holds.",
         "# Operators need Read of groups and of their topics for one thing alone: that",
         "# reset-offsets moves a group without members.",
     ]

@@ -1,4 +1,4 @@
-"""Reads and writes the control topics with aiokafka, out of a member's settings."""
+"""Reads and writes the control topics with aiokafka, with a member's settings."""
 
 import asyncio
 import logging
@@ -84,7 +84,7 @@ def require_supported() -> None:
 
 
 async def run_on_thread(call: Callable[[], None]) -> None:
-    """Run a call on a thread of its own: those of the program may all be at work."""
+    """Run a call on its own thread: the program's threads may all be busy."""
     executor = ThreadPoolExecutor(1, "safeconsumer-asyncio")
     try:
         await asyncio.get_running_loop().run_in_executor(executor, call)
@@ -94,10 +94,11 @@ async def run_on_thread(call: Callable[[], None]) -> None:
 
 async def stop_client(client: Any, stop: Coroutine[Any, Any, None]) -> None:  # noqa: ANN401 - a consumer or producer
     """
-    Stop a client by its own call for it, and in any case its connections.
+    Stop a client by its own method, and close its connections in any case.
 
     While a fetch waits to be repeated, the call of aiokafka 0.13 and 0.14 ends cancelled
-    although nobody has cancelled it: ``Fetcher.close`` awaits what it has cancelled.
+    although nobody has cancelled it: ``Fetcher.close`` awaits tasks that it has
+    cancelled.
     """
     task = asyncio.current_task()
     before = 0 if task is None else task.cancelling()
@@ -112,7 +113,7 @@ async def stop_client(client: Any, stop: Coroutine[Any, Any, None]) -> None:  # 
 
 class LoopCalls:
     """
-    Has the control threads' coroutines run in the member's event loop, and their clients.
+    Runs the control threads' coroutines, and their clients, in the member's event loop.
 
     Clients of aiokafka belong to one loop, and so may a program's token provider. While
     that loop is blocked nothing is read or reported, and nothing delivered either.
@@ -163,7 +164,7 @@ class LoopCalls:
             self._running.discard(task)
 
     def run(self, call: Coroutine[Any, Any, Any], seconds: float) -> Any:  # noqa: ANN401 - what it returns
-        """Run a coroutine, at most so long; return what it returns, or raise its error."""
+        """Run a coroutine with a time limit; return its result, or raise its error."""
         future = self.start(call)
         try:
             return future.result(seconds)
@@ -178,7 +179,7 @@ class LoopCalls:
 
     def close(self, client: Any) -> None:  # noqa: ANN401 - likewise
         """Stop a client, without a wait for its end."""
-        with suppress(RuntimeError):  # at the end all are stopped
+        with suppress(RuntimeError):  # the end stops all clients
             self.start(self._stop(client))
 
     async def _stop(self, client: Any) -> None:  # noqa: ANN401 - likewise
@@ -205,7 +206,7 @@ class LoopCalls:
 
 class AiokafkaClients:
     """
-    Makes the control clients of a member out of its own settings.
+    Makes the control clients of a member from its own settings.
 
     Args:
         settings: the member's, as its constructor takes them.
@@ -234,8 +235,8 @@ class HoldsTopic:
     """
     Reads the holds topic with a consumer by ``assign``, and asks with another one.
 
-    A fetch keeps a consumer's connection busy for half a second, so that what has to be
-    answered at once is asked over another one. Neither joins a group.
+    A fetch keeps a consumer's connection busy for half a second, so urgent questions
+    use another connection. Neither joins a group.
 
     Args:
         base: how to reach the cluster.
@@ -333,7 +334,7 @@ class HoldsTopic:
         self._turning = self._calls.start(self._turn(min(wait_ms, _FETCH_MS)))
         try:
             found: list[RawRecord] = self._turning.result(_ASK_SECONDS)
-        except CancelledError:  # by wake()
+        except CancelledError:  # wake() ended the turn
             found = []
         except TimeoutError:
             self._turning.cancel()
@@ -365,7 +366,7 @@ class HoldsTopic:
     def _written(self, record: ConsumerRecord) -> RawRecord | None:
         if record.offset < self._progress.at:
             if self._last is not None and _differs(record, self._last):
-                message = f"{self._name} was made again"
+                message = f"{self._name} was recreated"
                 raise errors.UnknownTopicOrPartitionError(message)
             return None
         self._last, self._progress.at = record, record.offset + 1
@@ -428,7 +429,7 @@ class HoldsTopic:
 
 
 class _ReportProducer:
-    # aiokafka's, in the member's loop.
+    # Writes with aiokafka's producer, in the member's loop.
 
     def __init__(self, base: Mapping[str, Any], name: str, calls: LoopCalls) -> None:
         self._base, self._name, self._calls = base, name, calls
@@ -475,7 +476,7 @@ def _is_refused(error: BaseException) -> bool:
 async def _partitions_of(
     admin: AIOKafkaAdminClient, name: str, *, is_there: bool = False
 ) -> int:
-    # Asked for by its name, a missing topic would be created where brokers do that.
+    # A request for a missing topic by its name could create it, if brokers do that.
     found = await admin.describe_topics([name] if is_there else None)
     described = {one["topic"]: one for one in found}
     if not (partitions := described.get(name, {}).get("partitions")):

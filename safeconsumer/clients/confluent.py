@@ -1,4 +1,4 @@
-"""``Consumer``, a ``confluent_kafka.Consumer`` whose pauses hold, and whose group's do."""
+"""``Consumer``: confluent-kafka's consumer, with pauses and group holds that last."""
 
 import math
 import sys
@@ -28,19 +28,19 @@ __all__ = ["Consumer"]
 # after its last hold was lifted. librdkafka has no call that ends a wait. One call in each
 # step does all its work; the others are fast calls, which only check the holds.
 _STEP = 0.1
-# The most records that fast calls give before their offsets are stored, in whatever
-# time: they come again if the program then stalls, and loses its partitions.
+# The most records that fast calls return before their offsets are stored, at any time:
+# they come again if the program then stalls, and loses its partitions.
 _MOST_UNSTORED = 500
 # Seconds between two questions for the generation, which the protocol of KIP-848 may
 # change without a rebalance.
 _IDENTIFY_EVERY = 1.0
-# How librdkafka writes what it calls a group's metadata: its mark, the generation as 32
+# The format of a group's metadata in librdkafka: its mark, the generation as 32
 # bits in the machine's order, and more (rd_kafka_consumer_group_metadata_write).
 _MARK = b"CGMDv2:"
 _AUTO_STORE = "enable.auto.offset.store"
-# librdkafka's words for a setting that is true or false; others it refuses.
+# librdkafka's values of a setting that is true or false; it refuses others.
 _TRUE, _FALSE = {"true", "t", "1"}, {"false", "f", "0"}
-# Stands for no set of quiet partitions: not even for one that is to be made again.
+# Equals no set of quiet partitions, not even one that has to be made again.
 _NO_SET = frozenset({("", -1)})
 
 Callback = Callable[[Any, list[Any]], object]
@@ -53,8 +53,8 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
     A hold (:meth:`hold`) keeps a partition, a topic, the topics of a pattern or the
     whole consumer quiet, through rebalances, until its owner lifts it. :meth:`pause`
     and :meth:`resume` are confluent-kafka's, and a pause now lasts through rebalances
-    that give its partition back. With ``control=`` the consumer also obeys what
-    operators hold for its group, and reports it.
+    that give its partition back. With ``control=`` the consumer also obeys operators'
+    holds of its group, and reports that.
 
     A ``poll`` that waits sees a lift within 100 ms, and then waits for a fetch.
 
@@ -110,7 +110,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         self._stores = stores in _TRUE
         self._is_cooperative = _is_cooperative(settings)
         # Records that were taken from librdkafka and not given to the program yet, the
-        # partition first that was longest without its turn; and messages that are no
+        # partition first that was longest without its turn; and messages that are not
         # records.
         self._kept: OrderedDict[Pair, deque[Message]] = OrderedDict()
         self._notices: deque[Message] = deque()
@@ -206,7 +206,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         if ledger.settled is self._fast_quiet and monotonic() < self._fast_until:
             found: list[Message] = self._upstream_consume(num_messages, 0)
             if found:
-                self._in_hand = tuple(found)  # the list is the program's
+                self._in_hand = tuple(found)  # the program may change the list
                 self._unstored += len(found)
                 quiet = ledger.settled
                 if (
@@ -227,7 +227,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         fetch: Callable[[int, float], Sequence[Message]],
     ) -> list[Message]:
         if most < 1:
-            return list(fetch(most, 0))  # none, or upstream's refusal
+            return list(fetch(most, 0))  # an empty list, or upstream's error
         self._end_fast_calls()
         has_end = timeout is not None and timeout >= 0
         until = monotonic() + timeout if has_end else math.inf  # type: ignore[operator]  # it is a number then
@@ -328,7 +328,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
 
     def store_offsets(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - upstream's
         """Store offsets for a later commit; as confluent-kafka's."""
-        self._store_given()  # first: later it would overwrite these offsets
+        self._store_given()  # stored first: later it would overwrite these offsets
         super().store_offsets(*args, **kwargs)
 
     def commit(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - upstream's
@@ -411,7 +411,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         *,
         departed: Iterable[Pair] | None,
     ) -> None:
-        """Take over librdkafka's new assignment; with None everything departed."""
+        """Apply librdkafka's new assignment; None: all partitions departed."""
         gained = frozenset(map(_pair, partitions))
         gone = frozenset(self._ledger.owned() if departed is None else departed)
         self._fast_quiet = _NO_SET
@@ -438,7 +438,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
             if call is not None:
                 call(self, parts)
         finally:
-            # As upstream does it, but not behind our back.
+            # As upstream's callback does, but through our own method.
             if not self._has_assigned and not self._is_closing:
                 fresh = [TopicPartition(one.topic, one.partition) for one in parts]
                 assign = (
@@ -526,7 +526,7 @@ def _is_cooperative(settings: Mapping[str, Any]) -> bool:
 
 
 def _checked(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-    """Return the partitions; a text would be taken for the topics of its letters."""
+    """Return the partitions; refuse a text, which would be topics of one letter each."""
     found = list(partitions)
     for one in found:
         if not isinstance(one, TopicPartition):

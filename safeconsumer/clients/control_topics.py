@@ -63,7 +63,7 @@ class Progress:
         Args:
             first: the topic's first offset.
             end: the topic's end.
-            is_other: whether the topic is known to be another one than before.
+            is_other: whether the topic is known to differ from the earlier one.
         """
         remade: tuple[RecreatedTopic, ...] = ()
         if is_other or end < self.at:
@@ -106,7 +106,7 @@ class Progress:
     def note_end(self, asked_at: int, end: int) -> None:
         """Note the topic's end, and the offset reached when the question was asked."""
         if end < asked_at:
-            self.lose("lost its end, or was made again")
+            self.lose("lost its end, or was recreated")
         elif self.at >= end:
             # All records from before the question have been read.
             self._waited = 0.0
@@ -120,7 +120,7 @@ class ReportProducer(Protocol):
     """A library's producer for one status topic."""
 
     def write(self, key: bytes, value: bytes, at_ms: int) -> int:
-        """Write a report, and wait; return the broker's time of it."""
+        """Write a report, and wait; return the broker's time of the record."""
 
     def close(self) -> None:
         """Drop the producer, without a wait for its end."""
@@ -155,7 +155,7 @@ class StatusTopic:
         acknowledged: Callable[[int, float], object],
         failed: Callable[[BaseException], object],
     ) -> None:
-        """Send a report, and wait until it is acknowledged, refused or given up."""
+        """Send a report, and wait until it is acknowledged, refused or abandoned."""
         del failed  # a failure is raised instead
         if self._producer is None and not self._is_closed:
             self._producer = self._connect()
@@ -168,18 +168,18 @@ class StatusTopic:
         try:
             written_ms = producer.write(key, value, at_ms)
         except BaseException:
-            self.drop()  # the topic may be gone: the next report finds out
+            self.drop()  # the topic may be deleted: the next report shows that
             raise
         acknowledged(written_ms, sent)
 
     def drop(self) -> None:
-        """Give up the producer, if there is one."""
+        """Abandon the producer, if there is one."""
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.close()
 
     def close(self, until: float) -> None:
-        """Give up the producer: every report was waited for, or is late already."""
+        """Abandon the producer: every report is answered, or late already."""
         del until
         self._is_closed = True
         self.drop()

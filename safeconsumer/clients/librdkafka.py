@@ -1,4 +1,4 @@
-"""Reads and writes the control topics with confluent-kafka, out of a member's settings."""
+"""Reads and writes the control topics with confluent-kafka, with a member's settings."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -82,7 +82,7 @@ _MISSING = {
 
 class LibrdkafkaClients:
     """
-    Makes the control clients of a member out of its own settings.
+    Makes the control clients of a member from its own settings.
 
     Args:
         settings: the member's, with librdkafka's names and confluent-kafka's callbacks.
@@ -109,14 +109,14 @@ class HoldsTopic:
     """
     Reads the holds topic with a consumer by ``assign``, and asks with an admin client.
 
-    A fetch keeps a consumer's connection busy for half a second, so that what has to be
-    answered at once is asked over another one.
+    A fetch keeps a consumer's connection busy for half a second, so urgent questions
+    use another connection.
 
     Args:
         base: how to reach the cluster.
         name: the topic.
-        group: the member's group. The consumer never joins it: it only needs no rights
-            beyond the member's.
+        group: the member's group. The consumer never joins it: with the name it needs
+            no rights beyond the member's.
     """
 
     def __init__(self, base: Mapping[str, Any], name: str, group: str | None) -> None:
@@ -161,8 +161,8 @@ class HoldsTopic:
     def begin(self) -> tuple[RecreatedTopic, ...]:
         """Connect; return the topic if it was recreated."""
         self._admin = admin = AdminClient(dict(self._base))
-        # First, so that the next question finds the topic's leader known: librdkafka
-        # 2.16 asks again after 3 s only.
+        # Done first, so that the next question finds a known leader of the topic:
+        # librdkafka 2.16 asks again only after 3 s.
         found = str(_described(admin, self._name).topic_id)
         first = int(_result(self._ask(_FIRST)).offset)
         end = int(_result(self._ask(_LAST)).offset)
@@ -219,7 +219,7 @@ class HoldsTopic:
 
     def _note_id(self, future: Any) -> None:  # noqa: ANN401 - likewise
         if future.exception() is None and str(future.result().topic_id) != self._id:
-            self._progress.lose("was made again")
+            self._progress.lose("was recreated")
 
     def ask_end(self, answer: Callable[[Offsets | None], object]) -> None:
         """Return the topic's present end; None if it was recreated since the start."""
@@ -245,7 +245,7 @@ class HoldsTopic:
         ends = {(self._name, 0): int(future.result().offset)}
 
         def described(topic: Any) -> None:  # noqa: ANN401 - likewise
-            # Asked for after the end: an id is never used again.
+            # Requested after the end: an id is never used again.
             self._note_id(topic)
             is_known = topic.exception() is None and not self._progress.is_lost
             answer(ends if is_known else None)
@@ -263,7 +263,7 @@ class HoldsTopic:
 
 
 class _ReportProducer:
-    # Each report is waited for: of a missing topic a producer learns only after that.
+    # Each write waits: a producer learns of a missing topic only in the answer.
 
     def __init__(self, base: Mapping[str, Any], name: str) -> None:
         _described(AdminClient(dict(base)), name)
@@ -300,7 +300,7 @@ class _ReportProducer:
         return int(answered.timestamp()[1])
 
     def close(self) -> None:
-        pass  # with its last reference
+        pass  # the last reference ends it
 
 
 def _ask_about(admin: AdminClient, name: str) -> Any:  # noqa: ANN401 - confluent-kafka's future

@@ -1,4 +1,4 @@
-"""Keeps the holds of members on other clients, with the calls that change them."""
+"""Keeps the holds of members on other clients, and offers the calls that change them."""
 
 import weakref
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -34,7 +34,7 @@ from safeconsumer.holds.table import rebalanced
 
 
 class OtherPartition(Protocol):
-    """A partition as other libraries have it."""
+    """A partition in the form of other libraries."""
 
     topic: str
     partition: int
@@ -69,8 +69,8 @@ class Member:
         is_closed: whether it has ended.
 
     Thread rules: any thread, but for :meth:`begin_ownerships`, :meth:`identify`,
-    :meth:`begin_call`, :meth:`may_give` and :meth:`note_given`, which are the polling
-    thread's.
+    :meth:`begin_call`, :meth:`may_give`, :meth:`may_give_one` and :meth:`note_given`, which
+    are the polling thread's.
     """
 
     def __init__(
@@ -109,7 +109,8 @@ class Member:
 
     def busy(self) -> Collection[TopicPartition]:
         """Return the partitions of the records that the last call returned."""
-        # In this order: the consumer keeps its last records before may_give's claim ends.
+        # In this order: the consumer keeps its last records before the claim of
+        # may_give() ends.
         in_hand, consumer = self._in_hand, self._consumer()
         if consumer is None:
             return in_hand
@@ -127,7 +128,7 @@ class Member:
         return ()
 
     def call_after_joins(self, call: Callable[[], object]) -> None:
-        """Have a function called after each change of the membership."""
+        """Call a function after each change of the membership."""
         self._after_joins.append(call)
 
     def note_broker_time(self, at: float, sent: float, received: float) -> None:
@@ -184,7 +185,7 @@ class Member:
         attached.start()
         self._control = attached
         if (consumer := self._consumer()) is not None:
-            # If it is dropped and never closed, the threads end all the same.
+            # If the consumer is dropped and never closed, the threads still end.
             self._dropping = weakref.finalize(consumer, attached.abandon)
             self._dropping.atexit = False
 
@@ -246,8 +247,9 @@ class Member:
         """Note that the program asks for records, and so is done with earlier ones."""
         self._polled_at, _ = self.ledger.now()
         done, self._in_hand = self._in_hand, _NONE
-        if done and not done.isdisjoint(self.quiet()) and self._control is not None:
-            self._control.report_soon()
+        control = self._control
+        if done and control is not None and not done.isdisjoint(self.quiet()):
+            control.report_soon()
         self.ledger.deliver()
 
     def may_give(
@@ -258,6 +260,14 @@ class Member:
         # and an earlier one does not show them as quiet.
         self._in_hand = frozenset(partitions)
         return self._in_hand - self.quiet()
+
+    def may_give_one(self, tp: TopicPartition) -> bool:
+        """Tell whether a record of one partition may be given now; if so, note it."""
+        self._in_hand = frozenset((tp,))  # before the check, as in may_give
+        if tp not in self.quiet():
+            return True
+        self._in_hand = _NONE
+        return False
 
     def note_given(self, partitions: Iterable[TopicPartition]) -> None:
         """Note the partitions whose records the program was given."""
@@ -283,7 +293,7 @@ class Member:
 
     def _close_control(self) -> None:
         if self._dropping is not None:
-            self._dropping.detach()  # it has the hooks, which may keep the consumer
+            self._dropping.detach()  # it keeps the hooks, which may keep the consumer
         if self._control is not None:
             self._control.close()
 
@@ -296,7 +306,7 @@ class Member:
 
 class HoldingConsumer:
     """
-    The calls about holds that consumers on other clients have beside their library's.
+    The calls about holds that consumers of other libraries have besides their own calls.
 
     Thread rules: any thread.
     """
@@ -336,10 +346,10 @@ class HoldingConsumer:
             targets: partitions, scopes as text (``orders:3``, ``orders``,
                 ``re:ord.*`` over whole names, ``@all``), compiled patterns, scopes of
                 holds, :data:`safeconsumer.ALL`.
-            owner: whose hold it is; only the same owner's :meth:`lift` lifts it.
+            owner: the owner of the hold; only this owner's :meth:`lift` lifts it.
             reason: text for people, up to 1,024 bytes.
-            for_: seconds, or a timedelta, until it ends by itself: never early, and at
-                the latest when records are next asked for.
+            for_: seconds, or a timedelta, until it expires: never early, and at the
+                latest when the program next asks for records.
 
         Raises:
             TargetTypeError: a target is of another type.
@@ -352,9 +362,9 @@ class HoldingConsumer:
         """
         Lift this owner's holds of exactly these targets.
 
-        A hold of a wider scope, or of another owner, stays. Lifting what is not held is
-        no error. A call that waits returns records of what flows now; those that were
-        fetched as the hold arrived come first.
+        A hold of a wider scope, or of another owner, stays. A target that is not held
+        is no error. A call that waits returns records of partitions that flow now;
+        records that were fetched as the hold arrived come first.
 
         Returns:
             The holds that still cover the targets or parts of them.

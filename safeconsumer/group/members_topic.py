@@ -1,5 +1,5 @@
 """
-Finds holds on the members' own topic, which only versions before 0.6 read.
+Finds holds on the members' own topic, which only members before version 0.6 read.
 
 A hold that is in force there ends silently with the last member of an earlier version:
 ``doctor`` and ``control init`` print the command that places it again.
@@ -63,7 +63,7 @@ def former_findings(operator: Operator) -> Iterator[Finding]:
 
 
 def _prefix(settings: Control) -> str | None:
-    # A holds topic with a name of its own shows no prefix.
+    # A holds topic with another name than the default shows no prefix.
     known = Control.prefixed("").holds_topic
     prefix = settings.holds_topic.removesuffix(known)
     return None if prefix == settings.holds_topic else prefix
@@ -91,7 +91,7 @@ def _placed(operator: Operator, times: Times) -> frozenset[tuple[str, str, str]]
     except (
         ControlTopicError,
         TopicAuthorizationFailedError,
-    ):  # another finding reports that
+    ):  # another finding reports this error
         return frozenset()
     skew = operator.settings.clock_skew
     return frozenset(
@@ -116,7 +116,8 @@ def _command(one: HoldRecord, prefix: str, seconds: float | None) -> str:
     group, owner, scope = map(quote, (one.key.group, one.key.owner, one.key.scope))
     topic_prefix = "" if prefix == PREFIX else f"--topic-prefix {quote(prefix)} "
     limit = "" if seconds is None else f"--for {ceil(seconds)}s "
-    # A member held it, so the scope is not mistyped, whatever the group consumes now.
+    # A member obeyed the hold, so its scope is not mistyped, whatever the group
+    # consumes now.
     return (
         f"safeconsumer pause {topic_prefix}--group {group} --owner {owner} "
         f"--reason {quote(reason)} {limit}--future -- {scope}"

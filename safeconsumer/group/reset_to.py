@@ -73,7 +73,7 @@ _NO_ID = UUID(int=0)
 @frozen(kw_only=True)
 class ResetTarget:
     """
-    The target of a reset as it was typed; at most one of the values is set.
+    The target of a reset as an operator typed it; at most one of the values is set.
 
     Attributes:
         text: the target as text; ``earliest`` and ``latest`` set no value.
@@ -129,7 +129,8 @@ class PartitionMove:
         start: the first offset of its log.
         end: the offset behind its last record.
         committed: the group's committed offset at that time; None if there is none.
-        offset: the target; None if there is no committed offset to count from.
+        offset: the target; None if the target counts from a committed offset and there
+            is none.
     """
 
     start: int
@@ -187,7 +188,8 @@ def reset_action(
         if to.at_ms is not None:
             later = offsets_at(to.at_ms)
             wanted |= {tp: at for tp, at in later.items() if at >= 0}
-    ends = offsets_at(OffsetSpec.LATEST)  # last, as the logs may grow meanwhile
+    # asked for last, as the logs may grow meanwhile
+    ends = offsets_at(OffsetSpec.LATEST)
     return ResetTo(
         group=view.group,
         owner=owner,
@@ -296,7 +298,7 @@ class ResetTo:
 
     def _over(self, view: View) -> dict[TopicPartition, HoldRecord]:
         """Return the hold of the owner that covers each partition, the first of several."""
-        # For us a key of a later version covers everything; only that version writes it.
+        # Here a key of a later version covers everything; only that version writes it.
         held = [
             one
             for one in view.lasting
@@ -363,7 +365,7 @@ class ResetTo:
         elif why := mistakes(view, self.scopes, cluster.topics):
             yield refusal(why, "look for a typing error")
         elif not self.places and (left := _left(view, self.scopes)):
-            why = f"nobody of the group reads {', '.join(left)}"
+            why = f"no member of the group reads {', '.join(left)}"
             yield refusal(why, "name it to move it all the same")
         elif not self.places:
             yield refusal(f"{self.group} consumes nothing", "nothing can be moved")
@@ -376,7 +378,7 @@ class ResetTo:
             why = f"nothing is committed of {partitions_text(unset)} to count from"
             yield refusal(why, "give an offset, or a time")
         if why := "; ".join(self._outside()):
-            yield refusal(why, "give a place within the log of each")
+            yield refusal(why, "give an offset within the log of each")
         if why := "; ".join(self._moved_by_others(plan.view)):
             yield refusal(why, "wait until it is moved")
         if later := [one.key.scope for one in plan.own if is_later(one)]:
@@ -453,7 +455,7 @@ class ResetTo:
         for topic in _left(plan.view, self.scopes):
             if topic not in there:
                 stays = "it stays where it is, unless it is named"
-                yield "note", f"nobody of the group reads {topic}: {stays}"
+                yield "note", f"no member of the group reads {topic}: {stays}"
         for report in plan.view.reports:
             if report.kind == STREAM:
                 yield "note", f"{report.client_id} is a stream: its offsets do not move"

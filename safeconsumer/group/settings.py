@@ -86,12 +86,13 @@ class Control:
     Makes a member obey holds that are kept in Kafka, for its whole group.
 
     Attributes:
-        holds_topic: the topic of the holds: clients that may write it hold and lift,
-            members only read it.
+        holds_topic: the topic of the holds: clients that may write it place and lift
+            holds; members only read it.
         status_topic: the topic to which members report; None for no reports.
         unavailable: the treatment of newly assigned partitions while the holds topic
             cannot be read: ``hold`` keeps them quiet, ``run`` lets them flow after
-            ``run_after`` seconds. Partitions that flowed or were held before stay so.
+            ``run_after`` seconds. Partitions that flowed before keep flowing, and held
+            ones stay held.
         run_after: seconds; only for ``run``.
         clock_skew: seconds by which this machine's clock may differ from the broker's;
             a hold that expires is lifted later by this time, never early.
@@ -100,7 +101,7 @@ class Control:
             checked when the reader connects. A topic that has become unfit counts as
             unavailable until it is repaired.
         start_timeout: the most seconds for which the consumer's constructor waits for
-            the topics' settings, to refuse topics from which Kafka would delete holds.
+            the topics' settings: it refuses topics from which Kafka would delete holds.
         trust_topic: whether the member does not ask for those settings, for brokers that
             cannot answer.
         resets: whether this member moves its partitions if a hold of its group asks for
@@ -132,12 +133,12 @@ class Control:
         factory=dict, repr=False, converter=_copied, validator=_are_settings
     )
 
-    if not TYPE_CHECKING:  # type checkers use the fields
+    if not TYPE_CHECKING:  # type checkers use the fields instead
 
         def __new__(cls, *_args: object, **settings: object) -> Self:
             """Refuse the settings of versions before 0.6, by the name of the new one."""
             if "operator_topic" in settings:
-                message = "operator_topic= is holds_topic= now: give it the same topic"
+                message = "operator_topic= is now holds_topic=: give it the same topic"
                 raise ControlSettingError(message)
             if "group_topic" in settings:
                 message = (
@@ -163,7 +164,8 @@ class Control:
         Raises:
             ControlSettingError: a value is not acceptable.
         """
-        if not isinstance(prefix, str):  # of an unset variable, None would be a name
+        # None, from an unset variable, would become part of a name
+        if not isinstance(prefix, str):
             message = f"prefix must be text, not {prefix!r}"
             raise ControlSettingError(message)
         return cls(
@@ -197,6 +199,7 @@ class Control:
         return attached
 
 
-if not TYPE_CHECKING:  # otherwise that of __new__ would be shown, which takes anything
+# otherwise help() would show the signature of __new__, which takes any argument
+if not TYPE_CHECKING:
     _self, *_settings = inspect.signature(Control.__init__).parameters.values()
     Control.__signature__ = inspect.Signature(_settings)

@@ -58,7 +58,7 @@ class ControlState:
         self.skipped = 0
 
     def absorb(self, topic: str, records: Iterable[RawRecord]) -> None:
-        """Take over the next records of the holds topic, whose name events have."""
+        """Take over the next records of the holds topic, whose name the events carry."""
         with self._lock:
             fresh, skipped = self._fold.take(records)
             self.skipped += skipped
@@ -150,7 +150,8 @@ class ControlState:
             return None
         now, at = self._clock.time(moment), one.at
         if at is None:
-            # The time of such a hold begins when it is read: late, never early.
+            # The duration of such a hold counts from the moment when it is read, so the
+            # hold ends late, never early.
             now = at = moment[1]
         expires_at = None if body.ttl_ms is None else at + body.ttl_ms / 1000
         deadline = None  # while the broker's time is unknown, no hold may expire

@@ -62,7 +62,7 @@ class ControlKey:
 @frozen
 class Reset:
     """
-    Offsets to which a group is moved for as long as a hold of it stands.
+    Offsets to which a group is moved for as long as a hold of it is in force.
 
     The offsets are absolute: the command that writes them asks the brokers once, so that
     every owner of a partition moves it to the same place.
@@ -70,8 +70,8 @@ class Reset:
     Attributes:
         to: topic, partition, and the offset of the next record to be read there; each
             partition once, sorted.
-        topic_ids: topics with their ids at that time, as Kafka writes them: a topic that
-            was deleted and recreated since is left alone.
+        topic_ids: topics with their ids at that time, as Kafka writes them: members do
+            not move a topic that was deleted and recreated since.
         asked: the target that the operator typed; empty if that was not the same for all
             partitions.
     """
@@ -90,16 +90,17 @@ class ControlHold:
         hold_id: identifies this placing, for people.
         reason: the reason, or None.
         ttl_ms: milliseconds after the broker's time of the record, or None.
-        version: the value's version; a later version is not understood, but held.
-        host: the machine that placed it, by its own name, or None.
+        version: the value's version; a value of a later version is not understood, but
+            its scope is held.
+        host: the name of the machine that placed it, or None.
         principal: the login that its writer claims to have, or None. The topic's ACLs
             decide which logins may write.
         since_ms: the broker's time of the record that placed the hold, if a later record
             of its owner and scope came before its end: it was extended, renewed or
             replaced, and its partitions are held since then. Otherwise None.
         reset: the offsets to which the group is moved while the hold is in force; None if
-            it is not moved. Members of versions before 0.6 hold, and do not move. A hold
-            that ends by itself has no reset, as it might end too early.
+            it is not moved. Members of versions before 0.6 obey the hold, and move no
+            partitions. A hold with an end has no reset, as it might end too early.
     """
 
     hold_id: str = ""
@@ -177,7 +178,7 @@ def _decoded(data: bytes) -> ControlHold | None:
     if found is None:
         return None
     hold_id, reset = found.pop("id"), found.pop("reset", None)
-    # A hold that ends by itself has no reset.
+    # A hold with an end has no reset.
     return ControlHold(hold_id, reset=None if found["ttl_ms"] else reset, **found)
 
 
@@ -190,7 +191,7 @@ def _reset_document(reset: Reset) -> dict[str, object]:
 
 
 def _reset(value: object) -> Reset:
-    # A reset that is partly unreadable moves nothing; its hold counts.
+    # A reset that is partly unreadable moves no partition; its hold counts.
     found = fields_of(value, _RESET, {"asked": text(MAX_NAME_LENGTH)})
     offsets = {
         (topic, partition): offset

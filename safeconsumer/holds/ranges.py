@@ -1,4 +1,4 @@
-"""Reads ranges of partitions: ``orders:0-2,5`` stands for four scopes."""
+"""Reads ranges of partitions: ``orders:0-2,5`` is four scopes."""
 
 import re
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ _RANGES = re.compile(rf"(re:re|(?!re:)[^:]+):({NUMBERS.pattern})")
 
 def spread(text: str) -> Iterator[str]:
     """
-    Yield the scopes that a text stands for: one for each partition of a range.
+    Yield the scopes of a text: one for each partition of a range.
 
     Raises:
         ScopeSyntaxError: a range does not go up, or is too long.

@@ -35,7 +35,7 @@ class Holds:
     def __init__(self, holds: Iterable[Hold] = ()) -> None:
         # The holds of topics and partitions: by topic, and by partition; None is the topic.
         self._narrow: dict[str, dict[int | None, ByOwner]] = {}
-        # The holds of patterns and of everything: each lookup asks all of them.
+        # The holds of patterns and of everything: each lookup checks all of them.
         self._wide: dict[Scope, ByOwner] = {}
         if holds:
             self._change((), holds)
@@ -142,7 +142,7 @@ class Holds:
 
     def without(self, keys: Iterable[HoldKey], instead: Iterable[Hold] = ()) -> Holds:
         """
-        Return a copy without some holds; a key that is not there is no error.
+        Return a copy without some holds; an unknown key is no error.
 
         The copy shares the index of each topic that does not change.
 
@@ -205,7 +205,7 @@ def _covered(
         if None in held or any(one.covers((topic, 0)) for one in wide):
             found.update(partitions)
         elif len(held) < len(partitions):
-            # the objects that the assignment holds: Kafka's named tuples
+            # the objects in the assignment: Kafka's named tuples
             several = (partitions.get((topic, at)) for at in held)  # type: ignore[arg-type]  # None is asked above
             found.update(tp for tp in several if tp is not None)
         else:
@@ -282,7 +282,7 @@ def affected_by(assigned: Assigned, scope: Scope) -> Iterable[TopicPartition]:
     """Return the assigned partitions that a scope covers."""
     if isinstance(scope, Partition):
         here = assigned.get(scope.topic, _NOTHING_HERE)
-        # the object that the assignment holds: Kafka's named tuple
+        # the object in the assignment: Kafka's named tuple
         tp = here.get((scope.topic, scope.partition))
         return () if tp is None else (tp,)
     if isinstance(scope, Topic):

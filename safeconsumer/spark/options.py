@@ -32,7 +32,7 @@ OPTIONS: Mapping[str, tuple[str, str]] = {
     "holds": ("", "Fixed holds, with spaces between them: `orders:0-2,5 re:tmp.*`."),
     "holds.clockSkewMs": (
         "30000",
-        "How much later an expired hold is lifted, as clocks may differ.",
+        "The delay after which an expired hold is lifted, as clocks may differ.",
     ),
     "holds.control": (
         "false",
@@ -44,7 +44,7 @@ OPTIONS: Mapping[str, tuple[str, str]] = {
     ),
     "holds.decisionTimeoutMs": (
         "10000",
-        "How long Spark waits for a decision; without one nothing is read.",
+        "How long Spark waits for a decision; without a decision no record is read.",
     ),
     "holds.group": ("", "The consumer group whose holds the stream obeys."),
     "holds.statusTopic": (
@@ -109,7 +109,7 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
     """
     given = {name.lower(): value for name, value in options.items()}
     _refuse_unknown(options)
-    decision = _seconds(given, "holds.decisionTimeoutMs", 1)  # the shim's
+    decision = _seconds(given, "holds.decisionTimeoutMs", 1)  # an option of the shim
     patience = _seconds(given, "holds.controlTimeoutMs", 1)
     control, status = _control(given)
     if control is not None and patience >= decision:

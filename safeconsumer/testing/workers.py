@@ -366,7 +366,7 @@ class _Consumer:
         return int(records[at].offset if records[at:] else records[-1].offset + 1)
 
     def leader_epoch(self, _: TopicPartition) -> int:
-        return -1  # made records have none
+        return -1  # records of make_record() have no leader epoch
 
     def lagging(self) -> list[TopicPartition]:
         return [tp for tp, some in self.log.items() if self._at[tp] < len(some)]
@@ -388,7 +388,7 @@ class _Consumer:
         return nullcontext()
 
     def _nothing(self, *_given: object, **_named: object) -> None:
-        # Stands for calls that have no effect without a broker.
+        # Replaces calls that have no effect without a broker.
         return
 
     reason_for_no_records = set_deserializers = take = release = ask_before_join = (
@@ -586,7 +586,7 @@ class _Run:
         return is_endless
 
     def _fail(self, what: str) -> None:
-        message = f"{what}, and records still come: give max_calls if that is meant"
+        message = f"{what}, and records still come: give max_calls if this is intended"
         self._decisions.fail(EndlessRunError(message))
 
     # ------------------------------------------------------------ notes

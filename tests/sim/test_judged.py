@@ -93,7 +93,7 @@ def test_records_before_an_owner_without_a_commit_at_the_end_are_lost(lab, tmp_p
     lab.append(tp, 3, first=8)
     second.take(3)
     second.consumer.close(autocommit=False)
-    lost = ("A2", "nobody delivered offsets 5 to 7")
+    lost = ("A2", "no member delivered offsets 5 to 7")
     assert verdict_in(tmp_path, uncompacted=PLAIN) == ([lost], {})
 
 

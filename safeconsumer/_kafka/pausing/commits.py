@@ -1,4 +1,4 @@
-"""Offsets to commit, with the ownerships in which the commit was asked for."""
+"""Offsets to commit, with the ownerships in which the commit was requested."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,11 +14,11 @@ States = Mapping[TopicPartition, OwnedPartitionState]
 Offsets = dict[TopicPartition, OffsetAndMetadata]
 
 _NOT_OWNED = (
-    "this member does not own it, and its owner may be further. Under subscribe() "
+    "this member does not own it, and its owner may be ahead. Under subscribe() "
     "commit assigned partitions, or in on_partitions_revoked() those that it gets; "
     "records that are not committed by then come again at the next owner"
 )
-_NOT_JOINED = "this member has not joined its group yet, or again: poll() does"
+_NOT_JOINED = "this member has not joined its group yet, or not again: poll() joins"
 _LOST = (
     "the membership was lost, because too much time passed between two polls "
     "(max_poll_interval_ms) or no heartbeat came through, and others may own it "
@@ -41,7 +41,7 @@ def _ignore_result(*, is_done: bool) -> None:
 
 class OwnedOffsets(Offsets):
     """
-    Offsets to commit, and the ownerships in which the commit was asked for.
+    Offsets to commit, and the ownerships in which the commit was requested.
 
     Upstream takes it for a plain dict, which goes from the call to the request. In between
     upstream may look for the coordinator, or retry for ``request_timeout_ms``, and a

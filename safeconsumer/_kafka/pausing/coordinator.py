@@ -176,9 +176,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             ) from self._fencing_error
         try:
             if self._join_of_poll is not None:
-                # A signal handler ended the poll of this join. Upstream takes the join as
-                # done when its listener begins, and would deliver records of partitions
-                # that the listener is about to seek.
+                # A signal handler ended the poll of this join. Upstream regards the
+                # join as complete when its listener begins, and would deliver records
+                # of partitions that the listener is about to seek.
                 timer = Timer(timeout_ms)
                 if not self._run(self._wait_for_join, timeout_ms):
                     return False
@@ -194,7 +194,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         finally:
             self._raised_by_callback = None
             self.ledger.deliver()
-        # Upstream takes a dropped join as done.
+        # Upstream regards a dropped join as complete.
         waits = self.rejoining and self._subscription.partitions_auto_assigned()
         return ready and not waits
 
@@ -367,7 +367,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     # ------------------------------------------------------------ joining (IO thread)
 
     def stable(self) -> bool:
-        """Tell whether heartbeats go on; they do for a join that is not applied yet."""
+        """Tell whether heartbeats continue; they do for a join that is not applied yet."""
         joined = self._joined
         return bool(super().stable()) or (
             joined is not None and joined.generation is self._generation
@@ -487,10 +487,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         # This member missed a generation, as its SyncGroup was refused or cut off:
         # 1. before it, an eager member gave up all its partitions;
         # 2. in it, others may have owned them, and committed;
-        # 3. upstream keeps the positions of partitions that come back: this member would
-        #    go on at its old positions, and commit them over the others' offsets.
-        # A cooperative member claims its partitions when it joins, so no other member gets
-        # them. The broker may answer a follower that joins again with the same generation.
+        # 3. upstream keeps the positions of partitions that come back: this member
+        # would continue at its old positions, and commit them over the others' offsets.
+        # A cooperative member claims its partitions when it joins, so no other member
+        # gets them. The broker may answer a follower that joins again with the same
+        # generation.
         owned = frozenset(self._subscription.assigned_partitions())
         applied = (
             generation if self._applied_generation is None else self._applied_generation
@@ -595,7 +596,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             }
 
     def note_partitions(self) -> None:
-        """Have the subscription note the partitions that its topics have, if known."""
+        """Let the subscription note the partitions of its topics, if they are known."""
         # The leader takes those that it has assigned: another join will assign the
         # partitions that its metadata have gained since.
         assigned = self._assignment_snapshot
@@ -705,7 +706,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         try:
             super().commit_offsets_sync(commit, timeout_ms)
         except BaseException:
-            # A signal handler raised, and the coroutine would go on and retry the commit.
+            # A signal handler raised, and the coroutine would continue and retry the
+            # commit.
             commit.is_given_up = True
             raise
 
@@ -713,7 +715,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self, offsets: Offsets, timeout_ms: float | None = None
     ) -> None:
         commit = self._with_ownerships(offsets)
-        self._journal(commit)  # of a commit that upstream makes before a join
+        self._journal(commit)  # for a commit that upstream makes before a join
         is_done = False
         doubtful = self._subscription.ids.doubtful(commit.states.items())
         if timeout_ms is not None and doubtful:
@@ -844,7 +846,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     def maybe_auto_commit_offsets_now(self) -> None:
         """
-        Commit, and return once all commits asked for so far are sent.
+        Commit, and return once all commits requested so far are sent.
 
         Upstream sends them later, for instance after ``unsubscribe``, when the broker
         refuses them.

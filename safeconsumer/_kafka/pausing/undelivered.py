@@ -136,7 +136,7 @@ class OwnedPartitionState(TopicPartitionState):
 
     reset_moves: int = 0
     """
-    The number of moves at that begin: after a seek the program may commit any offset.
+    The number of moves at that start: after a seek the program may commit any offset.
     """
 
     tenure: object = None
@@ -214,14 +214,14 @@ class OwnedPartitionState(TopicPartitionState):
         )
 
     def maybe_validate_position(self, current_leader_epoch: int | None) -> bool:
-        """Have the position compared with a leader's log if the epochs differ."""
+        """Request a comparison of the position with a leader's log if the epochs differ."""
         self.unsettle()
         is_needed: bool = super().maybe_validate_position(current_leader_epoch)
         self.unsettle()
         return is_needed
 
     def request_position_validation(self) -> bool:
-        """Have the position compared with its leader's log."""
+        """Request a comparison of the position with its leader's log."""
         self.unsettle()
         is_needed: bool = super().request_position_validation()
         self.unsettle()
@@ -246,8 +246,8 @@ class OwnedPartitionState(TopicPartitionState):
     def reset(self, strategy: int) -> None:
         """Drop the position until a broker has answered where to begin."""
         with self.lock:
-            # First: if a handler raises below, the awaited answer is dropped, and no other
-            # request would move_cursor until request_timeout_ms is over.
+            # First: if a handler raises below, the awaited answer is dropped, and no
+            # other request would be sent until request_timeout_ms is over.
             self.next_allowed_retry_time = None
             if self.reset_strategy != strategy:
                 self.reset_number += 1

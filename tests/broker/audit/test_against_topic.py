@@ -27,7 +27,7 @@ def against_topic(clients, folder):
     [
         (0, 4, "acknowledged offsets 4 to 5"),
         # Records that were deleted before a member read them were not delivered, either.
-        (6, 3, "nobody delivered offsets 3 to 5"),
+        (6, 3, "no member delivered offsets 3 to 5"),
     ],
 )
 def test_a_record_that_a_client_lost_is_found_in_the_topic(

@@ -128,7 +128,7 @@ def test_outage_keeps_the_snapshot_and_refuses_writes_until_it_ends(team, served
         page = served.page("/")
         assert "The broker does not answer." in page
         assert "Members keep obeying the holds that have not ended" in page
-        sentence = "unknown: what has changed meanwhile. The broker does not answer."
+        sentence = "unknown: the present state. The broker does not answer."
         assert sentence in served.page("/place", **wish)
         assert served.pause(**wish).status_code == 503
     finally:

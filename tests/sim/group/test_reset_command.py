@@ -330,7 +330,7 @@ def test_wait_moved_ends_at_once_without_a_reset(team, monkeypatch):
 
     monkeypatch.setattr(Operator, "look", counted)
     why = typed(team, "wait", "moved", "--timeout", "5s", status=FAILED)
-    assert "nothing of it is being moved: no reset stands" in why
+    assert "none of its partitions is being moved: no reset is in force" in why
     assert len(looks) == 1
 
 

@@ -206,7 +206,7 @@ def test_holds_of_a_group_are_judged_by_its_history(tmp_path, spark):
         assert found(history=history) == [(violations, True)]
     assert found(settings=Settings(patience=90.0), history=history) == [(0, True)]
     history.write_text("[]")
-    with pytest.raises(JournalError, match=f"{history} is not what"):
+    with pytest.raises(JournalError, match=f"{history} is not output"):
         found(history=str(history))
     with pytest.raises(JournalError, match="the history cannot be read"):
         found(history=tmp_path / "none.json")

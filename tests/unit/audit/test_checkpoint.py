@@ -201,7 +201,7 @@ def test_clock_skew_leaves_more_batches_unjudged():
         ),
         pytest.param(
             {"group": "other"},
-            "the history that was given is of the group other only",
+            "the given history is of the group other only",
             id="of another group",
         ),
     ],
@@ -316,11 +316,11 @@ GOOD = batch(1000.0, orders(1))
     [
         pytest.param({}, "has a batch of Kafka's records", id="nothing"),
         pytest.param({"offsets/0": batch(1.0, "-")}, "Kafka's records", id="no Kafka"),
-        pytest.param({"offsets/0": ""}, "offsets/0 is not what", id="empty"),
-        pytest.param({"offsets/0": "v1"}, "offsets/0 is not what", id="cut"),
+        pytest.param({"offsets/0": ""}, "offsets/0 is not in", id="empty"),
+        pytest.param({"offsets/0": "v1"}, "offsets/0 is not in", id="cut"),
         pytest.param({"offsets/0": "v1\n{}\n{}"}, "batchTimestampMs", id="no time"),
-        pytest.param({"offsets/0": batch(1.0)}, "is not what", id="no source"),
-        pytest.param({"offsets/0": GOOD[:-2]}, "is not what", id="cut offsets"),
+        pytest.param({"offsets/0": batch(1.0)}, "is not in", id="no source"),
+        pytest.param({"offsets/0": GOOD[:-2]}, "is not in", id="cut offsets"),
         pytest.param({"offsets/0": GOOD.replace("1}", '"x"}')}, "'x'", id="no number"),
         pytest.param({"offsets/0": "v2" + GOOD[2:]}, "version 'v2'", id="version 2"),
         pytest.param(

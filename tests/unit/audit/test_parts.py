@@ -79,7 +79,7 @@ def test_lines_missing_from_a_part_are_named(tmp_path):
         # A part without its last line loses no entry: the next part names it.
         assert done.exit_code == (0 if cut == lines[:-1] else 2), done.output
     second.write_text("".join([*lines, '{"n":99,"at":1.0,"e":"x"}\n']))
-    assert "stands after the end of its part" in run(tmp_path).stderr
+    assert "follows the end of its part" in run(tmp_path).stderr
 
 
 def test_a_copy_of_a_part_counts_once(tmp_path):

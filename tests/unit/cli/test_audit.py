@@ -244,7 +244,7 @@ def test_operators_hold_is_judged_by_the_control_topics_alone(tmp_path):
         assert run(folder, "--history", history).exit_code == status
     history.write_text("[]")
     refused = run(folder, "--history", history)
-    assert (refused.exit_code, "is not what" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "is not output" in refused.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(("began_at", "status"), [(1000.5, 0), (1050.0, 1)])

@@ -53,7 +53,20 @@ def test_a_last_report_has_no_busy_partition():
 
 
 @pytest.mark.contract("G8", "G9")
-def test_no_report_shows_a_partition_as_quiet_while_it_is_given():
+def test_single_given_record_is_busy_and_a_held_one_is_not_given():
+    one = Consumer(ZERO, ONE)
+    assert one.member.may_give_one(ZERO)
+    assert one.member.busy() == {ZERO}
+    one.hold("orders:0")
+    one.member.begin_call()
+    assert not one.member.may_give_one(ZERO)
+    assert one.member.busy() == frozenset()
+    assert one.member.may_give_one(ONE)
+
+
+@pytest.mark.contract("G8", "G9")
+@pytest.mark.parametrize("is_single", [False, True], ids=["several", "single"])
+def test_no_report_shows_a_partition_as_quiet_while_it_is_given(*, is_single):
     """
     A hold that arrives as records are given is obeyed, or the records are busy.
 
@@ -68,9 +81,16 @@ def test_no_report_shows_a_partition_as_quiet_while_it_is_given():
             said.append(reported(one))
             return other - frozenset(self)
 
+        def __contains__(self, tp):
+            said.append(reported(one))
+            return super().__contains__(tp)
+
     one.hold("orders")
     one.member.quiet = lambda: Arriving(one.member.ledger.quiet())
-    assert one.member.may_give([ZERO]) == frozenset()
+    if is_single:
+        assert not one.member.may_give_one(ZERO)
+    else:
+        assert one.member.may_give([ZERO]) == frozenset()
     assert said == [({}, {"orders": ((0, 0),)})]
 
 

@@ -323,7 +323,7 @@ def test_user_without_a_name_from_the_proxy_sees_and_changes_nothing(names):
     for path in ("/", GROUP):
         answer = client.get(path, headers=headers)
         assert answer.status_code == 403
-        assert "it is unknown who you are" in answer.text
+        assert "your user name is unknown" in answer.text
     lift = {"group": HELD, "scope": "topic-005:0", "owner": "bob", "offset": "0"}
     assert client.post("/lift", json=lift, headers=headers).status_code == 403
     assert writer.written == []

@@ -77,7 +77,7 @@ def test_latest_entries_are_the_last_of_all_entries(most):
     several = [at(0, "1", ttl=60), at(1, "1"), at(3, None), at(4, None), at(5, "2")]
     found = entries(several, SKEW)
     assert len(found) == 4
-    assert entries(several, SKEW, most=most) == found[4 - most :]
+    assert entries(several, SKEW, limit=most) == found[4 - most :]
 
 
 def test_an_entry_shows_the_end_of_its_hold():

@@ -36,7 +36,7 @@ class Silent(Operator):
         super().__init__({}, SETTINGS, wall)
         self._reader = SimpleNamespace(turn=self._turn, positions={}, close=int)
 
-    def group(self, group):
+    def group(self, group, _until):
         assert group == "g"
         return GroupFacts(state="Empty", members=(), committed={})
 
@@ -62,7 +62,7 @@ def test_view_without_reports_ends_in_time_and_is_marked(monkeypatch):
     assert Silent.passed < 3.0
     assert waiting.is_quiet(seen, [Everything()]) == (
         False,
-        "it is unknown who is quiet: no report has come yet: give it more time",
+        "which members are quiet is unknown: no report has come yet: give it more time",
     )
     Silent.passed += 5.0
     later = operator.look("g", has_lags=False, timeout=3.0)

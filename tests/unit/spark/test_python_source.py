@@ -88,7 +88,7 @@ def test_a_range_that_ends_in_a_hole_has_no_record_behind_its_end(start, end):
 
 @pytest.mark.contract("S9")
 def test_a_range_that_stands_still_raises_instead_of_ending_early():
-    with pytest.raises(StreamStalledError, match="nothing came at offset 3 for"):
+    with pytest.raises(StreamStalledError, match="no record came at offset 3 for"):
         read(Log(0, 1, 2, end=3), 0, 9)
 
 

@@ -233,14 +233,14 @@ def test_one_line_per_changed_plan(lab):
 def test_a_held_topic_that_is_gone_fails_the_query(lab):
     """Lost data fails the query even while the topic is held."""
     lab.controller.pause("orders")
-    with pytest.raises(Refused, match=r"orders:0: it is gone.*failOnDataLoss=false"):
+    with pytest.raises(Refused, match=r"orders:0: it is deleted.*failOnDataLoss=false"):
         lab.batch(START, {("returns", 0): 8})
     assert len(lab.named("spark_held_data_lost")) == 1
 
 
 @pytest.mark.parametrize(
     ("latest", "reason"),
-    [({}, "it is gone"), ({("orders", 0): 2}, "it ends at offset 2, before 5")],
+    [({}, "it is deleted"), ({("orders", 0): 2}, "it ends at offset 2, before 5")],
     ids=["gone", "cut"],
 )
 def test_without_fail_on_data_loss_the_loss_is_reported_once(latest, reason):
@@ -383,7 +383,9 @@ def test_a_run_that_ends_by_itself_fails_if_the_holds_cannot_be_read(lab, questi
     if question == "freeze":
         lab.plan("other", ends="yes")
     lab.elsewhere.trouble = "no broker"
-    with pytest.raises(Refused, match="would end as if there were nothing: no broker"):
+    with pytest.raises(
+        Refused, match="would end as if there were no records: no broker"
+    ):
         lab.plan("none", question, ends="yes")
 
 
