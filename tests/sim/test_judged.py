@@ -1,6 +1,8 @@
 """Fleets as in production, judged by the journals of their members."""
 
 import pytest
+from kafka import KafkaProducer
+from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import SafeConsumer
 from safeconsumer.cli.control_topics import read_control
@@ -218,3 +220,30 @@ def test_a_journal_that_was_deleted_is_named(lab, tmp_path):
     assert (found, set(unjudged)) == ([], {"A2", "A4", "A6"})
     assert all("the journal of b-" in why for why in unjudged.values())
     assert lab.committed(tp) == 30
+
+
+@pytest.mark.parametrize("commits_itself", [True, False])
+def test_own_commits_before_a_transactions_marker_are_clean(
+    lab, tmp_path, commits_itself
+):
+    """The client commits its position, behind the marker; the program what it handled."""
+    (tp,) = lab.topic("t")
+    producer = KafkaProducer(**lab.connection, transactional_id="t")
+    producer.init_transactions()
+    producer.begin_transaction()
+    for number in range(3):
+        producer.send("t", partition=0, value=b"%d" % number)
+    producer.commit_transaction()
+    producer.close()
+    settings = {"isolation_level": "read_committed", "journal": tmp_path}
+    settings |= {"enable_auto_commit": commits_itself, "auto_commit_interval_ms": 1000}
+    reader = Reader(lab, SafeConsumer, "t", **settings)
+    reader.until(lambda: len(reader.log) == 3)
+    for _ in range(20):
+        reader.poll(0.2)
+    last = reader.log[-1]
+    reader.consumer.commit({tp: OffsetAndMetadata(last.offset + 1, "", -1)})
+    reader.consumer.close(autocommit=False)
+    asked = [one["offsets"]["t:0"] for one in entries_in(tmp_path, "call")]
+    assert asked == ([4, 3] if commits_itself else [3])
+    assert verdict_in(tmp_path) == CLEAN
