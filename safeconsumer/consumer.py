@@ -486,9 +486,12 @@ class SafeConsumer(UpstreamConsumer):
         return self._safe_hold_calls.quiet()
 
     def holds(self) -> tuple[Hold, ...]:
-        """Return every hold, also those that cover nothing assigned here now."""
-        holds = self._safe_ledger.view().holds
-        return tuple(sorted(holds, key=lambda one: (str(one.scope), one.owner)))
+        """
+        Return every hold, also those that cover nothing assigned here now.
+
+        A strict hold beneath a plain pause of its owner follows that pause.
+        """
+        return self._safe_ledger.every_hold()
 
     def explain(self, tp: TopicPartition | str) -> tuple[str, ...]:
         """
@@ -499,7 +502,8 @@ class SafeConsumer(UpstreamConsumer):
         """
         scope = arguments.partition_of(tp)
         view = self._safe_ledger.view()
-        return explain_lines(view, (scope.topic, scope.partition))
+        now, _ = self._safe_ledger.now()
+        return explain_lines(view, (scope.topic, scope.partition), now)
 
     # ------------------------------------------------------------ the subscription
 

@@ -61,6 +61,8 @@ class Epoch:
             began.
         was_lost: whether it ended without the member's doing.
         began: its first position.
+        log: where the log began, by the broker's first answer to a fetch after that; None
+            if there was none before its position moved.
         runs: the ranges through which its position moved.
         peeked: the ranges that peeks read, from the position at that time.
         first: when its first record came, perhaps during a peek, and the offset.
@@ -81,6 +83,7 @@ class Epoch:
     owned_since: float = _SINCE_BEGIN
     was_lost: bool = False
     began: Positioned | None = None
+    log: int | None = None
     runs: Spans = field(factory=Spans)
     peeked: Spans = field(factory=Spans)
     first: tuple[float, int] | None = None
@@ -101,6 +104,13 @@ class Epoch:
     def was_sought(self) -> bool:
         """Whether a seek chose its first position."""
         return self.began is not None and self.began.how in {"seek", "reset"}
+
+    def lacked_commit(self, group: str | None) -> bool:
+        """Return whether the reset rule chose where it begins, as nothing was committed."""
+        if self.began is None or self.began.how != "broker":
+            return False
+        answered = self.began.answered
+        return answered == -1 or (answered is None and not group)
 
     @property
     def is_numbered(self) -> bool:
@@ -269,6 +279,9 @@ class Part:
         self.epochs[-1].deleted.add(fact.start, fact.end)
 
     def _log_starts(self, fact: entries.LogStart) -> None:
+        epoch = self.epochs[-1] if self.epochs else None
+        if epoch is not None and epoch.log is None and not epoch.runs:
+            epoch.log = fact.first
         for jump in self.auto_resets:
             if jump.log is None:
                 jump.log = fact.first

@@ -158,8 +158,9 @@ class Committed(Derived):
         is_done: whether the broker acknowledged it.
         is_owned: whether the partition was owned at its call.
         stood: the position at its call; None if that was not known.
-        floor: the highest offset that was committed before in the ownership, since the
-            last seek; -1 if there is none.
+        floor: the end of the last record below the highest offset that was committed
+            before in the ownership, since the last seek; that offset if no entry shows
+            the record, and -1 if there is none.
         is_before: whether its records came before the last seek.
         is_first: whether no seek came before it in its ownership.
         departed_in: the generation that had revoked the partition; None if it was not

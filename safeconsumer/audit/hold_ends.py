@@ -11,7 +11,9 @@ outside:
   membership left it out is unknown: joins without a partition are not in the journal;
 - a whole pause ends with a resume of the application, an ``assign`` or an
   ``unsubscribe``, and at a time only if a pause of a partition of its topic named that;
-- a hold for as long as something is owned ends when an ownership that it covers ends;
+- a hold that lasts while its scope is owned ends when the member owns no partition of the
+  scope any more. A rebalance that gives one back, as above, does not end it; a lost
+  membership does;
 - a strict one, and one that expires, never ends by such an entry: the journal has the
   call of its resume, or the time that was asked for.
 
@@ -19,6 +21,7 @@ The holds topic shows when an operator's hold ended, so G2 and W10 judge that.
 """
 
 import math
+from collections.abc import Iterable, Iterator
 from enum import Enum, StrEnum, auto
 
 from attrs import define, frozen
@@ -29,6 +32,7 @@ from safeconsumer.audit.reading import (
     covering,
     is_partition,
     partition_of,
+    place_of,
     tp_of,
 )
 
@@ -119,12 +123,45 @@ class _PauseEnds:
     perhaps: int = -1
 
 
+@define(eq=False)
+class _OwnedEnds:
+    """
+    The state on which the end of a hold depends that lasts while its scope is owned.
+
+    Attributes:
+        owned: the partitions of the scope that the member has.
+        left: the end of the last of these ownerships, while it has none.
+        ended: the last such end after which no partition was given back.
+    """
+
+    owned: set[TopicPartition]
+    left: Departure | None = None
+    ended: Departure | None = None
+
+    def note_departure(self, tp: TopicPartition, departure: Departure) -> None:
+        self.owned.discard(tp)
+        if not self.owned:
+            self.left = departure
+
+    def note_gain(self, tps: Iterable[TopicPartition], *, is_back: bool) -> None:
+        if self.left is not None and not is_back:
+            self.ended = self.left
+        self.left = None
+        self.owned.update(tps)
+
+    def end_after(self, asked: int) -> Departure | None:
+        ends = (self.left, self.ended)
+        return next((one for one in ends if one and one.number > asked), None)
+
+
 class HoldEnds:
     """Follows the events that may end the holds of one member."""
 
     def __init__(self) -> None:
         self._partitions: dict[TopicPartition, _PauseEnds] = {}
         self._joins = 0
+        # Holds that last while their scope is owned, by the place of the scope.
+        self._owned: dict[TopicPartition | str | None, dict[str, _OwnedEnds]] = {}
         self._ending: set[object] = set()  # calls under way that end pauses
         self._freed, self._freed_at = -1, -1.0  # the last returned one
         # By topic: the ends that pauses of its partitions named, unless these have
@@ -135,18 +172,38 @@ class HoldEnds:
 
     def note_gain(self, entry: Assigned) -> None:
         """Note that ownerships begin."""
-        for tp in map(tp_of, entry.partitions):
+        tps = [tp_of(name) for name in entry.partitions]
+        back = {tp for tp in tps if self._comes_back(tp, entry) is Answer.YES}
+        for scope, ends in self._scopes_of(tps):
+            covered = [*filter(covering(scope), tps)]
+            ends.note_gain(covered, is_back=not back.isdisjoint(covered))
+        for tp in tps:
             one = self._partitions.setdefault(tp, _PauseEnds())
             if not one.is_owned:
-                self._come_back(one, entry)
+                self._come_back(one, self._comes_back(tp, entry), entry)
             one.is_owned, one.generation = True, entry.generation
         self._joins += 1
 
-    def _come_back(self, one: _PauseEnds, entry: Assigned) -> None:
+    def _comes_back(self, tp: TopicPartition, entry: Assigned) -> Answer:
+        one = self._partitions.get(tp)
+        if one is None or one.departure is None:
+            return Answer.NO
+        return one.departure.comes_back_by(entry, self._joins)
+
+    def _scopes_of(
+        self, tps: Iterable[TopicPartition]
+    ) -> Iterator[tuple[str, _OwnedEnds]]:
+        # The followed scopes that cover one of these partitions.
+        tps = [*tps]
+        places: list[TopicPartition | str] = [*tps]
+        for place in dict.fromkeys([*places, *(topic for topic, _ in tps)]):
+            yield from self._owned.get(place, {}).items()
+        for scope, ends in self._owned.get(None, {}).items():
+            if any(map(covering(scope), tps)):
+                yield scope, ends
+
+    def _come_back(self, one: _PauseEnds, back: Answer, entry: Assigned) -> None:
         left = -1 if one.departure is None else one.departure.number
-        back = Answer.NO
-        if one.departure is not None:
-            back = one.departure.comes_back_by(entry, self._joins)
         # a join has left it out, perhaps one that gained no partition
         if back is Answer.NO:
             one.ended, one.perhaps = max(one.ended, left), entry.n
@@ -170,6 +227,27 @@ class HoldEnds:
                 joins=self._joins,
             )
             one.is_owned = False
+            for _, ends in self._scopes_of([tp]):
+                ends.note_departure(tp, one.departure)
+
+    def follow(self, scope: str) -> None:
+        """
+        Follow the ends of a hold that lasts while its scope is owned.
+
+        Raises:
+            JournalError: the scope cannot be read here.
+        """
+        known = self._owned.setdefault(place_of(scope), {})
+        if scope not in known:
+            known[scope] = _OwnedEnds(
+                {*filter(covering(scope), self._owned_tps(scope))}
+            )
+
+    def _owned_tps(self, scope: str) -> Iterator[TopicPartition]:
+        several = [partition_of(scope)] if is_partition(scope) else self._partitions
+        for tp in several:
+            if tp in self._partitions and self._partitions[tp].is_owned:
+                yield tp
 
     def note_call(self, entry: Call) -> None:
         """Note the call of a pause, a resume, of ``assign`` or of ``unsubscribe``."""
@@ -237,10 +315,14 @@ class HoldEnds:
         is_over = bool(self._ending) or self._freed_at >= since - _ROUNDING
         return Answer.YES if is_over else Answer.NO
 
+    def end_of_owned(self, scope: str, asked: int) -> Departure | None:
+        """Return the end of the last ownership that a followed scope covered."""
+        ends = self._owned.get(place_of(scope), {}).get(scope)
+        return None if ends is None else ends.end_after(asked)
+
     def of_owned(self, scope: str, asked: int) -> Answer:
-        """Return whether an ownership that a scope covers has ended since an entry."""
-        gone = self.departure(scope)
-        is_over = gone is not None and gone.number > asked
+        """Return whether all ownerships that a scope covers have ended since an entry."""
+        is_over = self.end_of_owned(scope, asked) is not None
         return Answer.YES if is_over else Answer.NO
 
 

@@ -15,7 +15,7 @@ reports of the consumer about its own state:
 """
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from attrs import evolve, field, frozen
 from msgspec.structs import replace
@@ -23,18 +23,20 @@ from msgspec.structs import replace
 from safeconsumer.audit.entries import (
     Assigned,
     Call,
+    Entry,
     Hold,
     Lift,
     Ownership,
     Return,
     Running,
 )
-from safeconsumer.audit.hold_ends import Answer, HoldEnds, Kind
+from safeconsumer.audit.hold_ends import Answer, Departure, HoldEnds, Kind
 from safeconsumer.audit.reading import (
     TopicPartition,
     covering,
     is_partition,
     partition_of,
+    place_of,
     tp_of,
 )
 from safeconsumer.journal.format import EXPIRED
@@ -78,6 +80,8 @@ class Placed:
             force.
         lifetime: the ``lifetime=`` of its call, if a call placed it.
         how: the way in which it ended: ``resume``, ``lift``, or why nobody lifted it.
+        beneath: the strict hold of the same scope and owner over which a plain pause was
+            placed; each ends by its own end, and a resume ends both.
     """
 
     scope: str
@@ -92,11 +96,37 @@ class Placed:
     running: Mapping[str, Sequence[int]] = field(factory=dict)
     lifetime: str | None = None
     how: str | None = None
+    beneath: "Placed | None" = None
+
+    @property
+    def over_at(self) -> float:
+        """When it, and the hold beneath it, have ended at the latest."""
+        return (
+            self.until if self.beneath is None else max(self.until, self.beneath.until)
+        )
+
+    def in_force(self, at: float) -> "Iterator[Placed]":
+        """Yield it, and the hold beneath it, unless their time is over."""
+        for one in (self, self.beneath):
+            if one is not None and at < one.until:
+                yield one
+
+    def from_entry(self, entry: Entry, doubt: str = "") -> "Placed":
+        """Return it as in force from an entry on, with what is beneath it."""
+        beneath = self.beneath
+        if beneath is not None:
+            beneath = evolve(beneath, number=entry.n, at=entry.at)
+        return evolve(self, number=entry.n, at=entry.at, doubt=doubt, beneath=beneath)
 
     @property
     def key(self) -> Key:
         """Its scope and owner."""
         return self.scope, self.owner
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a call placed it as a plain pause."""
+        return self.lifetime == _PLAIN and self.kind is Kind.PARTITION
 
     def covers(self, tp: TopicPartition) -> bool:
         """
@@ -131,8 +161,9 @@ class Holds:
         self._asked: dict[object, Call] = {}
         self._resuming: dict[object, list[list[Placed]]] = {}
         self._hold_ends = HoldEnds()
-        # Pauses that an entry ended while their partition was away.
-        self._away: dict[TopicPartition, list[Placed]] = {}
+        # Holds that an entry ended while no partition of them was owned, by the place of
+        # their scope.
+        self._away: dict[TopicPartition | str | None, dict[Key, Placed]] = {}
         self._running: Mapping[str, Sequence[int]] = {}
         self._over: dict[TopicPartition, list[list[Placed]]] = {}
 
@@ -154,13 +185,18 @@ class Holds:
     def note_gain(self, entry: Assigned) -> None:
         """Follow the start of ownerships, which may show that a pause has not ended."""
         self._hold_ends.note_gain(entry)
-        for tp in map(tp_of, entry.partitions):
-            for one in self._away.pop(tp, ()):
-                answer = self._answer(one)
-                if answer is Answer.YES or one.key in self._standing:
-                    continue
-                doubt = _PERHAPS if answer is Answer.UNKNOWN else ""
-                self._stand([evolve(one, number=entry.n, at=entry.at, doubt=doubt)])
+        tps = [tp_of(name) for name in entry.partitions]
+        for place in (*tps, *dict.fromkeys(topic for topic, _ in tps), None):
+            for one in [*self._away.get(place, {}).values()]:
+                if any(map(one.covers, tps)):
+                    del self._away[place][one.key]
+                    self._come_back(one, entry)
+
+    def _come_back(self, one: Placed, entry: Assigned) -> None:
+        answer = self._answer(one)
+        if answer is not Answer.YES and one.key not in self._standing:
+            doubt = _PERHAPS if answer is Answer.UNKNOWN else ""
+            self._stand([one.from_entry(entry, doubt)])
 
     def note_departure(self, entry: Ownership) -> None:
         """Note that ownerships ended."""
@@ -171,11 +207,17 @@ class Holds:
         self._hold_ends.note_call(entry)
         if entry.op == "pause":
             self._asked[entry.id] = entry
+            self._follow_owned(entry)
         if entry.op == "resume":
             keys = [key for key in dict.fromkeys(_keys(entry)) if key in self._standing]
             self._resuming[entry.id] = [self._standing[key] for key in keys]
             for key in keys:
                 self._end(key, entry.at, "resume")
+
+    def _follow_owned(self, entry: Call) -> None:
+        for scope, owner in _keys(entry):
+            if _kind(entry, scope, owner) is Kind.OWNED:
+                self._hold_ends.follow(scope)
 
     def note_return(self, entry: Return) -> None:
         """Follow the return of pause, resume, assign or unsubscribe."""
@@ -189,7 +231,7 @@ class Holds:
         for *_, last in over if entry.ok is False else ():
             # Another thread may have placed the hold again meanwhile.
             if last.key not in self._standing:
-                self._stand([evolve(last, number=entry.n, at=entry.at)])
+                self._stand([last.from_entry(entry, last.doubt)])
 
     def _paused(self, entry: Return, call: Call) -> None:
         # The program makes the call, the library writes the return.
@@ -216,19 +258,37 @@ class Holds:
         own = self._standing.get(key)
         if own is None:
             return
-        own[:] = [one for one in own if not self.is_ended(one, entry)] or own
+        own[:] = [*self._left(own, entry)] or own
         last = own[-1]
         if not self.is_ended(last, entry):
             if entry.why != EXPIRED and self._answer(last) is Answer.UNKNOWN:
                 own[-1] = evolve(last, doubt=_PERHAPS)
             return
-        end = ended_at(entry)
-        gone = self._hold_ends.departure(entry.scope)
-        if gone is not None and last.kind is not Kind.ELSEWHERE:
-            end = gone.at
-        if last.kind is Kind.PARTITION:
-            self._away.setdefault(partition_of(last.scope), []).append(last)
+        gone = self._departure(last)
+        end = ended_at(entry) if gone is None else gone.at
+        if last.kind in {Kind.PARTITION, Kind.OWNED}:
+            self._away.setdefault(place_of(last.scope), {})[key] = last
         self._end(key, end, entry.why or "lift")
+
+    def _left(self, own: Iterable[Placed], lift: Lift) -> Iterator[Placed]:
+        # The placements that an entry has not ended; one beneath takes the place of its
+        # pause.
+        for one in own:
+            beneath = one.beneath
+            if beneath is not None and self.is_ended(beneath, lift):
+                beneath = None
+            if not self.is_ended(one, lift):
+                yield evolve(one, beneath=beneath)
+            elif beneath is not None:
+                yield beneath
+
+    def _departure(self, hold: Placed) -> Departure | None:
+        # The end of an ownership that may have ended a hold.
+        if hold.kind is Kind.ELSEWHERE:
+            return None
+        if hold.kind is Kind.OWNED:
+            return self._hold_ends.end_of_owned(hold.scope, hold.asked)
+        return self._hold_ends.departure(hold.scope)
 
     def is_ended(self, hold: Placed, lift: Lift) -> bool:
         """Return whether an entry ends a hold: it concerns this one, and has a cause."""
@@ -244,10 +304,8 @@ class Holds:
         """Return whether an earlier entry comes after the end that is reported now."""
         if not self.is_ended(hold, lift):
             return False
-        gone = self._hold_ends.departure(lift.scope)
-        if hold.kind is Kind.ELSEWHERE or gone is None:
-            return at >= ended_at(lift)
-        return number > gone.number
+        gone = self._departure(hold)
+        return at >= ended_at(lift) if gone is None else number > gone.number
 
     def _answer(self, hold: Placed) -> Answer:
         match hold.kind:
@@ -270,8 +328,9 @@ class Holds:
         found = []
         for own in self._covering(tp):
             earlier = [one for one in own if one.number < before]
-            if at < own[-1].until and earlier:
-                found.append(earlier[-1])
+            present = [*own[-1].in_force(at)]
+            if present and earlier:
+                found += [one for one in present if one.number < before] or earlier[-1:]
         return found
 
     def _covering(self, tp: TopicPartition) -> Sequence[list[Placed]]:
@@ -286,10 +345,15 @@ class Holds:
     def _place(self, entry: Return | Hold, asked: int, until: float | None) -> None:
         for key in _keys(entry):
             own = self._standing.get(key, [])
-            if own and entry.at >= own[-1].until:
+            if own and entry.at >= own[-1].over_at:
                 self._report_end(own, entry.at, EXPIRED)
                 own = []
-            self._stand([*own, _placed(entry, key, asked, until, self._running)])
+            new = _placed(entry, key, asked, until, self._running)
+            if new.kind is Kind.OWNED:
+                self._hold_ends.follow(new.scope)
+            if own and new.is_plain:
+                new = evolve(new, beneath=_strict_of(own[-1], entry.at))
+            self._stand([*own, new])
 
     def _end_of(self, entry: Hold) -> float | None:
         match _kind(entry, entry.scope, entry.owner or ""):
@@ -313,9 +377,9 @@ class Holds:
         self._report_end(own, at, how)
 
     def _report_end(self, own: Sequence[Placed], at: float, how: str) -> None:
-        is_expired = own[-1].until < at
-        one = evolve(_since_first(own), how=EXPIRED if is_expired else how)
-        self._on_ended(one, min(own[-1].until, at))
+        over_at = own[-1].over_at
+        one = evolve(_since_first(own), how=EXPIRED if over_at < at else how)
+        self._on_ended(one, min(over_at, at))
 
     def _forget(self, scope: str) -> None:
         # The next reader computes again which holds cover a partition.
@@ -327,6 +391,12 @@ class Holds:
 
 def _since_first(own: Sequence[Placed]) -> Placed:
     return evolve(own[-1], number=own[0].number, at=own[0].at)
+
+
+def _strict_of(last: Placed, at: float) -> Placed | None:
+    # The strict hold that a plain pause leaves in force beneath it.
+    strict = last.beneath if last.is_plain else last
+    return strict if strict is not None and at < strict.until else None
 
 
 def ended_at(lift: Lift) -> float:
@@ -362,7 +432,7 @@ def _placed(
     )
 
 
-def _kind(entry: Return | Hold, scope: str, owner: str) -> Kind:
+def _kind(entry: Call | Hold, scope: str, owner: str) -> Kind:
     if isinstance(entry, Hold):
         if owner == _WHOLE:
             return Kind.WHOLE

@@ -16,7 +16,7 @@ from safeconsumer.audit.facts import Committed, Delivered, Fact
 from safeconsumer.audit.hold_ends import gives_back
 from safeconsumer.audit.holding import Holds
 from safeconsumer.audit.reading import TopicPartition
-from safeconsumer.audit.spans import Spans, merged, uncovered
+from safeconsumer.audit.spans import Span, Spans, merged, uncovered
 from safeconsumer.audit.while_held import WhileHeld
 from safeconsumer.audit.worker_records import WorkerRecords
 from safeconsumer.journal.format import tp_text
@@ -105,6 +105,8 @@ class Partition:
         self._asked: dict[object, _Asked] = {}
         self._seeks = 0
         self._floor = -1
+        # Offsets without a record, in order, that the position has passed.
+        self._without_record = Spans()
         # The records that a worker gave up, by ownership.
         self._given_up: dict[int, Spans] = {}
 
@@ -155,7 +157,9 @@ class Partition:
         self.worker_records.note_gain(is_given_back=is_back)
         self._kept = -1 if self.position is None or not is_back else self.position
         floor, aim = (self._floor, self._sought_to) if is_back else (-1, -1.0)
+        passed = self._without_record if is_back else Spans()
         self._begin(entry.n)
+        self._without_record = passed
         self._floor, self._sought_to, self._generation = floor, aim, entry.generation
         self._take(
             facts.Owned(
@@ -175,6 +179,7 @@ class Partition:
         self._reached = self._peeked = self._floor = self._most = -1
         self._sought_to = -1.0
         self._seeks, self._answered = 0, None
+        self._without_record = Spans()
         self._leave(None)
 
     def _is_given_back(self, generation: int | None) -> bool:
@@ -315,7 +320,16 @@ class Partition:
             if self.position is None:
                 self._stand_at(entry.start, entry.n, entry.at, "records")
             self._take(entry)
+            self._pass_over((entry.start, entry.next))
             self._go_on(entry.next)
+
+    def _pass_over(self, *several: Span) -> None:
+        # The position passes offsets without a record, perhaps again after it went back.
+        for start, end in several:
+            passed = self._without_record
+            if start < end and passed.ends and start < passed.ends[-1]:
+                passed = self._without_record = Spans()
+            passed.add(start, end)
 
     def _go_on(self, end: int) -> None:
         self.position = self._end = end
@@ -364,6 +378,9 @@ class Partition:
             if self.position is None:
                 self._stand_at(entry.start, entry.n, entry.at, "records")
             self._go_on(entry.next)
+        if not entry.peek:
+            self._pass_over((entry.start, entry.first), *delivered.gaps)
+            self._pass_over((entry.last + 1, entry.next))
         self._open = delivered
         if self._is_working:
             self._work(delivered)
@@ -473,7 +490,7 @@ class Partition:
         fact.n, fact.at, fact.is_done = entry.n, entry.at, is_done
         fact.answered = entry.at
         if is_done and fact.own == self._own and asked.seeks == self._seeks:
-            self._floor = max(self._floor, offset)
+            self._floor = max(self._floor, self._without_record.start_below(offset))
         fact.departed_in = self._departed_in
         self._take(fact)
 

@@ -232,7 +232,7 @@ class Process:
                 scope=one.scope,
                 owner=one.owner,
                 lifetime=one.lifetime,
-                expires=None if one.until == math.inf else one.until,
+                expires=None if one.over_at == math.inf else one.over_at,
                 until=until,
                 how=one.how,
             )

@@ -1,6 +1,7 @@
 """Keeps ranges of offsets in little memory, merges them, and finds the gaps."""
 
 from array import array
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator
 
 from attrs import define, field
@@ -29,6 +30,15 @@ class Spans:
         else:
             self.starts.append(start)
             self.ends.append(end)
+
+    def start_below(self, offset: int) -> int:
+        """
+        Return where the range begins that has the offset before this one.
+
+        The ranges are in order. If none has that offset, this one is returned.
+        """
+        at = bisect_left(self.starts, offset) - 1
+        return self.starts[at] if at >= 0 and offset <= self.ends[at] else offset
 
     def __iter__(self) -> Iterator[Span]:
         """Yield the start and end of each range."""

@@ -56,11 +56,14 @@ class _Doubts:
         """Yield the remaining violations, after an entry reports the end of a hold."""
         key: Key = lift.scope, lift.owner or ""
         others = [one for one in self.holds if one.key != key]
-        hold = next((one for one in self.holds if one.key == key), None)
-        if hold is None:
+        # A plain pause, and the strict hold beneath it.
+        named = [one for one in self.holds if one.key == key]
+        if not named:
             yield self
             return
-        ends = (holds.is_over(hold, lift, n, at) for at, n in self.when)
+        ends = (
+            all(holds.is_over(one, lift, n, at) for one in named) for at, n in self.when
+        )
         count = next((number for number, over in enumerate(ends) if over), None)
         before, after = self.when.split(len(self.when) if count is None else count)
         if before:

@@ -409,9 +409,12 @@ class HoldingConsumer:
         return self._member.ledger.remove(keys, by_application=owner == APP)
 
     def holds(self) -> tuple[Hold, ...]:
-        """Return every hold, also those that cover nothing assigned here now."""
-        found = self._member.ledger.view().holds
-        return tuple(sorted(found, key=lambda one: (str(one.scope), one.owner)))
+        """
+        Return every hold, also those that cover nothing assigned here now.
+
+        A strict hold beneath a plain pause of its owner follows that pause.
+        """
+        return self._member.ledger.every_hold()
 
     def explain(self, tp: Target) -> tuple[str, ...]:
         """
@@ -426,7 +429,8 @@ class HoldingConsumer:
             message = f"explain() takes a partition, like 'orders:3', not {tp!r}"
             raise TargetTypeError(message)
         view = self._member.ledger.view()
-        return explain_lines(view, (scope.topic, scope.partition))
+        now, _ = self._member.ledger.now()
+        return explain_lines(view, (scope.topic, scope.partition), now)
 
     def _place(
         self,

@@ -2,7 +2,7 @@
 
 from datetime import UTC, datetime
 
-from safeconsumer.holds.hold import WHOLE, Hold, Lifetime
+from safeconsumer.holds.hold import WHOLE, Hold, Lifetime, with_beneath
 from safeconsumer.holds.scope import Partition, TopicPartition
 from safeconsumer.holds.view import View
 
@@ -10,14 +10,19 @@ from safeconsumer.holds.view import View
 _END_OF_CALENDAR = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
 
-def explain_lines(view: View, tp: TopicPartition) -> tuple[str, ...]:
+def explain_lines(view: View, tp: TopicPartition, now: float) -> tuple[str, ...]:
     """
     Return one line per hold that covers the partition, narrowest scope first.
 
-    A closed gate has a line, too. If nothing covers the partition and it is not
-    assigned here, the line says that.
+    A strict hold beneath a plain pause has a line, and so has a closed gate. If nothing
+    covers the partition and it is not assigned here, the line says that.
+
+    Args:
+        view: the holds and the quiet partitions.
+        tp: the partition.
+        now: the present time on the monotonic clock, seconds.
     """
-    lines = [hold_line(hold) for hold in view.holds.covering(tp)]
+    lines = [hold_line(one) for one in with_beneath(view.holds.covering(tp), now)]
     if tp in view.gates:
         lines.append(f"gate: {view.gates[tp]}")
     if not lines and not view.owns(tp):

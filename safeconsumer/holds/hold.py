@@ -4,7 +4,7 @@ import enum
 import math
 import re
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 
 from attrs import field, frozen
@@ -155,6 +155,21 @@ class Hold:
             "expires_at": self.expires_at,
             "lifetime": self.lifetime.value,
         }
+
+
+def with_beneath(holds: Iterable[Hold], now: float) -> Iterator[Hold]:
+    """
+    Yield holds, each followed by the strict hold beneath it, unless its time is over.
+
+    Args:
+        holds: the holds.
+        now: the present time on the monotonic clock, seconds.
+    """
+    for hold in holds:
+        yield hold
+        beneath = hold.beneath
+        if beneath and (beneath.deadline is None or beneath.deadline > now):
+            yield beneath
 
 
 def make_holds(  # noqa: PLR0913 - a hold has that many properties

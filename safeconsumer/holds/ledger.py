@@ -20,7 +20,15 @@ from typing import Any
 from safeconsumer import events
 from safeconsumer.events.counts import Counts
 from safeconsumer.events.dispatch import Dispatcher, Hook, Outbox
-from safeconsumer.holds.hold import APP, WHOLE, Hold, HoldKey, Lifetime, make_holds
+from safeconsumer.holds.hold import (
+    APP,
+    WHOLE,
+    Hold,
+    HoldKey,
+    Lifetime,
+    make_holds,
+    with_beneath,
+)
 from safeconsumer.holds.marks import QuietMarks
 from safeconsumer.holds.ownership import Cause, Owned, Reassignment
 from safeconsumer.holds.plain import NamedPartitions, Snapshot
@@ -135,6 +143,11 @@ class PauseLedger:
             # a change by another thread.
             view = self._view or self.peek()
         return view
+
+    def every_hold(self) -> tuple[Hold, ...]:
+        """Return the holds by scope and owner, each with the strict hold beneath it."""
+        found = with_beneath(self.view().holds, self._clock())
+        return tuple(sorted(found, key=lambda one: (str(one.scope), one.owner)))
 
     def peek(self) -> View:
         """Return the view after the last change; take no lock, and expire no hold."""

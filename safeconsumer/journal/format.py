@@ -29,7 +29,8 @@ Events of every consumer:
 - ``reset``: ``tp``, ``offset``, ``owner``: the ownership that has just begun is at the
   offset to which a hold of this owner, such as ``operator:alice``, moves the partition;
 - ``log_start``: ``tp``, ``first``: the first offset of the log, by the broker's first
-  answer to a fetch after an out-of-range position was moved forward (``begins``);
+  answer to a fetch after the client's reset rule set a position (``begins``): at the
+  begin of an ownership without a committed offset, or forward from an out-of-range one;
 - ``deliver``: the records of one partition that a poll returned, or a step of an
   iteration: ``tp``, ``from`` and ``next``, the positions before and after, ``first`` and
   ``last`` offset, ``count``, ``gaps``: offsets between these that no record had,

@@ -95,8 +95,9 @@ class Recorder:
         self._committed: tuple[object, int] = (None, 0)
         # The broker's answers in the present ownerships.
         self._answers: dict[TopicPartition, OffsetAndMetadata | None] = {}
-        # Positions that were out of range, until a broker reports where the log begins.
-        self._out_of_range: dict[TopicPartition, int] = {}
+        # Where the log begins is not known: by partition, the lowest offset of a fetch
+        # whose answer counts.
+        self._log_starts_unknown: dict[TopicPartition, int] = {}
         # The time and the bounds of the last entry of the broker's clock.
         self._clock = -math.inf, 0.0, 0.0
         # The partitions with a "transactional" entry in this ownership.
@@ -479,23 +480,25 @@ class Recorder:
     def begins_at(self, tp: TopicPartition, offset: int) -> None:
         """Write the position at which reading begins."""
         self._repeated.pop(tp, None)
-        before = self._deliveries.next.get(tp_text(tp), offset)
-        if before < offset:
-            self._out_of_range[tp] = before
+        before = self._deliveries.next.get(tp_text(tp))
+        if before is None and self._answers.get(tp) is None:  # nothing is committed
+            self._log_starts_unknown[tp] = offset
+        elif before is not None and before < offset:
+            self._log_starts_unknown[tp] = before + 1
         self._deliveries.begins_at(tp, offset)
         self._write_without_raising("begins", {"tp": tp_text(tp), "offset": offset})
 
     def log_starts_at(self, tp: TopicPartition, first: int, asked: int) -> None:
         """
-        Write the start of the log, once after each position that was out of range.
+        Write the start of the log, once after each position that the reset rule has set.
 
         Args:
             tp: the partition.
             first: the first offset, by a broker's answer to a fetch; -1 from an old broker.
             asked: the offset of that fetch, which may be older than the position.
         """
-        if self._out_of_range.get(tp, asked) != asked and first >= 0:
-            del self._out_of_range[tp]
+        if asked >= self._log_starts_unknown.get(tp, math.inf) and first >= 0:
+            del self._log_starts_unknown[tp]
             self._write_without_raising(
                 "log_start", {"tp": tp_text(tp), "first": first}
             )

@@ -42,7 +42,7 @@ from tests.sim.reading import (
 def test_polls_without_records_leave_no_entry(lab, tmp_path, how):
     tps = lab.topic("t")
     reader = Reader(lab, SafeConsumer, tps=tps, how=how, journal=tmp_path)
-    reader.until(lambda: entries_in(tmp_path, "begins"))
+    reader.until(lambda: entries_in(tmp_path, "log_start"))
     before = len(journals_in(tmp_path)[0].lines)
     for _ in range(200):
         assert reader.poll(0.01) == []

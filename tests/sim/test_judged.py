@@ -1,6 +1,8 @@
 """Fleets as in production, judged by the journals of their members."""
 
 import pytest
+from kafka import KafkaProducer
+from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import SafeConsumer
 from safeconsumer.cli.control_topics import read_control
@@ -41,16 +43,60 @@ def test_retention_is_settled_by_the_brokers_answers(lab, tmp_path, resets, when
     if when == "between two":
         reader.consumer.close()
     for turn, target in enumerate((60, 120) if when == "twice" else (60,), 1):
+        known = len(entries_in(tmp_path, "log_start"))
         lab.cluster.delete_before("t", 0, target)
         if when == "between two":
             reader = Reader(lab, SafeConsumer, "t", journal=tmp_path, **small)
-        reader.until(lambda turn=turn: len(entries_in(tmp_path, "log_start")) == turn)
+        reader.until(lambda known=known: len(entries_in(tmp_path, "log_start")) > known)
         for number in range(20):
             lab.append(tp, 5, first=100 * turn + 5 * number)
         reader.take(5)
     reader.consumer.commit()
     reader.consumer.close()
     assert verdict_in(tmp_path, uncompacted=PLAIN) == CLEAN
+
+
+@pytest.mark.parametrize("commits", [True, False])
+@pytest.mark.parametrize("resets", ["earliest", "latest"])
+def test_retention_between_two_owners_is_clean_also_without_a_commit(
+    lab, tmp_path, resets, commits
+):
+    """The first owner ends, perhaps before its first commit, and the log is deleted."""
+    (tp,) = lab.topic("t")
+    settings = {"journal": tmp_path, "max_poll_records": 1, "auto_offset_reset": resets}
+    first = Reader(lab, SafeConsumer, "t", **settings)
+    first.owns([tp])
+    first.consumer.seek_to_beginning(tp)
+    for number in range(8):
+        lab.append(tp, 1, first=number)
+    first.take(5)
+    if commits:
+        first.consumer.commit()
+    first.consumer.close(autocommit=False)
+    lab.cluster.delete_before("t", 0, 8)
+    second = Reader(lab, SafeConsumer, "t", **settings)
+    second.until(lambda: 8 in [one["offset"] for one in entries_in(tmp_path, "begins")])
+    lab.append(tp, 3, first=8)
+    second.take(3)
+    second.consumer.close(autocommit=False)
+    assert verdict_in(tmp_path, uncompacted=PLAIN) == CLEAN
+
+
+def test_records_before_an_owner_without_a_commit_at_the_end_are_lost(lab, tmp_path):
+    """The log still has them: members that begin at the end share what they read (A2)."""
+    (tp,) = lab.topic("t", records=5)
+    first = Reader(lab, SafeConsumer, "t", journal=tmp_path)
+    first.take(5)
+    first.consumer.close(autocommit=False)
+    lab.append(tp, 3, first=5)
+    settings = {"journal": tmp_path, "auto_offset_reset": "latest"}
+    second = Reader(lab, SafeConsumer, "t", **settings)
+    second.until(lambda: 8 in [one["offset"] for one in entries_in(tmp_path, "begins")])
+    lab.append(tp, 3, first=8)
+    second.take(3)
+    second.consumer.close(autocommit=False)
+    lost = ("A2", "no member delivered offsets 5 to 7")
+    assert verdict_in(tmp_path, uncompacted=PLAIN) == ([lost], {})
 
 
 def test_a_jump_without_retention_is_not_judged(lab, tmp_path):
@@ -61,7 +107,8 @@ def test_a_jump_without_retention_is_not_judged(lab, tmp_path):
     reader.consumer._subscription.seek(tp, 30)  # no seek of the program
     reader.take(10)
     reader.consumer.close()
-    assert [one["first"] for one in entries_in(tmp_path, "log_start")] == [0]
+    # One where the ownership begins without a commit, and one after the jump.
+    assert [one["first"] for one in entries_in(tmp_path, "log_start")] == [0, 0]
     found, unjudged = verdict_in(tmp_path, uncompacted=PLAIN)
     assert (found, set(unjudged)) == ([], {"A2"})
 
@@ -173,3 +220,30 @@ def test_a_journal_that_was_deleted_is_named(lab, tmp_path):
     assert (found, set(unjudged)) == ([], {"A2", "A4", "A6"})
     assert all("the journal of b-" in why for why in unjudged.values())
     assert lab.committed(tp) == 30
+
+
+@pytest.mark.parametrize("commits_itself", [True, False])
+def test_own_commits_before_a_transactions_marker_are_clean(
+    lab, tmp_path, commits_itself
+):
+    """The client commits its position, behind the marker; the program what it handled."""
+    (tp,) = lab.topic("t")
+    producer = KafkaProducer(**lab.connection, transactional_id="t")
+    producer.init_transactions()
+    producer.begin_transaction()
+    for number in range(3):
+        producer.send("t", partition=0, value=b"%d" % number)
+    producer.commit_transaction()
+    producer.close()
+    settings = {"isolation_level": "read_committed", "journal": tmp_path}
+    settings |= {"enable_auto_commit": commits_itself, "auto_commit_interval_ms": 1000}
+    reader = Reader(lab, SafeConsumer, "t", **settings)
+    reader.until(lambda: len(reader.log) == 3)
+    for _ in range(20):
+        reader.poll(0.2)
+    last = reader.log[-1]
+    reader.consumer.commit({tp: OffsetAndMetadata(last.offset + 1, "", -1)})
+    reader.consumer.close(autocommit=False)
+    asked = [one["offsets"]["t:0"] for one in entries_in(tmp_path, "call")]
+    assert asked == ([4, 3] if commits_itself else [3])
+    assert verdict_in(tmp_path) == CLEAN

@@ -14,6 +14,31 @@ UNKNOWN_MEMBER_ID = 25
 QUICK = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 1000}
 
 
+@pytest.mark.contract("P3")
+def test_a_strict_hold_beneath_a_plain_pause_is_listed_and_explained(lab):
+    """A join leaves the plain pause out; the reason of the hold was there before."""
+    tps = lab.topic("t", 2)
+    reader = Reader(lab, SafeConsumer, "t", client_id="a")
+    reader.owns(tps)
+    consumer = reader.consumer
+    for tp in tps:
+        consumer.pause(tp, lifetime=Lifetime.UNTIL_RESUMED, for_=600, reason="DB-4211")
+        consumer.pause(tp)
+    assert [["DB-4211" in line for line in consumer.explain(tp)] for tp in tps] == [
+        [False, True],
+        [False, True],
+    ]
+    assert [one.reason for one in consumer.holds()] == [None, "DB-4211"] * 2
+    other = lab.member(SafeConsumer, "t", name="b")
+    reader.until(lambda: len(consumer.assignment()) == 1)
+    (left,) = {*tps} - consumer.assignment()
+    other.stop()
+    reader.owns(tps)
+    (line,) = consumer.explain(left)
+    assert "DB-4211" in line
+    assert left in consumer.quiet()
+
+
 @pytest.mark.contract("P2")
 @simulated(seeds=1, nightly=2)
 def test_expiry_does_not_follow_the_wall_clock(lab):

@@ -4,9 +4,10 @@ A2: every record is delivered.
 The rule compares offsets. A position also passes offsets without a record: a loss is
 certain only if producers' journals, or the topic itself, show which records were
 written. Records that the application skipped by a seek are not missing, nor are those
-that the client's reset rule skipped, unless the log still has them. Members without a
-group share nothing: each must deliver all records between its first position and its
-last record.
+that the client's reset rule skipped, unless the log still has them. Where nothing was
+committed, an ownership begins by that rule: records below the start of the log are not
+missing. Members without a group share nothing: each must deliver all records between
+its first position and its last record.
 """
 
 import math
@@ -34,7 +35,7 @@ _UNRECORDED = (
     "read: "
 )
 
-# Why A2 is not judged if a position was out of range.
+# Why A2 is not judged if a position was out of range, or nothing was committed.
 _UNKEPT = "only the topic shows where its log begins (audit --against-topic)"
 
 
@@ -56,6 +57,13 @@ def _across(case: Case) -> Iterator[Finding | Unjudged]:
         yield from _missing_of_all(case)
 
 
+def _shared(case: Case) -> list[list[Epoch]]:
+    # The ownerships that share what they deliver: those of a group, or of one member.
+    if case.address.group:
+        return [case.epochs]
+    return [one.epochs for one in case.parts.values()]
+
+
 def _missing_of_all(case: Case) -> Iterator[Finding]:
     if not case.address.group and not case.settings.is_drained:
         for part in case.parts.values():
@@ -70,7 +78,11 @@ def _missing(case: Case, epochs: Sequence[Epoch]) -> Iterator[Finding]:
     # Within an ownership, a missing record looks like an offset without a record.
     known_from = acknowledged.known_from if written else math.inf
     skips = skipped(epochs, acknowledged.kept)
-    passed = merged([*positions(epochs), *skips]) if known_from else ()
+    gone = gone_before(case, epochs)
+    # Records before the first position of all may have been read before.
+    between_begins = [one for one in gone if one[0] > 0]
+    ranges = [*positions(epochs), *skips, *between_begins] if known_from else ()
+    passed = merged(ranges)
     for (_, end), (start, _) in pairwise(passed):
         if end < known_from:
             evidence = (
@@ -88,7 +100,7 @@ def _missing(case: Case, epochs: Sequence[Epoch]) -> Iterator[Finding]:
         over = (min(one.sure, one.end) for one in epochs if one.sure >= 0)
         bottom = min([*covered.starts[:1], *stood], default=0)
         written = between(written, bottom, max([*covered.ends[-1:], *over, 0]))
-    for start, end in uncovered(written, covered):
+    for start, end in uncovered(written, merged([*covered, *gone])):
         evidence = f"no member delivered acknowledged offsets {start} to {end - 1}"
         yield of_offsets("A2", start, evidence)
 
@@ -123,6 +135,39 @@ def skipped(epochs: Sequence[Epoch], kept: int | None) -> Spans:
     return merged(found)
 
 
+def gone_before(case: Case, epochs: Sequence[Epoch]) -> Spans:
+    """
+    Return the offsets before ownerships without a commit that the log had deleted.
+
+    Where nothing shows the start of the log, all offsets between the position below and
+    the begin may be deleted, and are returned.
+    """
+    found = Spans()
+    for epoch, (start, end) in _before_begins(case, epochs):
+        log = _log_start(case, epoch)
+        found.add(start, end if log is None else min(end, log))
+    return found
+
+
+def _log_start(case: Case, epoch: Epoch) -> int | None:
+    return case.acknowledged.kept if epoch.log is None else epoch.log
+
+
+def _before_begins(case: Case, epochs: Sequence[Epoch]) -> Iterator[tuple[Epoch, Span]]:
+    # The offsets between the begin of an ownership without a commit and the next lower
+    # position, or 0. Of ownerships with one begin the log's latest start counts.
+    lacking = [one for one in epochs if one.lacked_commit(case.address.group)]
+    if not lacking:
+        return
+    lacking.sort(key=lambda one: -1 if one.log is None else one.log)
+    begun = {one.began.offset: one for one in lacking if one.began is not None}
+    end = 0
+    for start, next_ in merged([*positions(epochs), *skipped(epochs, None)]):
+        if start in begun and end < start:
+            yield begun[start], (end, start)
+        end = next_
+
+
 # ---------------------------------------------------------------- unknown records
 
 
@@ -151,11 +196,8 @@ def unrecorded(case: Case) -> Unrecorded:
     acknowledged: Acknowledged = case.acknowledged
     is_known = acknowledged.written or acknowledged.kept is not None
     upto = acknowledged.known_from if is_known else math.inf
-    shared = [case.epochs]
-    if not case.address.group:
-        shared = [one.epochs for one in case.parts.values()]
     first, count = None, 0
-    for epochs in shared:
+    for epochs in _shared(case):
         came = merged(span for one in epochs for span in one.records)
         for start, over in uncovered(positions(epochs), came):
             if start < upto:
@@ -167,14 +209,8 @@ def unrecorded(case: Case) -> Unrecorded:
 def _why_open(case: Case) -> str:
     # The losses that were found count nevertheless.
     acknowledged = case.acknowledged
-    if acknowledged.kept is None:
-        for part in case.parts.values():
-            for jump in part.auto_resets:
-                if jump.end > jump.start and not jump.is_over_deleted:
-                    evidence = auto_reset_text(
-                        part.member, jump.n, jump.start, jump.end
-                    )
-                    return f"{evidence}: {_UNKEPT}"
+    if why := _unexplained_jump(case) or _unexplained_begin(case):
+        return why
     if hole := _hole(case):
         return hole
     if not case.settings.is_drained:
@@ -186,6 +222,35 @@ def _why_open(case: Case) -> str:
     passed = positions(case.epochs)
     if any(uncovered(merged([(0, least)] if least else []), passed)):
         return f"the topic's records before offset {least} are deleted"
+    return ""
+
+
+def _unexplained_jump(case: Case) -> str:
+    # Why a reset may have passed over records that the log had; "" if none has.
+    if case.acknowledged.kept is not None:
+        return ""
+    for part in case.parts.values():
+        for jump in part.auto_resets:
+            if jump.end > jump.start and not jump.is_over_deleted:
+                evidence = auto_reset_text(part.member, jump.n, jump.start, jump.end)
+                return f"{evidence}: {_UNKEPT}"
+    return ""
+
+
+def _unexplained_begin(case: Case) -> str:
+    # Why records may be lost before an ownership without a commit; "" if they are not.
+    written = merged(case.acknowledged.written)
+    for epochs in _shared(case):
+        for epoch, (start, end) in _before_begins(case, epochs):
+            if _log_start(case, epoch) is not None:
+                continue
+            # Records before the first position of all may have been read before.
+            is_between = start > 0 or case.settings.is_drained
+            if is_between and (not written or between(written, start, end)):
+                return (
+                    f"{epoch.member} found nothing committed and began at {end}; no member "
+                    f"delivered offsets {start} to {end - 1}: {_UNKEPT}"
+                )
     return ""
 
 

@@ -3,8 +3,9 @@ A5: an owner commits only delivered records, and no commit goes back.
 
 A commit is compared with the position and the ownership at its call, whenever its
 answer comes, and counts once it is acknowledged. After a seek an earlier offset may be
-committed again. An ownership does not commit an offset below the one at which the
-broker let it begin.
+committed again. A lower offset takes nothing back if no record lies between the two, as
+behind a transaction's marker. An ownership does not commit an offset below the one at
+which the broker let it begin.
 """
 
 from collections.abc import Iterator
@@ -27,7 +28,7 @@ def _is_behind(fact: Committed) -> str:
     if stood is not None and offset > stood:
         return f"committed {offset}, delivered only up to {stood}"
     if offset < fact.floor:
-        return f"committed {offset}, {fact.floor} was committed before"
+        return f"committed {offset}, all before {fact.floor} was committed before"
     return ""
 
 

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator
 from safeconsumer.audit.case import Case, Epoch
 from safeconsumer.audit.facts import HandlerBegan
 from safeconsumer.audit.findings import Finding
-from safeconsumer.audit.rules.a2 import deleted, of_offsets, skipped
+from safeconsumer.audit.rules.a2 import deleted, gone_before, of_offsets, skipped
 from safeconsumer.audit.rules.rule import Broken, Rule, Unjudged
 from safeconsumer.audit.spans import Span, merged, uncovered
 
@@ -35,6 +35,7 @@ def _across(case: Case) -> Iterator[Finding | Unjudged]:
     stay = merged(span for one in workers for span in _still_to_handle(one, givers))
     skips = [
         *skipped([*plain, *workers], kept),
+        *gone_before(case, [*plain, *workers]),
         *(span for one in givers for span in one.given_up),
     ]
     written = uncovered(merged(case.acknowledged.written), merged(skips))

@@ -218,6 +218,14 @@ def test_hold_on_a_closed_consumer_is_refused():
     assert one.lift("orders") == one.holds() == ()
 
 
+def test_a_hold_beneath_a_pause_is_listed_and_explained():
+    one = Consumer(ZERO)
+    one.hold("orders:0", reason="DB-4211", for_=600)
+    one._pause([OF_THE_LIBRARY])
+    assert [hold.reason for hold in one.holds()] == [None, "DB-4211"]
+    assert ["DB-4211" in line for line in one.explain("orders:0")] == [False, True]
+
+
 def test_a_new_identity_is_reported_once():
     one, calls = Consumer(ZERO), []
     one.member.call_after_joins(lambda: calls.append(one.member.membership()))

@@ -152,7 +152,7 @@ def test_gate_is_reported_and_explained():
     lab.hold(HOLD_B)
     lab.ledger.begin_call()
     lab.assign(A, B, C)
-    (line,) = explain_lines(lab.ledger.view(), C)
+    (line,) = explain_lines(lab.ledger.view(), C, lab.ledger.now()[0])
     assert line == "gate: gained during a poll() that began all paused"
 
 

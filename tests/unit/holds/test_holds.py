@@ -15,6 +15,7 @@ from safeconsumer.holds.hold import (
     checked_placer,
     checked_reason,
 )
+from safeconsumer.holds.scope import Partition
 from tests.harness.holds.lab import ALL, ORDERS, A, C, LedgerLab
 from tests.harness.listing import short
 
@@ -170,15 +171,37 @@ def test_hold_line_names_owner_reason_beginning_and_end(hold, line):
     assert hold_line(hold) == line
 
 
+def explained(lab, tp):
+    return explain_lines(lab.ledger.view(), tp, lab.ledger.now()[0])
+
+
 def test_explain_has_a_line_for_an_unassigned_partition():
     """If a hold covers the partition, the line names the hold."""
     lab = LedgerLab(owns=[A])
-    (line,) = explain_lines(lab.ledger.view(), C)
+    (line,) = explained(lab, C)
     assert line == "audit:0 is not assigned to this consumer"
-    assert explain_lines(lab.ledger.view(), A) == ()
+    assert explained(lab, A) == ()
     lab.hold(ALL)
-    (line,) = explain_lines(lab.ledger.view(), C)
+    (line,) = explained(lab, C)
     assert line.startswith("@all held by app")
+
+
+def test_a_strict_hold_beneath_a_plain_pause_is_listed_until_its_end():
+    lab, scope = LedgerLab(owns=[A]), Partition(*A)
+    lab.hold(scope, reason="DB-4211", for_=600)
+    lab.hold(ORDERS, owner="db")
+    lab.pause(scope)
+    lines = explained(lab, A)
+    assert [one.split(", ")[0] for one in lines] == [
+        "orders:0 held by app",
+        "orders:0 held by app",
+        "orders held by db",
+    ]
+    assert ["DB-4211" in one for one in lines] == [False, True, False]
+    listed = [(str(one.scope), one.reason) for one in lab.ledger.every_hold()]
+    assert listed == [("orders", None), ("orders:0", None), ("orders:0", "DB-4211")]
+    lab.clock.now += 600
+    assert len(explained(lab, A)) == len(lab.ledger.every_hold()) == 2
 
 
 def test_hold_of_a_reset_cannot_be_lifted_by_a_program():

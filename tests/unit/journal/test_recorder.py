@@ -5,7 +5,7 @@ import stat
 import time
 
 import pytest
-from kafka.structs import TopicPartition
+from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer.errors import JournalError
 from safeconsumer.holds import scope as scopes
@@ -113,6 +113,7 @@ def test_the_log_start_is_written_once_after_each_position_that_was_out_of_range
     journal = JournalWriter(tmp_path)
     recorder, tp = Recorder(journal, "a", ""), TopicPartition("orders", 0)
     recorder.log_starts_at(tp, 3, 5)
+    recorder.committed({tp: OffsetAndMetadata(5, "", -1)})
     recorder.begins_at(tp, 5)
     recorder.log_starts_at(tp, 3, 5)
     for target in (20, 40):
@@ -123,6 +124,21 @@ def test_the_log_start_is_written_once_after_each_position_that_was_out_of_range
         recorder.log_starts_at(tp, target + 1, target)
     found = [one for one in read(journal.path).lines if one.event == "log_start"]
     assert [one["first"] for one in found] == [20, 40]
+
+
+@pytest.mark.parametrize("group", ["", "g"])
+def test_the_log_start_is_written_where_an_ownership_finds_no_commit(tmp_path, group):
+    """An answer to a fetch of the ownership before proves nothing."""
+    journal = JournalWriter(tmp_path, group=group)
+    recorder, tp = Recorder(journal, "a", group), TopicPartition("orders", 0)
+    if group:
+        recorder.committed({tp: None})
+    recorder.begins_at(tp, 8)
+    recorder.log_starts_at(tp, 3, 5)
+    recorder.log_starts_at(tp, 8, 8)
+    recorder.log_starts_at(tp, 9, 9)
+    found = [one for one in read(journal.path).lines if one.event == "log_start"]
+    assert [one["first"] for one in found] == [8]
 
 
 def test_a_transaction_is_noted_once_in_an_ownership(tmp_path):
