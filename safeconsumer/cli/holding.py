@@ -425,12 +425,12 @@ def resume(
     """
     Lift holds of exactly these scopes; others stay, and are named.
 
-    Lifting a scope without a hold is no error if the group consumes it: it also lifts
-    holds that members still obey after a control topic was lost. A hold under which
-    reset-offsets moves the group is lifted when that is done. If the holds cannot be
-    read, that is unknown, and a scope is lifted with --force. With --wait, flowing means
-    that members have read the lift, and that nobody else holds any of it; given again,
-    it waits again.
+    Lifting a scope is no error if nobody holds any of it and the group consumes it: it
+    also lifts holds that members still obey after a control topic was lost. A hold under
+    which reset-offsets moves the group is lifted when that is done. If the holds cannot
+    be read, that is unknown, and a scope is lifted with --force. With --wait, flowing
+    means that members have read the lift, and that nobody else holds any of it; given
+    again, it waits again.
     """
     with explained(context):
         if bool(scopes) is is_all:
@@ -462,18 +462,16 @@ def resume(
                 change.end(
                     context, done.document(), reached, f"{state}, but not flowing"
                 )
-            if not done.was_held and (advice := _advice(plan)):
-                give_up(context, advice, Status.FAILED)
-        if not done.was_held and plan.others:  # a wrong owner or scope
-            context.exit(Status.FAILED)
+            if reached is None and not done.was_held and plan.others:
+                give_up(context, _advice(plan), Status.FAILED)
 
 
 def _flowing(
     operator: Operator, done: Done, limit: float | None
 ) -> waiting.Outcome | None:
-    """Wait until the scopes flow; None without a limit, or if only others hold them."""
+    """Wait until the scopes flow; None without a limit, or if an upgrade must come first."""
     action = done.plan.action
-    if limit is None or (not done.was_held and done.plan.others):
+    if limit is None or (not done.was_held and later_version_scopes(done.plan)):
         return None
     return waiting.wait_until(
         operator,
@@ -562,13 +560,19 @@ def _named(
 
 
 def _advice(plan: Plan) -> str:
-    """Tell how to lift holds of the same scopes; "" if nobody has any."""
+    """Tell how to lift the holds of other owners and scopes; there is at least one."""
     if later := later_version_scopes(plan):
         return f"nothing was lifted: a later version holds {later}; upgrade first"
     scopes = {one.key.scope for one in plan.changes}
     owners = [one.key.owner for one in plan.others if one.key.scope in scopes]
-    several = " or ".join(f"--owner {quote(one)}" for one in dict.fromkeys(owners))
-    return f"nothing was lifted: name the owner, {several}" if several else ""
+    if owners:
+        several = " or ".join(f"--owner {quote(one)}" for one in dict.fromkeys(owners))
+        return f"nothing was lifted: name the owner, {several}"
+    by_owner: dict[str, list[Scope]] = {}
+    for one in plan.others:
+        by_owner.setdefault(one.key.owner, []).append(one.scope)
+    held = (f"{scopes_text(several)} by {owner}" for owner, several in by_owner.items())
+    return f"nothing was lifted: name a scope as it is held: {'; '.join(held)}"
 
 
 def _lifted_lines(done: Done) -> Iterator[str]:

@@ -492,12 +492,49 @@ def test_a_resume_of_the_wrong_owner_names_the_others(team, monkeypatch):
     assert ended.stderr.endswith("nothing was lifted: name the owner, --owner bob\n")
 
 
-@pytest.mark.parametrize("what", ["@all", "--all"])
+@played(work)
+def test_resume_that_waits_again_waits_for_the_other_owners(team):
+    for owner in ("alice", "bob"):
+        pause(team, "@all", owner=owner)
+    first = tried(team, "resume", "@all", "--wait", "2s")
+    assert first.exit_code == FAILED
+    assert "lifted, but not flowing in 2 s: held: @all by bob" in first.stderr
+    again = tried(team, "resume", "@all", "--wait", "2s")
+    assert again.exit_code == FAILED
+    assert "not held, but not flowing in 2 s: held: @all by bob" in again.stderr
+
+    def lift_later():
+        team.broker.lab.sleep(4)
+        team.operator_lifts("@all", owner="bob")
+
+    team.broker.lab.start("bob", lift_later)
+    last = tried(team, "resume", "@all", "--wait", "30s")
+    assert (last.exit_code, last.stderr) == (Status.DONE, "")
+    assert "was not held: @all operator:alice" in last.stdout
+    assert f"flowing: {team.topic}:0-3, after " in last.stdout
+
+
+@played(work)
+def test_resume_of_a_topic_names_the_held_partitions(team):
+    """Only holds of exactly the scope are lifted."""
+    pause(team, f"{team.topic}:0-1")
+    pause(team, f"{team.topic}:3", owner="bob")
+    ended = tried(team, "resume", team.topic)
+    assert ended.exit_code == FAILED
+    assert f"was not held: {team.topic} operator:alice" in ended.stdout
+    assert ended.stderr.endswith(
+        "nothing was lifted: name a scope as it is held: "
+        f"{team.topic}:0, {team.topic}:1 by alice; {team.topic}:3 by bob\n"
+    )
+    assert len(held(team)) == 3
+
+
+@pytest.mark.parametrize("what", ["@all", "--all", "@all --wait 30s"])
 @played(leave)
 def test_a_hold_of_a_later_version_is_lifted_after_an_upgrade(team, what):
     key = f"2\0{team.group}\0alice\0@all".encode()
     team.write_raw(team.settings.holds_topic, key, b'{"v":2}').get(10)
-    ended = tried(team, "resume", what)
+    ended = tried(team, "resume", *what.split())
     assert ended.exit_code == FAILED
     assert ended.stderr.endswith(
         "nothing was lifted: a later version holds @all; upgrade first\n"
