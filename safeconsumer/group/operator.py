@@ -39,7 +39,7 @@ from safeconsumer.group.timed_call import TimedCall
 from safeconsumer.group.topic_reader import TopicReader
 from safeconsumer.group.view import View
 from safeconsumer.group.wire import ControlHold, ControlKey
-from safeconsumer.holds.hold import checked_duration, checked_owner, checked_reason
+from safeconsumer.holds.hold import checked_duration, checked_reason, operator_name
 from safeconsumer.holds.scope import Target
 
 _WRITE_TIMEOUT = 10.0
@@ -540,4 +540,4 @@ def _wanted(
     group: str, owner: str, targets: Iterable[object], hold: ControlHold | None
 ) -> tuple[Change, ...]:
     found = [str(patterns.target(one)) for one in targets]
-    return changes(checked_group(group), checked_owner(owner), found, hold)
+    return changes(checked_group(group), operator_name(owner), found, hold)

@@ -141,6 +141,19 @@ def test_a_hold_names_its_host_and_owner(team, monkeypatch):
 
 
 @played(work)
+def test_owner_is_taken_as_commands_show_it(team):
+    pause(team, "@all", owner="operator:alice")
+    pause(team, team.topic, owner="alice")
+    assert held(team) == [("@all", "alice"), (team.topic, "alice")]
+    why = typed(team, "resume", "--all", owner="bob", status=FAILED)
+    assert "there are holds by operator:alice" in why
+    typed(team, "resume", "@all", owner="operator:alice")
+    with Operator(team.broker.client_config, team.settings) as one:
+        one.resume(team.group, team.topic, owner="operator:alice")
+    assert held(team) == []
+
+
+@played(work)
 def test_resume_all_lifts_the_holds_of_one_owner(team):
     pause(team, f"{team.topic}:0-1,3", "re:ord.*")
     pause(team, "@all", owner="bob")

@@ -349,9 +349,11 @@ def test_previews_and_commands_use_connections_of_their_own(monkeypatch):
     assert len(writer.written) == 1
 
 
-def test_program_lifts_anothers_hold_by_its_record_and_scope():
+@pytest.mark.parametrize("owner", ["bob", "operator:bob"])
+def test_program_lifts_anothers_hold_by_its_record_and_scope(owner):
+    """The second is the name that members and commands show."""
     served, writer = writing(held_by("bob"))
-    bobs, typed = LIFT | {"owner": "bob"}, {"typed": "topic-005:0"}
+    bobs, typed = LIFT | {"owner": owner}, {"typed": "topic-005:0"}
     for shown in ({"id": "another"}, {"offset": "1"}):
         refused = served.post("/lift", **bobs, **typed, **shown)
         assert "has changed" in refused.json()["title"]

@@ -253,7 +253,7 @@ def test_illegal_group_is_reported_in_one_line(command, more):
         (("re:(a)\\1",), "not an RE2 pattern"),
         (("orders", "--for", "0s"), "is not longer than 0"),
         (("orders", "--for", "soon"), "not a duration"),
-        (("orders", "--owner", "operator:x"), "operator"),
+        (("orders", "--owner", "operator:"), "owner must be 1 to"),
         (("orders", "--reason", "bell\x07"), "control characters"),
     ],
     ids=short,
