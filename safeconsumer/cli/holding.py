@@ -300,9 +300,10 @@ def pause(  # noqa: PLR0913 - one parameter per option
     SCOPE is a partition (orders:3), several (orders:0-2,5), a topic (orders), an RE2
     pattern over whole topic names (re:ord.*), or @all. Several scopes are several
     holds: each is complete by itself. Running the same command again does not change
-    existing holds, and places those that an interrupted command did not; what has ended,
-    or may have by this clock, is renewed. With --wait, quiet means that the members obey
-    and have no record of it in hand: no handler runs, and a loop has polled again.
+    existing holds, also extended ones, and places those that an interrupted command did
+    not; what has ended, or may have by this clock, is renewed. With --wait, quiet means
+    that the members obey and have no record of it in hand: no handler runs, and a loop
+    has polled again.
     """
     with explained(context):
         action = place_action(
@@ -312,6 +313,7 @@ def pause(  # noqa: PLR0913 - one parameter per option
             reason=reason,
             for_=for_,
         )
+        action = evolve(action, replaces=flags["replace"])
         limit = None if patience is None else timeout_of(patience, "--wait")
         with Operator(*change.connect()) as operator:
             action = action.written_by(host(), principal(operator.base))

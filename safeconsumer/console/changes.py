@@ -110,6 +110,8 @@ def hold_action(state: State, owner: str, given: Given) -> Action:
             reason=given["reason"],
             for_=given["for"] or None,
         )
+        # A person who asks for an earlier end means it, and is asked to agree.
+        action = evolve(action, replaces=True)
         return action.written_by(state.setup.host, state.setup.principal)
 
 

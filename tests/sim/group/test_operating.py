@@ -70,6 +70,8 @@ def test_an_own_hold_is_replaced_only_by_the_flag(team):
     first, later = past(team)
     # The partitions are held since the first: retention counts from then.
     assert (later["since"], later["at"] > first["at"]) == (first["at"], True)
+    assert "unchanged" in pause(team, "@all", "--for", "1h")
+    assert "instead of" in pause(team, "@all", "--for", "1h", "--replace")
 
 
 @played(work)

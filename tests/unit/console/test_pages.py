@@ -88,6 +88,19 @@ def test_hold_that_changed_since_the_preview_is_not_replaced(change):
     assert console.post("/place", **wish, agreed=again).status_code == 200
 
 
+def test_shorter_hold_is_placed_by_a_form_that_is_agreed_to():
+    """A command leaves a longer hold of the same reason alone."""
+    still = groups()
+    (held,) = still.known.views[HELD].holds
+    served, writer = writing(still)
+    wish = {"group": HELD, "scopes": "@all", "reason": held.hold.reason, "for": "1m"}
+    assert "Replace what you hold already: @all" in served.plan(**wish)["to_agree"]
+    form = served.form("/place", **wish)
+    assert served.submit("/place", form | {"agreed": ""}).status_code == 409
+    assert served.submit("/place", form).status_code == 303
+    assert [one.hold.ttl_ms for one in writer.written] == [60_000]
+
+
 # ---------------------------------------------------------------- extending
 
 EXTEND = {"group": HELD, "scopes": "@all", "reason": "x", "extends": "9"}

@@ -75,10 +75,10 @@ def record(scope, owner="alice", for_=None):
 HOLD, GONE = record("orders:0"), record("orders:1")
 
 
-def placed(*texts, view=VIEW, asked=None, **changed):
+def placed(*texts, view=VIEW, asked=None, replaces=False, **changed):
     given = {"owner": "alice", "reason": "x", "for_": None, **changed}
     action = place_action(texts=texts, **{"group": view.group, **given})
-    return plan_of(view, action, asked or Asked())
+    return plan_of(view, evolve(action, replaces=replaces), asked or Asked())
 
 
 def seen(one, asked=None):
@@ -230,6 +230,36 @@ def test_another_hold_of_the_owner_needs_consent_to_be_replaced():
         True,
     )
     assert [each.key.scope for each in one.changes] == ["orders:1"]
+
+
+@pytest.mark.parametrize(
+    ("for_", "reason", "becomes"),
+    [
+        ("10m", "x", "unchanged"),
+        ("10m", "y", "replaced"),
+        ("30m", "x", "replaced"),
+        (None, "x", "replaced"),
+    ],
+    ids=["longer", "another reason", "shorter", "with an end"],
+)
+def test_hold_of_that_reason_that_lasts_longer_is_unchanged(for_, reason, becomes):
+    """A job repeats its command after somebody has extended one of its holds."""
+    own = record("orders:0", for_=1200)
+    view = evolve(VIEW, holds=(own,))
+    one = placed("orders:0-1", view=view, for_=for_, reason=reason)
+    is_replaced = becomes == "replaced"
+    assert one.unchanged == (() if is_replaced else (own,))
+    assert [consent for consent, _ in needs(one)] == [Consent.REPLACE] * is_replaced
+    scopes = [str(each.key.scope) for each in one.changes]
+    assert scopes == ["orders:0", "orders:1"][not is_replaced :]
+
+
+def test_hold_that_lasts_longer_is_replaced_if_asked():
+    own = record("orders:0", for_=1200)
+    view = evolve(VIEW, holds=(own,))
+    shorter = placed("orders:0", view=view, for_="10m", replaces=True)
+    assert (shorter.unchanged, shorter.replaced) == ((), (own,))
+    assert placed("orders:0", view=view, for_="20m", replaces=True).is_done
 
 
 @pytest.mark.parametrize(
@@ -799,6 +829,14 @@ def test_a_hold_that_the_topic_has_lost_is_written_again(plan):
 def test_a_hold_that_is_on_the_topic_again_is_unchanged():
     again = evolve(record("orders"), incarnation=1)
     assert placed("orders", view=outlived(again)).is_done
+
+
+def test_pause_of_an_extended_hold_that_the_topic_has_lost_needs_consent():
+    """A record of the shorter hold would end the longer one, which members obey."""
+    own = record("orders", for_=7200)
+    plan = placed("orders", view=outlived(own), for_="1h")
+    assert [consent for consent, _ in needs(plan)] == [Consent.REPLACE]
+    assert (plan.unchanged, plan.renewed) == ((), ())
 
 
 def test_an_extension_that_the_topic_has_lost_is_not_done():
