@@ -176,9 +176,10 @@ def replay(
     all. kafka-consumer-groups.sh --reset-offsets sets the group back.
 
     A run with --from, --error or --since begins there, too, and commits nothing: what
-    it passes over stays for the others, and the next run sends again what it has sent.
-    TOPIC:PARTITION@OFFSET, as list shows it, sends this letter, whatever was sent
-    before, and commits nothing either. It goes with none of these options.
+    it passes over stays for the others, and the next run sends again what it has sent,
+    with --limit the same letters each time. TOPIC:PARTITION@OFFSET, as list shows it,
+    sends this letter, whatever was sent before, and commits nothing either; --from,
+    --error and --since are refused beside it.
 
     A letter that cannot be sent is named, and passed: send it by its name later.
     """

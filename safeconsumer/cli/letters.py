@@ -142,8 +142,11 @@ class Letters:
             if numbers is not None:
                 origins -= {name, *(f"{name}:{one}" for one in numbers)}
         if origins:
-            message = f"no letter is from {', '.join(sorted(origins))}, and that does "
-            message += f"not exist; the letters are from {_first(topics) or 'nowhere'}"
+            do, them = ("does", "it") if len(origins) == 1 else ("do", "them")
+            message = (
+                f"{', '.join(sorted(origins))} {do} not exist, and no letter is from "
+                f"{them}; the letters are from {_first(topics) or 'nowhere'}"
+            )
             raise CommandError(message, Status.FAILED)
 
     def commit(self, marks: Marks | None) -> None:
