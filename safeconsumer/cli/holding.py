@@ -61,8 +61,8 @@ _REFUSALS = {
     Consent.FUTURE: ("{why} (use --future to hold it for later)", Status.USAGE),
     Consent.REPLACE: (
         (
-            "{why}. Nothing was changed: extend makes one that ends last longer, "
-            "--replace replaces it"
+            "{why}. Nothing was changed: use extend to lengthen a hold that has an end, "
+            "--replace to replace it"
         ),
         Status.FAILED,
     ),
@@ -306,6 +306,10 @@ def pause(  # noqa: PLR0913 - one parameter per option
     has polled again.
     """
     with explained(context):
+        if for_ is not None:
+            duration_of(
+                for_, "--for"
+            )  # an error of the action names the field of a form
         action = place_action(
             group=change.group,
             owner=change.owner_name,
@@ -383,7 +387,7 @@ def extend(
         action = Extend(
             group=change.group,
             owner=change.owner_name,
-            seconds=duration_of(for_),
+            seconds=duration_of(for_, "--for"),
             scopes=scopes_of(scopes, change.group),
         )
         with Operator(*change.connect()) as operator:
@@ -633,8 +637,8 @@ def reset_offsets(
     records are delivered again; what was done with them is not undone.
     """
     with explained(context):
-        owner, group, where = change.owner_name, change.group, parse_target(to)
-        found = scopes_of(scopes, group)
+        owner, group = change.owner_name, change.group
+        where, found = parse_target(to, "--to"), scopes_of(scopes, group)
         limit = None if patience is None else timeout_of(patience, "--wait")
         with Operator(*change.connect()) as operator:
             view = operator.look(group, is_strict=True, has_lags=False)

@@ -150,7 +150,7 @@ def is_moved(view: View, scopes: Sequence[Scope]) -> tuple[bool, str]:
     found = movements(view, scopes)
     left = [one for one in found if not one.is_moved]
     if not found:
-        message = "nothing of it is being moved: no reset stands"
+        message = "no reset is in force for these partitions"
         raise NeverReachedError(message)
     if not left:
         return True, f"moved: {partitions_text(one.tp for one in found)}"

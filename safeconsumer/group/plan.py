@@ -411,9 +411,13 @@ def place_action(
     )
 
 
-def duration_of(for_: str) -> float:
+def duration_of(for_: str, name: str = "for") -> float:
     """
     Return the seconds of ``--for`` as it was typed.
+
+    Args:
+        for_: the duration.
+        name: what the message calls it: the field of a form, or the option.
 
     Raises:
         HoldSettingError: it is not a duration.
@@ -421,7 +425,7 @@ def duration_of(for_: str) -> float:
     try:
         return parse_duration(for_)
     except ValueError as error:
-        message = f"for: {error}"
+        message = f"{name}: {error}"
         raise HoldSettingError(message) from error
 
 

@@ -486,7 +486,7 @@ def test_status_lists_groups_with_holds_and_counts_the_others(team):
         assert own["next_expiry"] is not None
         assert by_name[later]["state"] == "Dead"
     shown = run(team, "status").stdout
-    assert re.search(rf"^{team.group} +Stable +1, 1 report +1 +2", shown, re.MULTILINE)
+    assert re.search(rf"^{team.group} +Stable +1, 1 reports +1 +2", shown, re.MULTILINE)
     assert "--all" not in shown
     typed(team, "status", "--all", status=Status.USAGE)
 

@@ -521,7 +521,11 @@ def test_reset_past_a_member_that_moves_nothing_needs_consent():
     ("change", "status", "reason"),
     [
         ({"scopes": "topic-005:0-1"}, 409, "topic-005:1 is not held by alice"),
-        ({"scopes": "topic-005:0", "to": "-1001"}, 409, "0 to 2,000: not -1"),
+        (
+            {"scopes": "topic-005:0", "to": "-1001"},
+            409,
+            "0 to 2,000, so it cannot move to -1",
+        ),
         ({"to": "soon"}, 400, "to: not &#39;soon&#39;: write earliest"),
         ({"scopes": ""}, 400, "give a scope to move"),
         ({"group": "group-05"}, 409, "did you mean group-005"),

@@ -762,10 +762,12 @@ def outside(ends):
 
 
 def test_targets_outside_of_their_logs_are_refused_with_each_range():
-    assert outside({0: 100}) == "orders:0 has offsets 0 to 100: not 101"
+    assert outside({0: 100}) == (
+        "orders:0 has offsets 0 to 100, so it cannot move to 101"
+    )
     assert outside({0: 100, 1: 100, 2: 7}) == (
-        "orders:0-1 have offsets 0 to 100: not 101; "
-        "orders:2 has offsets 0 to 7: not 101"
+        "orders:0-1 have offsets 0 to 100, so they cannot move to 101; "
+        "orders:2 has offsets 0 to 7, so it cannot move to 101"
     )
 
 

@@ -188,7 +188,7 @@ def test_only_reports_of_present_members_are_counted():
     view = held(NOBODY, report("a", 0))
     assert group_document(view)["reporting"] == 0
     (heading, *_) = status(view)
-    assert heading == "group g: Stable, 1 member, 0 of them report"
+    assert heading == "group g: Stable, 1 member, 0 report"
 
 
 # ---------------------------------------------------------------- members that died
