@@ -353,7 +353,7 @@ def _placed_lines(done: Done) -> Iterator[str]:
 
 
 def _is_quiet(view: View, action: Place) -> tuple[bool, str]:
-    there = {one.key for one in view.holds}
+    there = {one.key for one in view.lasting}
     gone = [one.key.scope for one in action.changes if one.key not in there]
     if gone and view.ends is not None:
         message = f"lifted or expired meanwhile: {', '.join(gone[:5])}"

@@ -603,8 +603,8 @@ class View:
 
     @property
     def next_expiry(self) -> float | None:
-        """When the next hold expires; None if none does."""
-        ends = [one.expires_at for one in self.holds]
+        """When the next of the lasting holds expires; None if none does."""
+        ends = [one.expires_at for one in self.lasting]
         return min((one for one in ends if one is not None), default=None)
 
     def lifted_by(self, holds: Collection[HoldRecord]) -> float | None:

@@ -88,6 +88,15 @@ def test_hold_that_changed_since_the_preview_is_not_replaced(change):
     assert console.post("/place", **wish, agreed=again).status_code == 200
 
 
+def test_list_of_groups_has_no_end_of_a_hold_that_has_ended():
+    """Its members lift it within the allowed skew."""
+    known = viewed(5, is_held=True)
+    (hold,) = known.holds
+    ended = evolve(known, holds=(evolve(hold, at=known.times.proven - 3601),))
+    served, _ = writing(alone(ended))
+    assert '<td data-name="Next expiry"></td>' in served.page("/")
+
+
 def test_shorter_hold_is_placed_by_a_form_that_is_agreed_to():
     """A command leaves a longer hold of the same reason alone."""
     still = groups()

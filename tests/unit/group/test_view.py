@@ -701,3 +701,11 @@ def test_line_ends_in_names_forge_no_lines(capsys):
     Output().lines(lines)
     assert len(capsys.readouterr().out.splitlines()) == len(lines)
     assert any(r"m\nbilling-9" in one for one in lines)
+
+
+def test_next_expiry_is_that_of_a_hold_that_has_not_ended():
+    """Members obey the other one for the allowed skew."""
+    ended, later = hold(ttl_ms=3000), hold("t", ttl_ms=9000)
+    view = held(A, times=Times(104.0), skew=30.0)
+    assert evolve(view, holds=(ended, later)).next_expiry == 109.0
+    assert evolve(view, holds=(ended,)).next_expiry is None
