@@ -456,6 +456,7 @@ def resume(
                 if trouble is not None:
                     raise trouble
                 change.carried_out(operator, plan, flags)
+                _refuse_in_vain(context, Done(plan=plan, acknowledged=()), limit)
                 return
             done = _lifted(operator, view, plan, flags, trouble)
             with reporting("lifted", done.acknowledged):
@@ -468,8 +469,8 @@ def resume(
                 change.end(
                     context, done.document(), reached, f"{state}, but not flowing"
                 )
-            if reached is None and not done.was_held and plan.others:
-                give_up(context, _advice(plan), Status.FAILED)
+            if reached is None:
+                _refuse_in_vain(context, done, limit)
 
 
 def _flowing(
@@ -563,6 +564,13 @@ def _named(
     more = f"; there are holds by {', '.join(owners[:5])}" if owners else ""
     message = f"nothing of {group!r} is held by {owner}{more}"
     raise CommandError(message, Status.FAILED)
+
+
+def _refuse_in_vain(context: click.Context, done: Done, limit: float | None) -> None:
+    """End a command that lifts nothing while others hold, unless it waits for them."""
+    is_waiting = limit is not None and not later_version_scopes(done.plan)
+    if not is_waiting and not done.was_held and done.plan.others:
+        give_up(context, _advice(done.plan), Status.FAILED)
 
 
 def _advice(plan: Plan) -> str:

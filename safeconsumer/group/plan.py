@@ -756,9 +756,11 @@ def later_version_scopes(plan: Plan, *keys: ControlKey) -> str:
 
 
 def flowing(plan: Plan) -> tuple[TopicPartition, ...]:
-    """Return the partitions that begin to flow when the holds are lifted."""
+    """Return the partitions that begin to flow when the existing holds are lifted."""
+    reads = (patterns.read(one.scope) for one in plan.kept)
+    lifted = [*plan.own, *(one.scope for one in reads if one is not None)]
     kept = frozenset(covered(plan.others, plan.covers))
-    return tuple(tp for tp in plan.covers if tp not in kept)
+    return tuple(tp for tp in covered(lifted, plan.covers) if tp not in kept)
 
 
 # ---------------------------------------------------------------- sentences

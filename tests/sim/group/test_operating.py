@@ -531,11 +531,14 @@ def test_resume_that_waits_again_waits_for_the_other_owners(team):
 
 @played(work)
 def test_resume_of_a_topic_names_the_held_partitions(team):
-    """Only holds of exactly the scope are lifted."""
+    """Only holds of exactly the scope are lifted; a dry run ends alike."""
     pause(team, f"{team.topic}:0-1")
     pause(team, f"{team.topic}:3", owner="bob")
+    dry = tried(team, "resume", team.topic, "--dry-run")
+    assert "nothing begins to flow by it now\n" in dry.stdout
     ended = tried(team, "resume", team.topic)
-    assert ended.exit_code == FAILED
+    assert dry.stderr == ended.stderr
+    assert dry.exit_code == ended.exit_code == FAILED
     assert f"was not held: {team.topic} operator:alice" in ended.stdout
     assert ended.stderr.endswith(
         "nothing was lifted: name a scope as it is held: "

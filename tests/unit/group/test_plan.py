@@ -331,6 +331,18 @@ def test_a_lift_counts_the_partitions_that_flow_and_that_stay_held():
     assert lifted(alone, named(one)).points[1] == ("note", "1 record comes at once")
 
 
+def test_lift_of_a_scope_that_is_not_held_lets_nothing_flow():
+    view = evolve(VIEW, holds=(HOLD,), lags={ZERO: 7, ONE: 1})
+    plan = lifted(view, NamedHold(scope="orders", owner="alice"))
+    assert (flowing(plan), plan.document()["covers"]) == ((), [])
+    assert plan.points == (
+        ("waiting", "nothing begins to flow by it now"),
+        ("waiting", "1 partition stays held by others"),
+    )
+    both = lifted(view, named(HOLD), NamedHold(scope="orders:1", owner="alice"))
+    assert flowing(both) == (ZERO,)
+
+
 @pytest.mark.parametrize(
     ("holds", "wanted", "is_done", "why"),
     [
