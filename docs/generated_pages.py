@@ -203,8 +203,8 @@ def _events() -> Iterator[str]:
             for parent in one.__mro__[1:]
             if issubclass(parent, events.Event) and parent is not events.Event
         ]
-        said = inspect.getdoc(one) or ""
-        first = said.partition("\n\n")[0].replace("\n", " ").replace("``", "`")
+        docstring = inspect.getdoc(one) or ""
+        first = docstring.partition("\n\n")[0].replace("\n", " ").replace("``", "`")
         cells = f"`{one.name}`", f"`{one.__name__}`", ", ".join(above), one.level, first
         yield f"| {' | '.join(cells)} |"
 

@@ -64,19 +64,19 @@ def settings_page() -> str:
 
 
 def _table_of(kind: type) -> Iterator[str]:
-    said = entries(kind)
+    described = entries(kind)
     taken = inspect.signature(kind).parameters
-    left = said.keys() - taken.keys()
+    left = described.keys() - taken.keys()
     silent = [
         name
         for name, one in taken.items()
-        if name not in said and one.kind is not one.VAR_KEYWORD
+        if name not in described and one.kind is not one.VAR_KEYWORD
     ]
     if left or silent:
         message = f"{kind.__name__}: not taken: {left}; not described: {silent}"
         raise LookupError(message)
     yield _SETTING
-    for name, what in said.items():
+    for name, what in described.items():
         yield f"| `{name}` | {_default(taken[name])} | {what} |"
 
 
@@ -237,12 +237,12 @@ def _reports() -> str:
 
 
 def _letters() -> str:
-    said = entries(Letter)
+    described = entries(Letter)
     for record in ("record", "why", "key", "value", "headers"):
-        del said[record]
+        del described[record]
     rows = [
         f"| `{letters_format.PREFIX}{name.replace('_', '-')}` | {what} |"
-        for name, what in said.items()
+        for name, what in described.items()
     ]
     return _LETTERS.format(
         headers="\n".join(rows),
@@ -270,9 +270,9 @@ def _fields(kind: type) -> str:
     return _rows(entries(kind))
 
 
-def _rows(said: Mapping[str, str]) -> str:
+def _rows(described: Mapping[str, str]) -> str:
     return "\n".join(
-        (_FIELD, *(f"| `{name}` | {what} |" for name, what in said.items()))
+        (_FIELD, *(f"| `{name}` | {what} |" for name, what in described.items()))
     )
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
         Worker,
     )
 
-__version__ = "0.9.0"
+__version__ = "0.10.0"
 
 # The names that programs use every day; ``errors``, ``holds`` and ``worker`` have the rest.
 __all__ = [

@@ -68,14 +68,15 @@ class SafeConsumer(UpstreamConsumer):
         parked_max_bytes: how much fetched data of quiet partitions is kept for their
             resume, in bytes as they came from the broker; beyond it the oldest is
             dropped and fetched again.
-        decoder: what reads record batches: ``compiled`` (a fifth of the CPU time),
-            ``python`` (kafka-python's own), or ``auto``: the compiled one where it is.
+        decoder: the reader of record batches: ``compiled`` (a fifth of the CPU time),
+            ``python`` (kafka-python's own), or ``auto``: the compiled one if it is
+            installed.
         control: a :class:`~safeconsumer.Control` makes this member obey operator and
             group holds that are kept in Kafka. None starts no control thread.
         pause_handover: ``assignor`` keeps a partition that is paused here paused at its
-            next owner (KAFKA-13463); not where all that is assigned is. ``off`` hands
-            nothing over.
-        journal: a folder for a journal of what this consumer does, for ``safeconsumer
+            next owner (KAFKA-13463); a pause of everything assigned is not handed over.
+            ``off`` hands nothing over.
+        journal: a folder for a journal of this consumer's actions, for ``safeconsumer
             audit``, or a ``safeconsumer.journal.writer.JournalWriter`` of its own.
         hooks: functions that take every event (``safeconsumer.events``), quickly and on
             any thread. An ``Exception`` of a hook is counted in :attr:`hook_failures`
@@ -142,10 +143,8 @@ class SafeConsumer(UpstreamConsumer):
         **configs: Any,  # noqa: ANN401 - upstream's keys and types
     ) -> None:
         installed.require_supported()
-        settings = {
-            **self.DEFAULT_CONFIG,
-            **configs,
-        }  # upstream will complete them alike
+        # Upstream completes its settings in the same way.
+        settings = {**self.DEFAULT_CONFIG, **configs}
         arguments.check_flags(start_paused=start_paused, log=log)
         arguments.check_parked_max_bytes(parked_max_bytes)
         arguments.check_handover(pause_handover, settings["group_id"])
@@ -178,25 +177,8 @@ class SafeConsumer(UpstreamConsumer):
             # Upstream's constructor has begun.
             undo.callback(super().close, autocommit=False, timeout_ms=0)
             self._safe_adopt(parked_max_bytes, chosen, hands_over=hands_over)
-            self._safe_hold_calls = HoldCalls(
-                self, self._safe_ledger, default_lifetime, self._safe_journal
-            )
-            self._safe_polling = Polling(
-                self,
-                self._safe_iteration,
-                self._safe_change,
-                self._safe_hold_calls,
-                self._safe_journal,
-            )
-            if self._safe_journal is not None:
-                self._safe_journal.begin(self)
-            if control is not None:
-                undo.callback(self._safe_attach(control).close)
-            # Not a subclass's override: the subclass is not set up yet.
-            if start_paused:
-                SafeConsumer.pause_all(self, reason="start_paused")
-            if topics:
-                SafeConsumer.subscribe(self, topics=topics)
+            self._safe_make_calls(default_lifetime)
+            self._safe_begin(topics, control, undo, start_paused=start_paused)
             undo.pop_all()
 
     @staticmethod
@@ -230,7 +212,38 @@ class SafeConsumer(UpstreamConsumer):
         self._safe_decoder = chosen.name
         log_once(chosen)
 
-    @cached_property  # a subclass may set it, unlike a property
+    def _safe_make_calls(self, default_lifetime: Lifetime | None) -> None:
+        self._safe_hold_calls = HoldCalls(
+            self, self._safe_ledger, default_lifetime, self._safe_journal
+        )
+        self._safe_polling = Polling(
+            self,
+            self._safe_iteration,
+            self._safe_change,
+            self._safe_hold_calls,
+            self._safe_journal,
+        )
+
+    def _safe_begin(
+        self,
+        topics: Sequence[str],
+        control: "Control | None",
+        undo: ExitStack,
+        *,
+        start_paused: bool,
+    ) -> None:
+        # Make the first calls, as a program would on the consumer that is complete now.
+        if self._safe_journal is not None:
+            self._safe_journal.begin(self)
+        if control is not None:
+            undo.callback(self._safe_attach(control).close)
+        # Not a subclass's override: the subclass is not set up yet.
+        if start_paused:
+            SafeConsumer.pause_all(self, reason="start_paused")
+        if topics:
+            SafeConsumer.subscribe(self, topics=topics)
+
+    @cached_property  # a subclass may set this, unlike a property
     def decoder(self) -> str:
         """The reader of record batches that is in use, ``"compiled"`` or ``"python"``."""
         return self._safe_decoder
@@ -290,7 +303,7 @@ class SafeConsumer(UpstreamConsumer):
         # Tracing, for example, wraps upstream's method, and must get every record.
         is_wrapped = UpstreamConsumer.__next__ is not UPSTREAM_NEXT
         try:
-            # A running iterator never waits: what it yields needs no new deadline.
+            # A running iterator never waits: its records need no new deadline.
             running = self._iterator
             if running is not None and not is_wrapped and not self._closed:
                 for record in running:
@@ -315,10 +328,10 @@ class SafeConsumer(UpstreamConsumer):
 
         If none is under way, the next one ends at once, whatever its timeout; several
         calls before it are one. An iteration yields what its last poll has taken, and
-        stops (``StopIteration``) where it would poll again; it can go on. A rebalance
-        that the ``poll`` waited for goes on, and the next one finishes it. Listeners and
-        commits, in a ``poll`` too, and other calls that wait are not ended. It takes no
-        lock.
+        stops (``StopIteration``) where it would poll again; it can continue. A
+        rebalance that the ``poll`` waited for continues, and the next ``poll`` finishes
+        it. Listeners and commits, in a ``poll`` too, and other calls that wait are not
+        ended. It takes no lock.
         """
         self._fetcher.wakeup.ask()
         self._fetcher.wake()
@@ -350,16 +363,16 @@ class SafeConsumer(UpstreamConsumer):
         Without targets, and on a closed consumer, nothing is held.
 
         Args:
-            targets: partitions, scopes as text (``orders:3``, ``orders``,
-                ``re:ord.*`` over whole names, ``@all``), compiled patterns, scopes of
-                holds, :data:`safeconsumer.ALL`.
+            targets: partitions, scopes as text (``orders:3``, ``orders:0-2,5``,
+                ``orders``, ``re:ord.*`` over whole names, ``@all``), compiled patterns,
+                scopes of holds, :data:`safeconsumer.ALL`.
             owner: the name under which the hold is kept; only a ``resume`` with the
                 same owner lifts it.
             reason: text for people, up to 1,024 bytes; shown on one line.
-            for_: seconds, or a timedelta, until the hold ends by itself: never early,
+            for_: seconds, or a timedelta, until the hold expires: never early,
                 at the latest when the consumer next checks, which ``poll`` does.
-            lifetime: the event that ends the hold by itself; the consumer's default if
-                it is not given.
+            lifetime: the event that ends the hold without a resume; the consumer's
+                default if it is not given.
 
         Raises:
             TargetTypeError: a target is of another type.
@@ -385,7 +398,7 @@ class SafeConsumer(UpstreamConsumer):
 
         Args:
             targets: as :meth:`pause` takes them.
-            owner: whose holds are lifted; not an operator's or a group's.
+            owner: the owner of the holds; not an operator or a group.
 
         Returns:
             The holds that still cover the targets or parts of them. If there is none,
@@ -436,7 +449,8 @@ class SafeConsumer(UpstreamConsumer):
 
         The hold lasts for the whole block, whatever rebalances meanwhile, and is lifted
         however the block ends. Args and errors as :meth:`pause`; without targets it is
-        a ``HoldSettingError``: the block would run with nothing held.
+        a ``HoldSettingError``: the block would run with nothing held. So is an
+        ``owner`` that already holds a target, which the end of the block would lift.
         """
         return self._safe_hold_calls.held(
             targets, owner=owner, reason=reason, for_=for_
@@ -487,7 +501,7 @@ class SafeConsumer(UpstreamConsumer):
         view = self._safe_ledger.view()
         return explain_lines(view, (scope.topic, scope.partition))
 
-    # ------------------------------------------------------------ what is consumed
+    # ------------------------------------------------------------ the subscription
 
     def assign(self, partitions: Sequence[TopicPartition]) -> None:
         """
@@ -497,10 +511,10 @@ class SafeConsumer(UpstreamConsumer):
         pauses of everything that was assigned.
 
         Raises:
-            TargetTypeError: something among them is no ``TopicPartition`` of a text and
-                a whole number; nothing was changed.
+            TargetTypeError: a value among them is no ``TopicPartition`` of a text and a
+                whole number; nothing was changed.
             NotConsumedError: a hold was placed, before anything was subscribed or
-                assigned, on something that is not among the partitions.
+                assigned, on a target that is not among the partitions.
             ConsumerInUseError: a ``Worker`` or ``Pump`` has the consumer.
         """
         refuse_if_closed(self, "assign")
@@ -611,11 +625,12 @@ class SafeConsumer(UpstreamConsumer):
         A ``pause`` of all of them, as they are returned here, is one of their topics:
         see :meth:`pause`. It takes no lock, so signal handlers may call it.
         """
-        if self._closed:  # upstream leaves it as it was
+        if self._closed:  # upstream does not change it
             return set(self._subscription.assignment)
         return set(self._safe_hold_calls.assigned().values())
 
-    @wraps(UpstreamConsumer.partitions_for_topic, assigned=())  # its signature
+    # the signature of upstream's method
+    @wraps(UpstreamConsumer.partitions_for_topic, assigned=())
     def partitions_for_topic(self, topic: str, *args: Any, **kwargs: Any) -> set[int]:  # noqa: ANN401 - upstream's
         """Return the numbers of a topic's partitions; as kafka-python's."""
         if self._closed or is_on_io_thread(self):
@@ -635,7 +650,7 @@ class SafeConsumer(UpstreamConsumer):
         Return the offset of the next record of a partition; as kafka-python's.
 
         Records that a ``poll`` under way on another thread has taken and not returned
-        do not count. In a rebalance listener it answers for what has a position.
+        do not count. In a rebalance listener it answers for partitions with a position.
         """
         known: int | None
         if self._closed or is_on_io_thread(self):

@@ -29,7 +29,7 @@ def adopt(
     hands_over: bool = False,
 ) -> None:
     """Give the parts of a new consumer our classes; its constructor calls this once."""
-    # Another class is that of a user's own client.
+    # Any other class belongs to a user's own client.
     if type(consumer._cluster) is ClusterMetadata:
         consumer._cluster.__class__ = PauseSafeCluster
     if not consumer.config["allow_auto_create_topics"]:

@@ -1,6 +1,7 @@
 """Refuses wrong arguments of a consumer, before anything has begun."""
 
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from kafka.errors import KafkaConfigurationError
 
@@ -15,9 +16,12 @@ from safeconsumer.errors.base import (
 )
 from safeconsumer.errors.kafka_python import IllegalTargetError
 from safeconsumer.events.dispatch import Hook
+from safeconsumer.holds import ranges
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import Hold
 from safeconsumer.holds.scope import Scope
+
+T = TypeVar("T")
 
 
 def check_flags(**flags: object) -> None:
@@ -30,7 +34,7 @@ def check_flags(**flags: object) -> None:
 
 def check_handover(value: object, group_id: object) -> None:
     """Refuse an unknown hand-over, or one without a group."""
-    if value not in {"off", "assignor"}:
+    if value not in ("off", "assignor"):  # a list has no hash
         message = f"pause_handover must be 'off' or 'assignor', not {value!r}"
         raise HoldSettingError(message)
     if value == "assignor" and not group_id:
@@ -127,6 +131,20 @@ def scope_of(target: object) -> Scope:
         if is_pattern or isinstance(error, IllegalTargetError):
             raise
         raise IllegalTargetError(*error.args) from error
+
+
+def scopes_of(targets: Iterable[T]) -> dict[Scope, T | str]:
+    """
+    Return the scopes of targets, each with its target; ``orders:0-2`` has three scopes.
+
+    Raises:
+        TargetTypeError, ScopeSyntaxError, IllegalTargetError: as :func:`scope_of`.
+    """
+    try:
+        each = list(ranges.spread_targets(targets))
+    except ScopeSyntaxError as error:
+        raise IllegalTargetError(*error.args) from error
+    return {scope_of(one): one for one in each}
 
 
 def partition_of(target: object) -> scopes.Partition:

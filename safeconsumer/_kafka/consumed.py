@@ -1,4 +1,4 @@
-"""Determines which topics a consumer consumes, and refuses other targets."""
+"""Determines the topics that a consumer consumes, and refuses other targets."""
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
@@ -192,7 +192,7 @@ class RepeatedChange:
         try:
             change()
         except BaseException as error:
-            self._interrupted = change  # first: another signal may come
+            self._interrupted = change  # noted first: another signal may come
             if isinstance(error, Exception) and not is_from_handler(error):
                 self._interrupted = None  # upstream refused the change
             raise

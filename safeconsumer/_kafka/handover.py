@@ -222,7 +222,7 @@ class HandOver:
 
 
 def hand_over(coordinator: Any) -> None:  # noqa: ANN401 - ours, which imports this
-    """Have a consumer's coordinator send pauses in each join, and take pauses over."""
+    """Let a consumer's coordinator send pauses in each join, and take pauses over."""
     handover = coordinator.handover = HandOver(coordinator.ledger)
     coordinator._assignors = {
         name: PauseCarryingAssignor(one, handover)
@@ -283,7 +283,8 @@ class PauseCarryingAssignor(AbstractPartitionAssignor):
         assignments = self._inner.assign(cluster, members)
         size = len(wrap(b"", merged, LEADER))
         if 2 * size * len(members) > MOST_BYTES_OF_A_GENERATION:
-            return assignments  # without marks, so that the group can still rebalance
+            # sent without marks, so that the group can still rebalance
+            return assignments
         return {
             member: self._with(one, merged, LEADER)
             for member, one in assignments.items()

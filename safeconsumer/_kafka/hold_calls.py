@@ -1,6 +1,5 @@
 """Carries out a program's calls about holds: ``pause``, ``resume``, and ``held`` blocks."""
 
-import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
@@ -8,15 +7,14 @@ from typing import Any
 
 from kafka import KafkaConsumer
 
-from safeconsumer._interrupts import is_from_handler
-from safeconsumer._kafka.arguments import scope_of
+from safeconsumer._kafka.arguments import scopes_of
 from safeconsumer._kafka.consumed import Consumed, EarlyHolds
 from safeconsumer._kafka.structs import (
     AssignedPartition,
     AssignedPartitions,
     TopicPartition,
 )
-from safeconsumer.errors.base import HoldSettingError
+from safeconsumer.holds.blocks import check_block, next_owner, refuse_held
 from safeconsumer.holds.hold import (
     APP,
     Hold,
@@ -33,8 +31,6 @@ from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.plain import Snapshot
 from safeconsumer.holds.scope import Scope, Target
 from safeconsumer.holds.view import Assigned
-
-_block_numbers = itertools.count(1)
 
 
 class HoldCalls:
@@ -69,6 +65,8 @@ class HoldCalls:
         self._returned = AssignedPartitions({})
         # Blocks of held() that have ended, and whose holds are not lifted yet.
         self._ended: dict[_Block, None] = {}
+        # The keys of blocks that have begun, until their holds are lifted.
+        self._claims: dict[HoldKey, _Block] = {}
 
     # ------------------------------------------------------------ placing and lifting
 
@@ -82,7 +80,7 @@ class HoldCalls:
         lifetime: Lifetime | None,
     ) -> None:
         """Place the holds of a call of ``SafeConsumer.pause``, and raise its errors."""
-        found = {scope_of(target): target for target in targets}
+        found = scopes_of(targets)
         if self._ended:
             self.lift_interrupted()
         owner = checked_placer(owner)
@@ -119,7 +117,7 @@ class HoldCalls:
     def lift(self, targets: Iterable[Target], owner: str) -> tuple[Hold, ...]:
         """Lift an owner's holds of these targets; return those that still cover them."""
         checked_owner(owner)
-        keys = [(scope_of(target), owner) for target in targets]
+        keys = [(scope, owner) for scope in scopes_of(targets)]
         # First: if another thread places a hold now, it notes that hold after this.
         self.early.forget(keys)
         with self._resuming(keys, owner):
@@ -154,27 +152,28 @@ class HoldCalls:
         for_: float | timedelta | None,
     ) -> Iterator[None]:
         """Hold the targets for a block, and lift the hold even if the block raises."""
-        if not targets:
-            message = (
-                "held() needs a target, or nothing would be held in its block; "
-                "held(safeconsumer.ALL) holds the whole consumer"
-            )
-            raise HoldSettingError(message)
-        if owner is None:
-            owner = f"held-{next(_block_numbers)}"
-        for one in targets:
-            scope_of(one)  # refuses a bad target now, not at the end of the block
-        block = _Block(owner, targets)
+        scopes = tuple(scopes_of(targets))
+        owner = next_owner() if owner is None else checked_placer(owner)
+        if self._ended:
+            self.lift_interrupted()
+        check_block(scopes, owner, self._ledger.view().holds)
+        block = _Block(owner, targets, tuple((scope, owner) for scope in scopes))
         lifetime = Lifetime.UNTIL_RESUMED
         try:
+            self._claim(block)
+            block.is_lifted = False
             self._consumer.pause(
                 *targets, owner=owner, reason=reason, for_=for_, lifetime=lifetime
             )
-        except BaseException as error:
-            if not isinstance(error, Exception) or is_from_handler(error):
-                block.is_interrupted = True
-                self._ended[block] = None  # pause() may have placed the hold
-                self._lift_block(block)
+        except BaseException:
+            block.is_interrupted = True
+            self._ended[block] = None
+            # A pause() that refused its arguments has placed nothing; one whose journal
+            # is full has placed the holds, and one that was interrupted may have.
+            if not block.is_lifted:
+                holds = self._ledger.view().holds
+                block.is_lifted = not any(map(holds.get, block.keys))
+            self._lift_block(block)
             raise
         try:
             yield
@@ -194,20 +193,35 @@ class HoldCalls:
         try:
             if self._ended.pop(block, block) is block:
                 return  # another thread has removed it
-            # The consumer's resume() would also end the application's whole pauses.
-            if block.owner == APP:
-                keys = [(scope_of(one), block.owner) for one in block.targets]
-                self.early.forget(keys)
-                with self._resuming(keys, block.owner):
-                    self._ledger.remove(keys)
-            else:
-                self._consumer.resume(*block.targets, owner=block.owner)
+            if not block.is_lifted:
+                self._lift_holds_of(block)
             block.is_lifted = True
+            self._release(block)
         except BaseException:
             block.is_interrupted = True
-            if not block.is_lifted:
-                self._ended[block] = None
+            self._ended[block] = None
             raise
+
+    def _lift_holds_of(self, block: "_Block") -> None:
+        if block.owner != APP:
+            self._consumer.resume(*block.targets, owner=block.owner)
+            return
+        # The consumer's resume() would also end the application's whole pauses.
+        self.early.forget(block.keys)
+        with self._resuming(block.keys, block.owner):
+            self._ledger.remove(block.keys)
+
+    def _claim(self, block: "_Block") -> None:
+        # If two threads begin blocks of one owner at once, neither finds a hold: the claims
+        # decide.
+        for key in block.keys:
+            if self._claims.setdefault(key, block) is not block:
+                refuse_held(*key)
+
+    def _release(self, block: "_Block") -> None:
+        for key in block.keys:
+            if self._claims.get(key) is block:
+                del self._claims[key]
 
     def lift_interrupted(self) -> None:
         """Lift the holds of blocks whose exit a signal handler's exception interrupted."""
@@ -247,12 +261,14 @@ class HoldCalls:
 
 
 class _Block:
-    # A block of ``held()`` whose hold has to be lifted.
+    # A block of ``held()``, with the keys of its holds.
 
-    def __init__(self, owner: str, targets: tuple[Target, ...]) -> None:
-        self.owner, self.targets = owner, targets
-        self.is_interrupted = False  # the next poll or pause lifts its hold
-        self.is_lifted = False
+    def __init__(
+        self, owner: str, targets: tuple[Target, ...], keys: tuple[HoldKey, ...]
+    ) -> None:
+        self.owner, self.targets, self.keys = owner, targets, keys
+        self.is_interrupted = False  # the next poll or pause lifts its holds
+        self.is_lifted = True  # none of its holds is left to be lifted
 
 
 def _split(

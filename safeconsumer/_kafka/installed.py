@@ -42,8 +42,8 @@ def require_supported() -> None:
 
 def _why_not(version: str) -> str:
     if _numbers(version) < OLDEST:
-        return "it is older than what this package builds on"
-    return "it is newer than what this package was tested with, and may differ inside"
+        return "it is older than the versions that this package supports"
+    return "it is newer than the tested versions, and may differ inside"
 
 
 def not_supported(found: str, why: str) -> UnsupportedKafkaPythonError:

@@ -7,8 +7,10 @@ from typing import Any
 
 from kafka import KafkaConsumer
 from kafka.coordinator.assignors.abstract import RebalanceProtocol
+from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
+from safeconsumer._interrupts import is_from_handler
 from safeconsumer._kafka.consumed import Consumed
 from safeconsumer._kafka.pausing.subscription import Journal, id_text
 from safeconsumer.holds.ledger import PauseLedger
@@ -196,11 +198,28 @@ class Membership:
         state = self._subscription.assignment.get(tp)
         return None if state is None else state.position
 
-    def lacks_commit(self, tp: TopicPartition) -> bool:
-        """Tell whether a coordinator answered that an owned partition has no offset."""
-        return bool(
-            self._coordinator.lacks_commit(self._subscription.assignment.get(tp))
-        )
+    def has_commit(self, tp: TopicPartition) -> bool | None:
+        """Tell whether the group has an offset of an owned partition; None: not known."""
+        known: bool | None
+        known = self._coordinator.has_commit(self._subscription.assignment.get(tp))
+        return known
+
+    def ask_for_commits(self, tps: Iterable[TopicPartition], seconds: float) -> None:
+        """
+        Ask whether the group has offsets of those partitions for which it is not known.
+
+        Nobody asked if the program has set their first positions.
+
+        Args:
+            tps: owned partitions.
+            seconds: the longest wait for the answer.
+        """
+        unknown = [tp for tp in tps if self.has_commit(tp) is None]
+        try:
+            self._coordinator.fetch_committed_offsets(unknown, seconds * 1000)
+        except KafkaError as error:
+            if is_from_handler(error):
+                raise
 
     def reset_number(self, tp: TopicPartition) -> int:
         """Return the number of the last reset of an owned partition; 0 before the first."""
@@ -235,7 +254,7 @@ class Membership:
 
     def ask_before_join(self, ask: Callable[[], None] | None) -> None:
         """
-        Have ``ask`` called on the polling thread before each join.
+        Call ``ask`` on the polling thread before each join.
 
         If ``ask`` raises, that ``poll`` ends, and the next one calls it again.
         """
@@ -244,7 +263,7 @@ class Membership:
     # ------------------------------------------------------------ a journal
 
     def keep_journal(self, journal: Journal) -> None:
-        """Have all parts report to a journal from now on."""
+        """Let all parts report to a journal from now on."""
         self._subscription.ledger.on_reassigned = journal.reassigned
         self._subscription.journal = journal
 

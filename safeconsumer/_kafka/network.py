@@ -37,13 +37,13 @@ KafkaNetSocket: Any = (
 KafkaTCPProxy: Any = (
     import_module("kafka.net.proxy").KafkaTCPProxy if HAS_BACKENDS else None
 )
-# The futures that coroutines of the loop can wait for.
+# The type of futures that coroutines of the loop can wait for.
 LoopFuture: Any = _LOOP.SelectorFuture if HAS_BACKENDS else Future
 
 
 def call_soon(net: Any, callback: Any) -> None:  # noqa: ANN401 - kafka-python is untyped
     """
-    Have the IO thread call a function soon; any thread.
+    Let the IO thread call a function soon; any thread.
 
     Raises:
         RuntimeError, KafkaError: the network is closed.
@@ -163,7 +163,7 @@ class _WakingNet:
 
 
 def wakeable_net(net: Any, manager: Any) -> Any:  # noqa: ANN401 - as above
-    """Have a network's coroutines wait by a manager's ``wait_for``, as they do in 3.0."""
+    """Let a network's coroutines wait by a manager's ``wait_for``, as in 3.0."""
     return _WakingNet(net, manager) if HAS_BACKENDS else net
 
 

@@ -66,7 +66,7 @@ class Polling:
 
     def polled_at(self) -> float | None:
         """
-        Return when a ``poll`` last began or went on waiting; None: no poll has begun.
+        Return when a ``poll`` last began or continued to wait; None: no poll has begun.
 
         The time is in seconds since the epoch; ``max.poll.interval.ms`` begins then. Any
         thread.
@@ -144,7 +144,7 @@ class Polling:
             wakeup.poller = None
             self._ledger.end_call()
             is_late = self._ledger.deliver()
-            if self._consumer._closed:  # by another thread or a signal handler
+            if self._consumer._closed:  # another thread or a signal handler closed it
                 self._fetcher.close(is_in_poll=True)
                 self._ledger.deliver()
         return records, is_late
@@ -198,7 +198,7 @@ class Polling:
         """Return a generator of the next polls' records; an empty one after a wake-up."""
         if self._fetcher.wakeup.is_asked:
             self._iteration.begin()
-            self._consumer._consumer_timeout = -math.inf  # for this step
+            self._consumer._consumer_timeout = -math.inf  # only this step uses it
             nothing: tuple[ConsumerRecord, ...] = ()
             return (record for record in nothing)
         records: Generator[ConsumerRecord, None, None] = self._iteration.records()

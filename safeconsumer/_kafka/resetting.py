@@ -1,8 +1,9 @@
 """
-Moves partitions that a member owns to where an operator resets their group.
+Moves a member's partitions to the offsets to which an operator resets their group.
 
-A task on the IO thread checks the targets as long as a reset stands. For each partition
-that is quiet, of which no record is in use, and for which the holds topic was read:
+A task on the IO thread checks the targets as long as a reset is in force. For each
+partition that is quiet, of which no record is in use, and for which the holds topic was
+read:
 
 1. the task asks for the topic's id: a partition of a recreated topic is not moved;
 2. it asks for the committed offset. If that is the target, and this ownership began there,
@@ -13,8 +14,8 @@ that is quiet, of which no record is in use, and for which the holds topic was r
    first call, it calls the listener with the kept ownership as assigned;
 4. it commits the target. If the commit fails, the next step 2 finds another offset.
 
-After each wait the task checks that the reset stands and the ownership is the same. A
-coordinator that does not answer delays this task only.
+After each wait the task checks that the reset is in force and the ownership is the
+same. A coordinator that does not answer delays this task only.
 """
 
 import logging
@@ -40,7 +41,7 @@ _CHECK_SECONDS = 0.2
 _RECHECK = 3.0
 # The number of partitions to ask about in a second: thousands are asked about less often.
 _MOST_PER_SECOND = 250
-# Milliseconds for a question and for a commit; then it is tried again.
+# Milliseconds for a question and for a commit; then the task tries again.
 _TIMEOUT_MS = 2000.0
 
 States = dict[TopicPartition, OwnedPartitionState]
@@ -48,7 +49,7 @@ States = dict[TopicPartition, OwnedPartitionState]
 BUSY = "waits: the program, or a handler, works on records of it"
 JOINING = "waits: its group rebalances"
 UNREAD = "waits: the holds topic is not read up to its assignment yet"
-RECREATED = "stays where it is: its topic was deleted and recreated since"
+RECREATED = "is not moved: its topic was deleted and recreated since"
 NO_POSITION = "waits: its position is asked for"
 SILENT = (
     "waits: its coordinator does not answer, or a transaction that commits offsets of it "
@@ -120,7 +121,8 @@ class Resetting:
     async def _check_targets(self) -> None:
         kept = {tp: one for tp, one in self._revoked.items() if self._state(tp) is one}
         if kept and not self._is_member():
-            return  # a join may end these ownerships, and then calls the listener itself
+            # a join may end these ownerships, and then calls the listener itself
+            return
         self._revoked = {}
         await self._call_listener("on_partitions_assigned", kept)
         found = self._situation()
@@ -276,7 +278,7 @@ class Resetting:
 
     async def _ask_for_ids(self) -> None:
         coordinator = self._coordinator
-        with suppress(KafkaError):  # then the known ids count, as for commits
+        with suppress(KafkaError):  # afterwards the known ids count, as for commits
             update = coordinator._cluster.request_update()
             await coordinator._manager.wait_for(update, PATIENCE * 1000)
 
@@ -353,7 +355,7 @@ class Resetting:
         try:
             committed = await self._committed(asked)
         except KafkaError:
-            log.debug("it is asked again where to go on", exc_info=True)
+            log.debug("the committed offset is requested again", exc_info=True)
             return
         over = [tp for tp in asked if tp not in self._targets]
         moved = [

@@ -57,18 +57,21 @@ class Epoch:
         member: the member that owned the partition.
         owned: the fact that began it; its number is 0 if only records show it.
         over: when it ended, or when the journal ended.
-        owned_since: when it began; if it was given back, when the one before it began.
+        owned_since: when it began; if it was given back, when the previous ownership
+            began.
         was_lost: whether it ended without the member's doing.
         began: its first position.
         runs: the ranges through which its position moved.
         peeked: the ranges that peeks read, from the position at that time.
-        first: when its first record came, perhaps of a peek, and the offset.
-        delivered_at: when its first record came, without peeks; else when it began.
+        first: when its first record came, perhaps during a peek, and the offset.
+        delivered_at: when its first record came outside of peeks; if none came, when it
+            began.
         records: the offsets of its records.
         skipped: the offsets that the application, or an operator, skipped.
         deleted: the offsets that the client's reset rule skipped.
         given_up: the offsets of records that a worker gave up.
-        sure: the highest offset that was committed before any seek; -1 if none was.
+        sure: the highest offset that was committed before any seek; -1 if there was no
+            commit.
         has_committed: whether one of its commits was acknowledged.
     """
 
@@ -91,21 +94,21 @@ class Epoch:
 
     @property
     def end(self) -> int:
-        """The highest position that it reached; -1 if nothing came."""
+        """The highest position that it reached; -1 if no record came."""
         return max(self.runs.ends, default=-1)
 
     @property
     def was_sought(self) -> bool:
-        """Whether a seek chose where it begins."""
+        """Whether a seek chose its first position."""
         return self.began is not None and self.began.how in {"seek", "reset"}
 
     @property
     def is_numbered(self) -> bool:
-        """Whether the group's generation at its begin is known."""
+        """Whether the group's generation at its start is known."""
         return self.owned.generation is not None and self.owned.generation >= 0
 
     def is_since(self, other: "Epoch") -> bool:
-        """Return whether it is that ownership, or is known to be a later one."""
+        """Return whether it is the given ownership, or is known to be a later one."""
         if self.member == other.member:
             return self.owned.at >= other.owned.at
         both = [(one.generation or 0, one.at) for one in (self.owned, other.owned)]
@@ -132,7 +135,7 @@ class Commits:
         known.append(fact)
 
     def of(self, own: int) -> Sequence[Committed]:
-        """Return the commits of an ownership, by its entry; 0: before the first ownership."""
+        """Return the commits of an ownership, by its entry; 0: before the first one."""
         return self._by_own.get(own, ())
 
     def last(self, own: int) -> Committed | None:
@@ -167,9 +170,9 @@ class Part:
         begun: when handlers began, with their offsets.
         appended: how long after their append records came.
         done: offsets that are complete.
-        marks: the kinds of facts that qualify all that it did.
+        marks: the kinds of facts that qualify everything that the member did.
         last_at: when a record last came, or a handler last began; ``-inf`` if neither
-            did.
+            happened.
     """
 
     def __init__(self, member: str, *, keeps_moments: bool) -> None:
@@ -242,7 +245,7 @@ class Part:
         epoch = self.epochs[-1]
         if epoch.first is None:
             epoch.first = fact.at, fact.first
-        if fact.is_peek:  # the position stays, but the records may be committed
+        if fact.is_peek:  # the position does not move, but the records may be committed
             start = fact.start if fact.stood is None else min(fact.stood, fact.start)
             epoch.peeked.add(start, fact.next)
         else:
@@ -363,7 +366,7 @@ class Group:
     readers: Mapping[str, Reader]
 
     def measures(self, member: str) -> Measures:
-        """Return how far the broker's clock is from that of a member."""
+        """Return the measures of the broker's clock that a member made."""
         measures = self.readers[member].measures
         is_at_its_word = not measures.at and self.settings.clock_skew > 0
         return AT_ITS_WORD if is_at_its_word else measures
@@ -406,7 +409,7 @@ class Group:
         return {tp: frozenset(offsets) for tp, offsets in found.items()}
 
     def targets_of(self, tp: TopicPartition) -> frozenset[int]:
-        """Return the offsets to which operators asked to move it in a partition."""
+        """Return the offsets to which operators asked to move the group in a partition."""
         return self._targets.get(tp_text(tp), frozenset())
 
 
@@ -532,7 +535,7 @@ class Case:
 
     @cached_property
     def incomparable(self) -> str:
-        """Why offsets cannot be compared: they are of two topics; "" if they can."""
+        """The reason why offsets, of two topics, cannot be compared; "" if they can be."""
         known = [(one.owned, one.member) for one in self.epochs]
         first = {one.cluster: member for one, member in known if one.cluster}
         if len(first) > 1:
@@ -547,7 +550,7 @@ class Case:
 
     @cached_property
     def hidden_group(self) -> str:
-        """Why members may have been in different groups; "" if they were not."""
+        """The reason why members may have been in different groups; "" if they were not."""
         # Members that name a generation were in a group, but perhaps in different ones.
         if not self.address.group:
             for epoch in self.epochs:

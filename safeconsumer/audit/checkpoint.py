@@ -2,13 +2,14 @@
 Judges a Spark stream by its checkpoint and the holds topic: S1.
 
 For each batch Spark's offset log has a file ``offsets/N``: ``v1``, then a line of JSON
-with ``batchTimestampMs``, then a line for each source, of Kafka
-``{"orders":{"0":10}}``: where the batch ends. Spark writes the time after it has asked
-each source for its end, so a batch's plan began before that time, and after the time of
-the batch before. ``sources/I/0`` has where the first batch begins. Spark deletes the
-files of old batches (``spark.sql.streaming.minBatchesToRetain``, 100). The stream itself
-writes ``sources/I/skips/N``: offsets that batch N skipped, because somebody requested
-it, and read no records of.
+with ``batchTimestampMs``, then a line for each source, for Kafka
+``{"orders":{"0":10}}``: the offsets at which the batch ends. Spark writes the time
+after it has asked each source for its end, so a batch's plan began before that time,
+and after the time of the batch before. ``sources/I/0`` has the offsets at which the
+first batch begins. Spark deletes the files of old batches
+(``spark.sql.streaming.minBatchesToRetain``, 100). The stream itself writes
+``sources/I/skips/N``: offsets that batch N skipped, because somebody requested it, and
+read no records of.
 
 | the batch moves a partition's offsets, and | S1 |
 |---|---|
@@ -38,7 +39,7 @@ from safeconsumer.errors.base import CheckpointError, JournalError
 CHECK = "S1"
 BASIS = "the stream's offset log and the broker's times, within the allowance"
 
-# Seconds by which the driver's clock may be wrong, as streams have it (clockSkewMs).
+# Seconds by which the driver's clock may be wrong, as in streams (clockSkewMs).
 _DOUBT = 30.0
 # Seconds that a plan may take: Kafka's clients give up after one minute, the source
 # after three tries.
@@ -52,7 +53,7 @@ _SKIPS = re.compile(r"(?:.*/)?sources/(\d{1,9})/skips/(\d{1,18})")
 _BROKEN = (
     ArithmeticError,
     LookupError,
-    OSError,  # of a time beyond the system's
+    OSError,  # for a time that the system cannot represent
     RecursionError,
     TypeError,
     ValueError,
@@ -81,7 +82,7 @@ class Batch:
 
     @property
     def planned(self) -> str:
-        """The sentence that it was planned."""
+        """A sentence: when it was planned."""
         return f"batch {self.number} was planned at {_utc(self.at)}"
 
 
@@ -94,7 +95,7 @@ class Skip:
         batch: the number of the batch.
         place: the source and the partition.
         at: the offset that would have been read next.
-        to: the offset that is read next.
+        to: the offset that is read next instead.
     """
 
     batch: int
@@ -111,8 +112,9 @@ class Checkpoint:
     Attributes:
         name: names the stream in findings.
         batches: the batches, in order.
-        starts: where the first batch of all begins, as far as that is known.
-        skips: what batches skipped, in order.
+        starts: the offsets at which the first batch of all begins, as far as they are
+            known.
+        skips: the offsets that batches skipped, in order.
     """
 
     name: str
@@ -128,7 +130,7 @@ class Move:
 
     Attributes:
         batch: the batch.
-        began: its plan began after this time, by the driver's clock.
+        began: a time before the start of its plan, by the driver's clock.
         first: the offset of its first record.
         end: the offset behind its last one.
         is_alone: whether the batch right before it is known.
@@ -203,7 +205,7 @@ def _each(
         try:
             parsed.append(parse(list(map(int, found.groups())), text))
         except _BROKEN as error:
-            message = f"{name}: {path} is not what Spark writes: {error!r:.200}"
+            message = f"{name}: {path} is not in Spark's format: {error!r:.200}"
             raise CheckpointError(message) from error
     return parsed
 
@@ -223,7 +225,7 @@ def _batch(numbers: list[int], text: str) -> Batch:
     for source, line in enumerate((first, *others)):
         ends.update(_offsets(source, line))
     at = int(json.loads(facts)["batchTimestampMs"]) / 1000
-    datetime.fromtimestamp(at, UTC)  # or it is no time
+    datetime.fromtimestamp(at, UTC)  # or the number is not a time
     return Batch(number=numbers[0], at=at, ends=ends)
 
 
@@ -249,7 +251,7 @@ def _skips(numbers: list[int], text: str) -> list[Skip]:
 
 
 def _offsets(source: int, line: str) -> dict[Place, int]:
-    # Sources other than Kafka's write other texts, perhaps JSON, too.
+    # Sources other than Kafka's write other texts, which may be JSON as well.
     document = json.loads(line) if line.startswith("{") else None
     topics = document.items() if isinstance(document, dict) else ()
     if not all(
@@ -276,7 +278,7 @@ def judged(
     Args:
         checkpoint: its batches.
         control: the holds of the group.
-        group: the group whose holds it obeys, by its option ``holds.group``.
+        group: the group whose holds the stream obeys, by its option ``holds.group``.
         skew: seconds by which the clocks of two hosts may differ.
     """
     moves: dict[TopicPartition, list[Move]] = {}
@@ -324,7 +326,7 @@ def _moves(checkpoint: Checkpoint) -> Iterator[tuple[Place, Move]]:
 
 
 def _positions(last: Batch, batch: Batch, skips: Iterable[Skip]) -> Offsets:
-    # Returns where a batch begins to read, after its skips.
+    # Returns the offsets at which a batch begins to read, after its skips.
     found = dict(last.ends)
     for one in skips:
         is_between = last.number < one.batch <= batch.number
@@ -356,7 +358,7 @@ def _judged(
             row = _violated(row, move, sure[0])
         elif near and not row.unjudged:
             span, why = near[0]
-            why = why or "which was first cannot be said by two clocks"
+            why = why or "two clocks cannot show which came first"
             planned = move.batch.planned
             row = evolve(row, unjudged=f"{planned}, and {_held(span)}: {why}")
     return row
@@ -380,11 +382,11 @@ def _held(span: Span) -> str:
 
 
 def _unknown(moves: list[Move], control: Control, group: str, skew: float) -> str:
-    # Why the known holds do not suffice for a verdict; "" if they do.
+    # Returns why the known holds do not suffice for a verdict; "" if they do.
     if control.trouble or not moves:
         return control.trouble
     if not control.is_about(group):
-        return f"the history that was given is of the group {control.group} only"
+        return f"the given history is of the group {control.group} only"
     first, last = moves[0], moves[-1]
     if first.batch.at < control.since + skew:
         since = _utc(control.since)

@@ -2,10 +2,11 @@
 Converts times of a member's clock into times of the broker's, as the member measured it.
 
 A member with ``control=`` writes by how much the broker's clock is ahead of its own, at
-least and at most. Between two of these entries either may hold, since a machine that is
-suspended stops the clock of journals. Without them the member's clock is taken at its
-word if the judge is given by how much clocks may differ; else only a record's append is
-known to have come before its delivery, and the member's clock is taken not to be behind.
+least and at most. Between two of these entries the bounds of either may apply, since
+the clock of journals stops while a machine is suspended. Without such entries the judge
+trusts the member's clock if ``--clock-skew`` says by how much clocks may differ.
+Otherwise the judge only knows that a record was appended before it was delivered, and
+assumes that the member's clock is not behind.
 """
 
 import math
@@ -17,7 +18,7 @@ from attrs import define, field, frozen
 
 from safeconsumer.audit.entries import Clock
 
-# Seconds; a moment that is known this well is before or after another one.
+# Seconds; a moment that is known so exactly is before or after another one.
 _WELL = 1.0
 
 
@@ -49,7 +50,7 @@ class Measures:
         return max(self.upper, default=-math.inf)
 
     def add(self, fact: Clock) -> None:
-        """Add what its journal has."""
+        """Add an entry of its journal."""
         self.at.append(fact.at)
         self.lower.append(fact.least)
         self.upper.append(fact.most)
@@ -57,13 +58,13 @@ class Measures:
         self.largest = max(self.largest, fact.most)
 
     def around(self, at: float) -> tuple[float, float]:
-        """Return the bounds at a moment, by what was measured before and after it."""
+        """Return the bounds at a moment, by the measurements before and after it."""
         number = bisect_left(self.at, at)
         near = slice(max(number - 1, 0), number + 1)
         return min(self.lower[near]), max(self.upper[near])
 
 
-# Of a member whose clock is taken at its word, within the allowance of the judge.
+# The measures of a member whose clock is trusted, within the judge's allowance.
 AT_ITS_WORD = Measures(array("d", [0.0]), array("d", [0.0]), array("d", [0.0]))
 
 
@@ -93,7 +94,7 @@ class Appended:
 
 @frozen
 class BrokerTime:
-    """Converts the times of one member, of what it did with one partition."""
+    """Converts the times of one member's actions on one partition."""
 
     measures: Measures
     appended: Appended = field(factory=Appended)
@@ -123,7 +124,7 @@ class BrokerTime:
         return math.inf if is_behind else at
 
     def about(self, at: float) -> float:
-        """Return the time that the broker's clock showed, or the member's if that is all."""
+        """Return the time that the broker's clock showed; if unknown, the member's time."""
         return self.latest(at) if self.is_measured else at
 
     def is_within(self, at: float, start: float, end: float) -> bool:
@@ -140,9 +141,9 @@ class BrokerTime:
         """
         Return whether records or later measures show that a measure is wrong.
 
-        Records are appended before they come. A suspended machine stops the clock of a
-        journal, so that the broker's is never less ahead than it was, but for what the
-        clocks of brokers differ.
+        Records are appended before they come. The clock of a journal stops while its
+        machine is suspended, so the lead of the broker's clock never shrinks, except by
+        the difference between the clocks of brokers.
         """
         ahead = [*zip(self.measures.at, self.measures.upper, strict=True)]
         if ahead:

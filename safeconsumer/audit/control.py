@@ -1,15 +1,15 @@
 """
 Decodes the control topics' records for the judge, and finds when groups were held.
 
-It shares no code with what writes and obeys these records. A key is ``version, group,
-owner, scope``, joined by NUL; a value is JSON with ``ttl_ms``; a record without a value
-lifts. Times are those at which the broker appended the records, so all spans are by one
-clock. Of each topic the order of its log counts.
+It shares no code with the modules that write and obey these records. A key is
+``version, group, owner, scope``, joined by NUL; a value is JSON with ``ttl_ms``; a
+record without a value lifts. Times are those at which the broker appended the records,
+so all spans are by one clock. Within a topic the order of its log counts.
 
-A cleaner takes a record away once a later one of its key is there, and leaves its offset
-without a record. So since the record behind the last such offset the log tells
-everything, and before that only which holds stood. How long the cleaner is to wait,
-``min.compaction.lag.ms``, proves nothing: it may have been less before.
+A cleaner removes a record once a later one of its key exists, and leaves its offset
+without a record. So the log is complete from the record behind the last such offset on;
+before that it only shows which holds were in force. The delay of the cleaner,
+``min.compaction.lag.ms``, proves nothing: it may have been shorter before.
 """
 
 import json
@@ -25,7 +25,7 @@ from attrs import evolve, field, frozen
 from safeconsumer.audit.reading import may_be_scope
 from safeconsumer.errors.base import JournalError
 
-# Members name owners of holds on the holds topic so.
+# The prefix with which members name owners of holds on the holds topic.
 _OPERATOR = "operator"
 
 _VERSION = 1
@@ -51,12 +51,12 @@ class Record:
         group: the consumer group.
         holder: the owner of the hold as members name it, such as ``operator:alice``.
         scope: the scope that its key names.
-        covers: what is held, in scope notation.
+        covers: the held partitions, in scope notation.
         at: when the broker appended it, seconds since the epoch.
         is_held: whether it holds; if not, it lifts.
         end: when the hold expires; ``inf`` if it does not.
-        more: the rest of its key: its version, and fields of a later version. A key
-            with another rest is another hold.
+        more: the other fields of its key: its version, and fields of a later version. A
+            key that differs in these is another hold.
         targets: partitions, such as ``orders:3``, with the offsets to which the hold
             moves the group while it is in force.
     """
@@ -80,7 +80,7 @@ class Span:
     Attributes:
         group: the consumer group.
         holder: the owner of the hold as members name it, such as ``operator:alice``.
-        scope: what was held, in scope notation.
+        scope: the held scope, in scope notation.
         start: when the record of the hold was appended.
         end: when it was lifted or expired; ``inf`` if neither is known.
     """
@@ -104,16 +104,16 @@ class Control:
     The content of the control topics, as far as they were read.
 
     Attributes:
-        spans: the times in which something was held, sorted.
+        spans: the times in which a scope was held, sorted.
         since: the time from which no record is missing, seconds since the epoch.
         until: the time up to which they were read, seconds since the epoch; ``inf`` if
             they were read just now, None if it is not known.
-        group: the only group of which this was read; None for all groups.
+        group: the only group whose records were read; None for all groups.
         groups: the groups of the records that were read.
-        trouble: why the times prove nothing; "" if they can be used.
+        trouble: the reason why the times prove nothing; "" if they can be used.
         cluster: the id of the cluster; None if it is not known.
-        targets: where operators moved groups, and the times at which the hold was in
-            force, by the broker's clock.
+        targets: the offsets to which operators moved groups, and the times in which the
+            hold was in force, by the broker's clock.
     """
 
     spans: tuple[Span, ...] = ()
@@ -143,8 +143,8 @@ class Place:
         offset: its offset.
         at: when the broker appended it, seconds since the epoch.
         key: its key.
-        goes_on: whether it continues an earlier record of its key: it lifts the hold,
-            or extends it.
+        goes_on: whether it continues an earlier record of its key, as it lifts or
+            extends the hold.
     """
 
     offset: int
@@ -157,12 +157,12 @@ def complete_since(places: Iterable[Place], end: int, now: float) -> float:
     """
     Return the time from which no record of a topic is missing; 0 if none ever was.
 
-    Any record may have stood before an offset without one. A hold that is lifted, or
+    Any record may have been at an offset that has none now. A hold that is lifted, or
     extended, without the record that placed it may have been in force until then.
 
     Args:
         places: its records, in order.
-        end: the offset behind the last one, whether that is still there or not.
+        end: the offset behind the last one, which may have been removed.
         now: seconds since the epoch.
     """
     since, following = 0.0, 0
@@ -183,8 +183,9 @@ class Topic:
 
     Attributes:
         name: its name.
-        timestamp_type: whose times its records have, ``LogAppendTime`` or
-            ``CreateTime``; None if its settings are unknown.
+        timestamp_type: ``LogAppendTime`` if its records have the broker's times,
+            ``CreateTime`` if they have their writers'; None if its settings are
+            unknown.
         complete_since: the time from which no record was compacted away, seconds since
             the epoch; None if its settings are unknown.
     """
@@ -195,7 +196,7 @@ class Topic:
 
     @property
     def trouble(self) -> str:
-        """Why its times prove nothing; "" if they can be used."""
+        """The reason why its times prove nothing; "" if they can be used."""
         if self.timestamp_type is None or self.complete_since is None:
             return f"the settings of {self.name} are unknown: no right to describe them"
         if self.timestamp_type != "LogAppendTime":
@@ -216,7 +217,7 @@ def control_of(
     Args:
         topics: the topics.
         records: all their records, in the order of each topic's log.
-        group: the only group of which records were read; None for all groups.
+        group: the only group whose records were read; None for all groups.
         cluster: the id of the cluster; None if it is not known.
         until: as of :class:`Control`.
     """
@@ -235,7 +236,7 @@ def control_of(
 
 
 def place_of(offset: int, key: bytes | None, value: bytes | None, at: float) -> Place:
-    """Return the place of a record, whatever it is."""
+    """Return the place of a record of any kind."""
     try:
         document = json.loads(value or b"{}")
     except (ValueError, RecursionError):
@@ -270,7 +271,7 @@ def decode(key: bytes | None, value: bytes | None, at: float) -> Record | None:
 
 
 def _targets(value: bytes) -> tuple[tuple[str, int], ...]:
-    # _end() has parsed the value before. A hold that ends by itself moves nothing.
+    # _end() has parsed the value before. A hold with an end moves no partition.
     document = json.loads(value)
     reset = document.get("reset") if document.get("ttl_ms") is None else None
     to = reset.get("to") if isinstance(reset, dict) else None
@@ -281,7 +282,7 @@ def _targets(value: bytes) -> tuple[tuple[str, int], ...]:
             for topic, several in pairs.items()
             for partition, offset in several
         )
-    except (TypeError, ValueError):  # members move nothing by it
+    except (TypeError, ValueError):  # members do not move a partition by it
         return ()
 
 
@@ -368,7 +369,7 @@ def targets_of(
     records: Iterable[Record],
 ) -> dict[Target, list[tuple[float, float]]]:
     """
-    Return where holds moved groups, and when, from all records in the order of each log.
+    Return the targets of holds and their times, from all records in each log's order.
 
     A record that places a hold again replaces the one before, and its targets.
     """
@@ -408,7 +409,7 @@ def history_in(path: str | os.PathLike[str]) -> Control:
 
 def from_history(name: str, text: str) -> Control:
     """
-    Read what ``safeconsumer history -o json`` wrote.
+    Read the output of ``safeconsumer history -o json``.
 
     Args:
         name: for errors.
@@ -419,7 +420,7 @@ def from_history(name: str, text: str) -> Control:
     """
     try:
         document = json.loads(text)
-        until = document.get("until")  # an earlier version did not write it
+        until = document.get("until")  # earlier versions do not write this field
         return control_of(
             [
                 Topic(one["topic"], one["timestamp_type"], one["complete_since"])
@@ -431,14 +432,14 @@ def from_history(name: str, text: str) -> Control:
             until=None if until is None else float(until),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        message = f"{name} is not what `safeconsumer history -o json` writes: {error!r}"
+        message = f"{name} is not output of `safeconsumer history -o json`: {error!r}"
         raise JournalError(message) from error
 
 
 def _records(documents: Iterable[Mapping[str, Any]]) -> Iterator[Record]:
     for one in documents:
         end = one["expires_at"]
-        # Members had holds of their own, on another topic, before 0.6: "group".
+        # Before 0.6 members had holds of their own, on another topic: "group".
         source = one.get("source", _OPERATOR)
         yield Record(
             group=one["group"],

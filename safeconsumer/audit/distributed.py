@@ -1,10 +1,11 @@
 """
-Makes facts of journals where they lie, and judges them; Spark's executors run this module.
+Turns journals into facts and judges them, on Spark's executors.
 
-It takes two steps, with a shuffle between them. :func:`take_apart` puts the lines of
+The work has two steps, with a shuffle between them. :func:`take_apart` puts the lines of
 each process together, and turns them into facts. :func:`judge_cases` judges each group
-and partition by the facts about it. Both call what the plain command calls, so their
-verdicts are the same. They need the judge's modules, attrs, msgspec and pyarrow.
+and partition by the facts about it. Both call the functions that the plain command
+calls, so their verdicts are the same. They need the judge's modules, attrs, msgspec and
+pyarrow.
 
 Memory: a task of the first step copies the journals of one process at a time to its
 disk, and has some 10,000 facts in memory. A task of the second step has the state of one
@@ -34,9 +35,9 @@ from safeconsumer.errors.base import JournalError
 # the line without its end, as bytes.
 LINES = ("process", "file", "size", "line")
 
-# The columns of facts: what it is about, as JSON and in columns; the member; its place
-# among the facts of the process; its kind, and all of it as JSON. If the address is
-# REPORT, the fact is a report on the journals of one process instead.
+# The columns of facts: the address, as JSON and in columns; the member; the fact's
+# place among the facts of the process; its kind, and the whole fact as JSON. If the
+# address is REPORT, the fact is a report on the journals of one process instead.
 FACTS = {
     "address": "string",
     "group": "string",
@@ -49,12 +50,12 @@ FACTS = {
 }
 REPORT = ""
 
-# The columns of needs: an address, a case that needs its facts, and whether a journal or
-# the topic itself says what was written to the topic of the case.
+# The columns of needs: an address, a case that needs its facts, and whether a journal
+# or the topic itself shows the records that were written to the topic of the case.
 NEEDS = {"address": "string", "case": "string", "is_written": "bool_"}
 
 # The columns of answers: the report's rows on a case, as JSON, or a report on the journals
-# of a process. What could not be read is a row without a check.
+# of a process. A journal that could not be read is a row without a check.
 ANSWERS = {"rows": "string", "report": "string"}
 
 _TOGETHER = 10_000  # entries that are read before their facts are passed on
@@ -100,7 +101,7 @@ def rows_about(
     try:
         entries = iter(journal.entries)
         for first in entries:
-            # One by one: those before a broken one count.
+            # One by one: the entries before a broken one count.
             process.read(chain([first], islice(entries, _TOGETHER - 1)))
             yield from rows
             rows.clear()

@@ -22,7 +22,7 @@ _MAX_OFFSET = 2**63 - 1
 
 Count = Annotated[int, Meta(ge=0)]
 Position = Annotated[int, Meta(ge=0, le=_MAX_OFFSET)]
-# A record's offset, so that another record may follow.
+# The largest offset of a record: another record may follow.
 Offset = Annotated[int, Meta(ge=0, lt=_MAX_OFFSET)]
 Id = int | str
 
@@ -68,11 +68,11 @@ class Lost(Ownership, tag="lost"):
 
 
 class Unseen(Entry, tag="unseen"):
-    """Commits may be made for the member from here on that its journal lacks."""
+    """From here on commits for the member may be missing in its journal."""
 
 
 class Committed(Entry, tag="committed"):
-    """The commits at which ownerships begin; None: there is none."""
+    """The commits at which ownerships begin; None: nothing is committed."""
 
     offsets: dict[str, Position | None]
     notes: dict[str, str] = {}
@@ -86,7 +86,7 @@ class Clock(Entry, tag="clock"):
 
 
 class Begins(Entry, tag="begins"):
-    """A position was set that no seek had named."""
+    """The position was set to an offset that no seek named."""
 
     tp: str
     offset: Position
@@ -135,7 +135,7 @@ class Reset(Entry, tag="reset"):
 
 
 class Transactional(Entry, tag="transactional"):
-    """A batch of a transaction was read: these leave offsets without a record."""
+    """A batch of a transaction was read: transactions leave offsets without a record."""
 
     tp: str
 
@@ -178,7 +178,7 @@ class Hold(Entry, tag="hold"):
 
 
 class Lift(Entry, tag="lift"):
-    """A hold is over; ``why`` is the reason if nobody lifted it."""
+    """A hold has ended; ``why`` is the reason if nobody lifted it."""
 
     scope: str
     owner: str | None = None
@@ -193,7 +193,7 @@ class Working(Entry, tag="working"):
 
 
 class Handle(Entry, tag="handle"):
-    """A handler begins, of one record or of a ``batch``, by their offsets."""
+    """A handler begins on one record or a ``batch``, given by offsets."""
 
     tp: str
     offset: Offset
@@ -205,7 +205,7 @@ class Handle(Entry, tag="handle"):
 
 
 class Handled(Entry, tag="handled"):
-    """A handler has ended; if it is not ``ok``, it may have done some records."""
+    """A handler has ended; if it is not ``ok``, it may have completed some records."""
 
     tp: str
     offset: Offset
@@ -224,7 +224,7 @@ class Completed(Entry, tag="completed"):
 
 
 class Dropped(Entry, tag="dropped"):
-    """A worker gave up the records before an offset, because of a seek."""
+    """A worker dropped the records before an offset, because of a seek."""
 
     tp: str
     before: Position
@@ -237,7 +237,7 @@ class Running(Entry, tag="running"):
 
 
 class Acked(Entry, tag="acked"):
-    """Records that a producer got acknowledged."""
+    """Records of a producer that a broker acknowledged."""
 
     tp: str
     first: Offset
@@ -290,7 +290,7 @@ class Head(Struct, frozen=True, kw_only=True):
         group: its consumer group.
         at: when the file began.
         began: when its journal began; None if that is the same.
-        part: the number of this part; 1 if it is the first one, or the only one.
+        part: the number of this part; 1 for the first or only one.
         after: the number of the last entry before it.
     """
 

@@ -1,11 +1,12 @@
 """
 Defines the facts of a journal: flat rows that all rules, views and traces read.
 
-One pass over the journal of one process makes them (:mod:`safeconsumer.audit.process`);
-it follows positions, holds and handlers, and reads no other process. The group, the
-partition and the member of a fact are passed beside it. Each has ``n`` and ``at``, the
-number and the time of the entry that shows it. An entry that needs no other is a fact
-itself. The table in ``design/audit.md`` lists the readers of each fact.
+:mod:`safeconsumer.audit.process` makes them in one pass over the journal of one
+process; it follows positions, holds and handlers, and reads no other journal. The
+group, the partition and the member of a fact are passed beside it. Each has ``n`` and
+``at``, the number and the time of the entry that shows it. An entry that can be judged
+without other entries is a fact itself. The table in ``design/audit.md`` lists the
+readers of each fact.
 """
 
 import re
@@ -58,12 +59,12 @@ class Positioned(Derived):
     An ownership has its first position.
 
     Attributes:
-        offset: where it stands.
-        how: what chose it: ``broker`` for what was committed or the reset rule of the
-            client, ``seek``, ``reset`` for an operator's hold, or ``records``, where only
-            those show it.
-        answered: the committed offset that the broker had answered; -1 if it answered
-            that nothing is committed, None if the journal has no answer.
+        offset: the position.
+        how: the cause of the position: ``broker`` for the committed offset or the reset
+            rule of the client, ``seek``, ``reset`` for an operator's hold, or
+            ``records`` if only records show it.
+        answered: the committed offset in the broker's answer; -1 if nothing is
+            committed, None if the journal has no answer.
         by: the note of that commit.
         asked: the entry with that answer; 0 without one.
     """
@@ -77,7 +78,7 @@ class Positioned(Derived):
 
 class Delivered(Derived):
     """
-    Records came: of one poll, or of several that continue one another without a gap.
+    Records came, from one poll, or from several that continue one another without a gap.
 
     Attributes:
         start: the position before them.
@@ -86,9 +87,9 @@ class Delivered(Derived):
         next: the position after them.
         count: how many there are.
         gaps: offsets between first and last that no record had.
-        stood: the position by all entries before; None if that is not known.
+        stood: the position by all earlier entries; None if that is not known.
         is_owned: whether the partition was owned.
-        is_peek: whether the position stays, so that they come again.
+        is_peek: whether the position stays, so that the records come again.
         asked: when the poll began.
         written: when the broker appended the first.
         created: the producer's time of the first.
@@ -130,8 +131,8 @@ class AutoReset(Derived):
 
     Attributes:
         is_sought: whether a seek came since the last record.
-        log: where the log began, by the broker's first answer to a fetch after that; it
-            is filled in by a later ``LogStart`` of the member. None if there was none.
+        log: the start of the log, by the broker's first answer to a fetch after that; a
+            later ``LogStart`` of the member sets it. None if there was no such answer.
     """
 
     start: int
@@ -153,7 +154,7 @@ class Committed(Derived):
         asked: the number of its call; None if the journal has no call.
         called: when it was called, or else answered.
         answered: when the answer came; None if none did.
-        offset: what was committed.
+        offset: the committed offset.
         is_done: whether the broker acknowledged it.
         is_owned: whether the partition was owned at its call.
         stood: the position at its call; None if that was not known.
@@ -161,8 +162,9 @@ class Committed(Derived):
             last seek; -1 if there is none.
         is_before: whether its records came before the last seek.
         is_first: whether no seek came before it in its ownership.
-        departed_in: the generation that had revoked the partition; None if none had.
-        own: the entry that began the ownership; None if there was none yet.
+        departed_in: the generation that had revoked the partition; None if it was not
+            revoked.
+        own: the entry that began the ownership; None if there was no ownership yet.
     """
 
     asked: int | None
@@ -185,7 +187,7 @@ class Committed(Derived):
 
 
 class EarlyCommit(Derived):
-    """A commit was asked for beyond a record that is not complete."""
+    """A commit was requested beyond a record that is not complete."""
 
     offset: int
     first: int
@@ -198,8 +200,8 @@ class HandlerBegan(Derived):
     Attributes:
         offset: its record, or the first of several.
         last: the last of them.
-        unknown: offsets of it that are complete, or were not delivered.
-        busy: records of the same lane that other handlers had.
+        unknown: its offsets that are complete already, or were not delivered.
+        busy: records of the same lane on which other handlers were working.
         after: a later record of the lane that had begun before.
         over: an earlier record of the lane that is not complete.
     """
@@ -213,7 +215,7 @@ class HandlerBegan(Derived):
 
 
 class Done(Derived):
-    """Records are complete: ``start`` to before ``end``."""
+    """The records from ``start`` to before ``end`` are complete."""
 
     start: int
     end: int
@@ -238,7 +240,7 @@ class UnderHold(Derived):
 
     Attributes:
         check: the rule that forbids it.
-        what: the action, in words.
+        what: the action, as text.
         offset: the first record concerned.
         scope: the scope of one of the holds.
         owner: its owner.
@@ -257,13 +259,13 @@ class UnderHold(Derived):
 
 class OwnHold(Derived):
     """
-    A hold of the member itself, or one that it read, is over, or stood at the end.
+    A hold of the member, or one that it read, ended, or was in force at the end.
 
     Attributes:
-        lifetime: what its call named, if a call placed it.
-        expires: when it was to end by itself.
-        until: when it ended; None if it stood at the end.
-        how: how it ended: ``resume``, ``lift``, or why nobody lifted it.
+        lifetime: the ``lifetime=`` of its call, if a call placed it.
+        expires: when it would expire.
+        until: when it ended; None if it was in force at the end.
+        how: the way in which it ended: ``resume``, ``lift``, or why nobody lifted it.
     """
 
     scope: str
@@ -279,7 +281,7 @@ class OpenSeek(Derived):
 
 
 class JournalEnd(Derived):
-    """The journal ends; ``last_at`` is when a record last came, or its handler began."""
+    """The journal ends; a record last came, or its handler began, at ``last_at``."""
 
     last_at: float | None = None
 

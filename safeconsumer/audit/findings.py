@@ -16,8 +16,8 @@ class Address:
     The subject of an entry: a case, which is judged, or something that cases share.
 
     Attributes:
-        group: the consumer group, "" for none; None for every group, as of what
-            producers wrote.
+        group: the consumer group, "" for none; None for every group, as for the records
+            that producers wrote.
         topic: a topic; "" for every partition of the group.
         partition: its number; -1 with an empty topic.
     """
@@ -60,7 +60,7 @@ class Finding:
         basis: the kind of evidence.
         at: when it happened, seconds since the epoch; None if no moment is known.
         entry: the number of the entry that shows it; None if several entries do.
-        more: when the same was done again, with the numbers of the entries that show it.
+        more: the times of repetitions, with the numbers of the entries that show them.
     """
 
     check: str
@@ -76,7 +76,7 @@ class Finding:
     def of_entry(
         cls, check: str, member: str, fact: Fact, offset: int | None, evidence: str
     ) -> "Finding":
-        """Return what one entry of a member's journal shows."""
+        """Return the finding that one entry of a member's journal shows."""
         return cls(
             check=check,
             member=member,
@@ -89,7 +89,7 @@ class Finding:
 
     @property
     def each(self) -> "Iterator[Finding]":
-        """It, and what was done again, each by itself."""
+        """The finding and its repetitions, as separate findings."""
         yield self if not self.more else evolve(self, more=Moments())
         for at, entry in self.more:
             evidence = f"entry {entry}: as in entry {self.entry}"

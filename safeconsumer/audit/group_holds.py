@@ -1,8 +1,9 @@
 """
 Determines when members had to obey holds of their group, for G2 and W10.
 
-The control topics have the times of holds, by the broker's clock. A member's journal has
-the times of its actions, by its own clock, and how far that is from the broker's.
+The control topics have the times of holds, by the broker's clock. A member's journal
+has the times of its actions by its own clock, and the difference between that and the
+broker's.
 Converted times may differ by the allowance: a moment is before another one only if the
 difference is larger. The judge decides nothing that a member's clock leaves in doubt.
 """
@@ -26,20 +27,21 @@ Key = tuple[str, str]
 A hold's scope and its owner.
 """
 
-# Seconds by which two texts of one time of a broker may differ.
+# Seconds by which two texts of the same time of a broker may differ.
 _ROUNDING = 0.001
 
 
 @frozen(kw_only=True)
 class Bounds:
     """
-    From when to when members certainly had to obey a hold, by the broker's clock.
+    The time in which members certainly had to obey a hold, by the broker's clock.
 
     Attributes:
         span: when it was in force, by the broker's clock.
-        known: an ownership that began later is bound by it from its first record on.
-        late: every member has read it by then.
-        end: it is in force until then.
+        known: a time; an ownership that began later must obey the hold from its first
+            record on.
+        late: a time by which every member has read it.
+        end: the end of the hold.
     """
 
     span: Span
@@ -48,7 +50,7 @@ class Bounds:
     end: float
 
     def binds(self, epoch: "Epoch", clock: BrokerTime) -> bool:
-        """Return whether it binds an ownership from its first record on."""
+        """Return whether an ownership must obey it from its first record on."""
         by = None if epoch.first is None else epoch.first[0]
         return clock.earliest(epoch.owned_since, by) > self.known
 
@@ -67,7 +69,7 @@ class Lacking:
 
     Attributes:
         key: its scope and its holder.
-        entry: where the journal has it: the entry and the member.
+        entry: the journal's entry about it: its number and the member.
         written: when the broker appended its record.
     """
 
@@ -78,10 +80,10 @@ class Lacking:
 
 class Readings:
     """
-    When members read holds of their group: from then on everybody can read them.
+    When members read holds of their group: from then on all members can read them.
 
     Args:
-        members: what each member read.
+        members: the holds that each member read.
         clocks: the clock of each member.
     """
 
@@ -108,7 +110,8 @@ class Readings:
         """
         Yield each hold that a member read and that the holds topics do not have.
 
-        Holds from before the topics are complete may have been compacted away.
+        Holds that are older than the time from which the topics are complete may have
+        been compacted away.
         """
         spans: dict[Key, list[Span]] = {}
         for span in control.spans:

@@ -15,7 +15,7 @@ outside:
 - a strict one, and one that expires, never ends by such an entry: the journal has the
   call of its resume, or the time that was asked for.
 
-When an operator's hold ended is known from the holds topic, so that G2 and W10 judge it.
+The holds topic shows when an operator's hold ended, so G2 and W10 judge that.
 """
 
 import math
@@ -35,19 +35,19 @@ from safeconsumer.audit.reading import (
 # The owner of holds by plain calls.
 _APP = "app"
 
-# Seconds by which the time of an entry about the past may be off, by rounding.
+# Seconds by which rounding may shift the time of an entry about the past.
 _ROUNDING = 0.001
 
-# Seconds that may pass between the moment that a call counts from and its entry.
+# Seconds that may pass between the moment from which a call counts and its entry.
 _ENTRY_DELAY = 1.0
 
 
 class Kind(StrEnum):
-    """The kinds of hold, by what ends them."""
+    """The kinds of hold, by the events that end them."""
 
     ELSEWHERE = "of an operator or a group"
     STRICT = "until its owner resumes it"
-    OWNED = "while something that it covers is owned"
+    OWNED = "while a partition that it covers is owned"
     PARTITION = "a plain pause, or one that was handed over"
     WHOLE = "a plain pause of all of a topic"
 
@@ -64,7 +64,7 @@ def gives_back(before: int | None, now: int | None) -> bool:
     """
     Return whether no other member can have owned a partition between two generations.
 
-    That is so for the same and the very next generation: the answer to a follower that
+    That is true of the same and the very next generation: the answer to a follower that
     joins again may have the generation that it knows.
     """
     if before is None or now is None:
@@ -108,8 +108,8 @@ class _PauseEnds:
         is_owned: whether the member has it.
         generation: the generation in which it was gained.
         departure: the last end of its ownership.
-        ended: a pause that was asked for before this one has ended.
-        perhaps: a pause that was asked for before this one may have ended.
+        ended: every pause that was requested before this entry has ended.
+        perhaps: every pause that was requested before this entry may have ended.
     """
 
     is_owned: bool = False
@@ -120,20 +120,20 @@ class _PauseEnds:
 
 
 class HoldEnds:
-    """Follows what may end the holds of one member."""
+    """Follows the events that may end the holds of one member."""
 
     def __init__(self) -> None:
         self._partitions: dict[TopicPartition, _PauseEnds] = {}
         self._joins = 0
         self._ending: set[object] = set()  # calls under way that end pauses
-        self._freed, self._freed_at = -1, -1.0  # the last of them that returned
+        self._freed, self._freed_at = -1, -1.0  # the last returned one
         # By topic: the ends that pauses of its partitions named, unless these have
         # passed, and the times of the calls.
         self._named: dict[str, dict[float, float]] = {}
 
     # ------------------------------------------------------------ entries
 
-    def gained(self, entry: Assigned) -> None:
+    def note_gain(self, entry: Assigned) -> None:
         """Note that ownerships begin."""
         for tp in map(tp_of, entry.partitions):
             one = self._partitions.setdefault(tp, _PauseEnds())
@@ -147,7 +147,8 @@ class HoldEnds:
         back = Answer.NO
         if one.departure is not None:
             back = one.departure.comes_back_by(entry, self._joins)
-        if back is Answer.NO:  # a join has left it out, also one that gained nothing
+        # a join has left it out, perhaps one that gained no partition
+        if back is Answer.NO:
             one.ended, one.perhaps = max(one.ended, left), entry.n
         elif back is Answer.UNKNOWN:
             one.perhaps = entry.n
@@ -156,7 +157,7 @@ class HoldEnds:
         elif self._freed > left:
             one.ended = max(one.ended, self._freed)
 
-    def departed(self, entry: Ownership) -> None:
+    def note_departure(self, entry: Ownership) -> None:
         """Note that ownerships end."""
         is_lost = isinstance(entry, Lost)
         for tp in map(tp_of, entry.partitions):
@@ -170,7 +171,7 @@ class HoldEnds:
             )
             one.is_owned = False
 
-    def called(self, entry: Call) -> None:
+    def note_call(self, entry: Call) -> None:
         """Note the call of a pause, a resume, of ``assign`` or of ``unsubscribe``."""
         if _ends_pauses(entry):
             self._ending.add(entry.id)
@@ -186,7 +187,7 @@ class HoldEnds:
             running = {end: at for end, at in named.items() if end > entry.at}
             self._named[topic] = {**running, entry.until: entry.at}
 
-    def returned(self, entry: Return) -> None:
+    def note_return(self, entry: Return) -> None:
         """Note the return of such a call; one that failed ended nothing."""
         if entry.id in self._ending:
             self._ending.discard(entry.id)
@@ -207,7 +208,7 @@ class HoldEnds:
         return max(filter(None, known), key=lambda one: one.number, default=None)
 
     def of_partition(self, tp: TopicPartition, asked: int) -> Answer:
-        """Return whether a pause that was asked for in an entry may have ended by now."""
+        """Return whether a pause that an entry requested may have ended by now."""
         one = self._partitions.get(tp)
         if one is None or not one.is_owned or asked < one.ended:
             return Answer.YES
@@ -215,9 +216,9 @@ class HoldEnds:
 
     def end_of_whole(self, entry: Hold) -> float:
         """
-        Return when a whole pause ends by itself; ``inf`` if it does not.
+        Return when a whole pause expires; ``inf`` if it does not.
 
-        The first of the pauses that make it ends it, and it begins a little after their
+        It ends with the first of the pauses that form it, and begins a little after their
         calls. An end that no call has named does not count; the next one that a call has
         named does.
         """

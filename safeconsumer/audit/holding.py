@@ -1,9 +1,9 @@
 """
 Follows which holds a member has, and when each ended.
 
-Both the checks and the trace use this module. It reads calls, their returns, and the
-entries about holds that no call of the process names. It uses no report of the consumer
-about its own state:
+Both the checks and the trace use this module. The module reads calls, their returns,
+and the entries about holds that no call of the process names. It does not rely on
+reports of the consumer about its own state:
 
 - a hold that the process placed itself is in force from the return of ``pause`` to the
   call of ``resume``, or to the moment that its call named (``until``); from the return
@@ -44,11 +44,11 @@ _APP, _WHOLE = "app", "app (all)"
 _UNTIL_RESUMED, _PLAIN = "until_resumed", "plain"
 
 _PERHAPS = (
-    "perhaps it had ended: no journal shows whether the first join after a lost "
+    "it may have ended: no journal shows whether the first join after a lost "
     "membership left the partition out"
 )
 
-# How many placements of one hold within one poll are kept apart.
+# The number of placements of one hold within one poll that are kept apart.
 _AGAIN = 16
 
 Key = tuple[str, str]
@@ -71,12 +71,13 @@ class Placed:
             clock.
         since: when it was placed; earlier than ``at`` if the entry was written late.
         until: when it ends at the latest.
-        kind: what ends it.
-        doubt: why it may have ended although nothing proves it; "" if nothing says so.
+        kind: its kind, by the events that end it.
+        doubt: why it may have ended, although no entry proves it; "" if no entry
+            suggests it.
         running: offsets, by partition, that handlers were working on when it came into
             force.
-        lifetime: what its call named, if a call placed it.
-        how: how it ended: ``resume``, ``lift``, or why nobody lifted it.
+        lifetime: the ``lifetime=`` of its call, if a call placed it.
+        how: the way in which it ended: ``resume``, ``lift``, or why nobody lifted it.
     """
 
     scope: str
@@ -114,8 +115,8 @@ class Holds:
     Args:
         placed: called with each hold that is in force from now on; it replaces an
             earlier one with the same scope and owner.
-        ended: called with each hold that is over, which has the number and the time of
-            the first entry that placed it, and with the time of its end.
+        ended: called with each hold that has ended, which has the number and the time
+            of the first entry that placed it, and with the time of its end.
     """
 
     def __init__(
@@ -136,7 +137,7 @@ class Holds:
         self._over: dict[TopicPartition, list[list[Placed]]] = {}
 
     def __bool__(self) -> bool:
-        """Return whether anything is held."""
+        """Return whether any hold is in force."""
         return bool(self._standing)
 
     @property
@@ -146,13 +147,13 @@ class Holds:
 
     # ------------------------------------------------------------ entries
 
-    def runs(self, entry: Running) -> None:
+    def note_running(self, entry: Running) -> None:
         """Note the records that handlers are working on, for the hold that follows."""
         self._running = entry.records
 
-    def gained(self, entry: Assigned) -> None:
+    def note_gain(self, entry: Assigned) -> None:
         """Follow the start of ownerships, which may show that a pause has not ended."""
-        self._hold_ends.gained(entry)
+        self._hold_ends.note_gain(entry)
         for tp in map(tp_of, entry.partitions):
             for one in self._away.pop(tp, ()):
                 answer = self._answer(one)
@@ -161,13 +162,13 @@ class Holds:
                 doubt = _PERHAPS if answer is Answer.UNKNOWN else ""
                 self._stand([evolve(one, number=entry.n, at=entry.at, doubt=doubt)])
 
-    def departed(self, entry: Ownership) -> None:
+    def note_departure(self, entry: Ownership) -> None:
         """Note that ownerships ended."""
-        self._hold_ends.departed(entry)
+        self._hold_ends.note_departure(entry)
 
-    def called(self, entry: Call) -> None:
+    def note_call(self, entry: Call) -> None:
         """Follow the call of pause, resume, assign or unsubscribe."""
-        self._hold_ends.called(entry)
+        self._hold_ends.note_call(entry)
         if entry.op == "pause":
             self._asked[entry.id] = entry
         if entry.op == "resume":
@@ -176,9 +177,9 @@ class Holds:
             for key in keys:
                 self._end(key, entry.at, "resume")
 
-    def returned(self, entry: Return) -> None:
+    def note_return(self, entry: Return) -> None:
         """Follow the return of pause, resume, assign or unsubscribe."""
-        self._hold_ends.returned(entry)
+        self._hold_ends.note_return(entry)
         if entry.op == "pause":
             call = self._asked.pop(entry.id, None)
             if entry.ok is not False:
@@ -186,7 +187,7 @@ class Holds:
             return
         over = self._resuming.pop(entry.id, ())
         for *_, last in over if entry.ok is False else ():
-            # Meanwhile another thread may have placed it again.
+            # Another thread may have placed the hold again meanwhile.
             if last.key not in self._standing:
                 self._stand([evolve(last, number=entry.n, at=entry.at)])
 
@@ -201,11 +202,11 @@ class Holds:
         )
         self._place(asked, call.n, call.until)
 
-    def reported(self, entry: Hold) -> None:
+    def note_report(self, entry: Hold) -> None:
         """Follow a hold that no call of the process names."""
         self._place(entry, entry.n, self._end_of(entry))
 
-    def lifted(self, entry: Lift) -> None:
+    def note_lift(self, entry: Lift) -> None:
         """
         Follow the end of a hold that no call lifted.
 
@@ -231,12 +232,12 @@ class Holds:
 
     def is_ended(self, hold: Placed, lift: Lift) -> bool:
         """Return whether an entry ends a hold: it concerns this one, and has a cause."""
-        if hold.kind is Kind.ELSEWHERE:  # the holds topic says when
+        if hold.kind is Kind.ELSEWHERE:  # the holds topic shows when
             return True
-        if lift.why == EXPIRED:  # its placement says when
+        if lift.why == EXPIRED:  # its placement shows when
             return False
         if ended_at(lift) < hold.since and hold.kind is Kind.PARTITION:
-            return False  # an earlier one of the same partition
+            return False  # an earlier pause of the same partition
         return self._answer(hold) is Answer.YES
 
     def is_over(self, hold: Placed, lift: Lift, number: int, at: float) -> bool:
@@ -265,7 +266,7 @@ class Holds:
     def standing(
         self, tp: TopicPartition, at: float, before: float = math.inf
     ) -> list[Placed]:
-        """Return the holds over a partition at a moment, if placed before an entry."""
+        """Return the holds over a partition at a moment that were placed before an entry."""
         found = []
         for own in self._covering(tp):
             earlier = [one for one in own if one.number < before]
@@ -300,7 +301,7 @@ class Holds:
 
     def _stand(self, own: list[Placed]) -> None:
         if len(own) > _AGAIN:
-            del own[1]  # the first one has the begin
+            del own[1]  # the first one has the start
         covering(own[-1].scope)  # a scope that cannot be read raises here
         self._standing[own[-1].key] = own
         self._forget(own[-1].scope)
@@ -329,7 +330,7 @@ def _since_first(own: Sequence[Placed]) -> Placed:
 
 
 def ended_at(lift: Lift) -> float:
-    """Return when a hold from elsewhere ended, by the entry that reports it."""
+    """Return when a hold of another process ended, by the entry that reports it."""
     return min(lift.at, lift.since or lift.at)
 
 

@@ -32,8 +32,8 @@ _BY_KIND = _by_kind()
 
 
 class _Judged:
-    # One member on one partition: its facts, and the violations that need no other member,
-    # the first of each check in full.
+    # The facts about one member and one partition, and the violations that its own
+    # facts prove; the first of each check in full.
 
     def __init__(self, member: str, *, is_held: bool) -> None:
         self.part = Part(member, keeps_moments=is_held)
@@ -57,7 +57,7 @@ class _Judged:
 
 class Judge:
     """
-    Judges all cases that journals are about.
+    Judges all cases that the journals name.
 
     Memory grows with ownerships, commits, gaps between deliveries, and records that wait
     for their handlers; for a group with holds also with polls that returned records, and
@@ -65,8 +65,8 @@ class Judge:
 
     Args:
         settings: the assumptions.
-        watch: is called with the address, the member and the fact, for each fact; then
-            each delivery is one.
+        watch: called with the address, the member and the fact, for each fact; with it
+            each delivery is a fact.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Judge:
         return own.setdefault(member, new).take
 
     def results(self) -> dict[Address, Result]:
-        """Return the result of each case, once all journals were read."""
+        """Return the result of each case, after all journals were read."""
         known = [*self._judged, *self._written]
         written = written_to(known)
         self._groups.clear()
@@ -218,7 +218,9 @@ def _basis_of(case: Case, rule: Rule, unjudged: Mapping[str, str]) -> Basis:
 
 def _unjudged(case: Case) -> Iterator[Unjudged]:
     if case.incomparable:
-        checks = ("A2", "A4", "A5", "A6", "W5")
+        checks = ["A2", "A4", "A5", "A6"]
+        if case.is_working:
+            checks.append("W5")
         yield from ((check, case.incomparable) for check in checks)
     if case.hidden_group:
         yield from ((check, case.hidden_group) for check in ("A2", "A4", "A6"))
@@ -229,16 +231,16 @@ def _unjudged(case: Case) -> Iterator[Unjudged]:
                 f"the journal of {name} lacks commits, as of a producer's transaction",
             )
         if OpenSeek in part.marks:
-            why = f"{name} had records during a seek that never returned"
+            why = f"{name} received records during a seek that never returned"
             yield from ((check, why) for check in ("A3", "A4", "A5"))
 
 
 def needs_of(addresses: Iterable[Address]) -> dict[Address, frozenset[Address]]:
     """
-    Return the cases that facts are about, and the addresses whose facts each needs.
+    Return the cases of the facts, and the addresses whose facts each case needs.
 
     A partition that was written to is a case of each group that reads its topic. If no
-    group does, it is a case of the group ``""``: nobody delivered the acknowledged
+    group does, it is a case of the group ``""``: no member delivered the acknowledged
     records. If groups and a consumer without a group read a topic, that consumer is
     judged only on the partitions that its own journal names.
     """

@@ -1,4 +1,4 @@
-"""Opens the journals in files, judges them in this process, and names what it cannot read."""
+"""Opens the journals in files, judges them in this process, and names the unreadable ones."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,14 +27,14 @@ class Journals:
 
     Attributes:
         opened: the journals that can be read, at least in part.
-        troubles: what cannot be read, and why.
+        troubles: the files that cannot be read, each with the reason.
     """
 
     opened: Sequence[Joined]
     troubles: Sequence[str]
 
     def __len__(self) -> int:
-        """How many journals can be read, at least in part."""
+        """Return the number of journals that can be read, at least in part."""
         return len(self.opened)
 
     def near(self, member: str, first: int, last: int) -> Sequence[Entry | Other]:
@@ -42,7 +42,8 @@ class Journals:
         found: list[Entry | Other] = []
         for journal in self.opened:
             if journal.member == member:
-                with suppress(JournalError):  # broken further on, which judged() names
+                # judged() names the broken line further on
+                with suppress(JournalError):
                     upto = takewhile(lambda entry: entry.n <= last, journal.entries)
                     found.extend(entry for entry in upto if entry.n >= first)
         return found
@@ -56,7 +57,7 @@ class Journals:
             return lambda _: None
 
         for one in self.opened:
-            with suppress(JournalError):  # judged() names it
+            with suppress(JournalError):  # judged() names the broken journal
                 process = Process(one.member, one.group, takes)
                 process.read(one.entries)
         return {tp for tp in named if tp[0]}
@@ -80,10 +81,10 @@ class Journals:
         self, read: Callable[[Source], object], more: Sequence[Source] = ()
     ) -> list[str]:
         """
-        Have every journal read, and return why some could not be.
+        Read every journal with a function; return the reasons why some could not be read.
 
         Args:
-            read: reads one, and raises a JournalError if it is broken somewhere.
+            read: reads one journal, and raises a JournalError if it is broken somewhere.
             more: further journals.
         """
         troubles = list(self.troubles)
@@ -96,7 +97,7 @@ class Journals:
 
 
 def load(given: Iterable[Path]) -> Journals:
-    """Open the journals in files and folders; what cannot be read is in ``troubles``."""
+    """Open the journals in files and folders; unreadable ones are in ``troubles``."""
     given = tuple(given)
     paths, troubles = files(given)
     troubles = [*_empty(given, paths), *troubles]
@@ -112,7 +113,7 @@ def open_files(paths: Mapping[str, Path], troubles: Sequence[str] = ()) -> Journ
 
     Args:
         paths: the files, each once, by the names that they have in errors.
-        troubles: what was found wrong before.
+        troubles: the troubles that were found before.
     """
     found, unread = sources(paths)
     troubles = [*troubles, *unread]
@@ -133,7 +134,7 @@ def files(given: Iterable[Path]) -> tuple[list[Path], list[str]]:
     """
     Return the journals among files and folders, and the folders that cannot be listed.
 
-    In a folder these are all ``*.journal``, however deep, each once.
+    In a folder these are all ``*.journal`` files, at any depth, each once.
     """
     found: list[Path] = []
     failed: list[OSError] = []

@@ -15,7 +15,7 @@ class Moments:
     offset: "array[int]" = field(factory=lambda: array("q"))
 
     def add(self, at: float, offset: int) -> None:
-        """Take note of one."""
+        """Add the time of an event."""
         self.at.append(at)
         self.offset.append(offset)
 
@@ -27,7 +27,7 @@ class Moments:
         return zip(self.at, self.offset, strict=True)
 
     def split(self, count: int) -> "tuple[Moments, Moments]":
-        """Return the first ones, and the others."""
+        """Return the first moments, and the others."""
         first = Moments(self.at[:count], self.offset[:count])
         return first, Moments(self.at[count:], self.offset[count:])
 

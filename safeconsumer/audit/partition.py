@@ -29,7 +29,8 @@ Takes the facts of one partition.
 
 @define(eq=False)
 class _Asked:
-    # A commit after its call; ``seeks`` is -1 if its records came before the last seek.
+    # A commit that was requested; ``seeks`` is -1 if its records came before the last
+    # seek.
     fact: Committed
     seeks: int
 
@@ -87,18 +88,18 @@ class Partition:
         # The position.
         self.position: int | None = None
         self._has_begun = self._is_sought = False
-        self._kept = -1  # where the ownership before ended, if this continues there
+        # where the previous ownership ended, if this one continues there
+        self._kept = -1
         self._end: int | None = None  # the position after the last records
-        self._reached = -1  # in this ownership
+        self._reached = -1  # the highest position in this ownership
         self._peeked = -1  # the offset up to which peeked records will come again
-        self._left_at: int | None = None  # where a seek, or a reset, left from
+        self._left_at: int | None = None  # the position that a seek, or a reset, left
         self._seeking: dict[object, _Seek] = {}  # calls under way
         self._sought_at = -1  # the entry of the last seek's return
-        self._most = (
-            -1
-        )  # where it may stand at most, while a seek has made that unknown
-        self._sought_to = -1.0  # of the last seek in this ownership
-        # The broker's answer, whose commit that is, and the entry.
+        self._most = -1  # the highest possible position, while a seek makes it unknown
+        self._sought_to = -1.0  # the target of the last seek in this ownership
+        # The committed offset in the broker's answer, the note of its commit, and the
+        # entry.
         self._answered: tuple[int, str, int] | None = None
         # Commits.
         self._asked: dict[object, _Asked] = {}
@@ -125,7 +126,7 @@ class Partition:
         if isinstance(entry, entries.Working):
             self._is_working = True
             self._keep_what_runs()
-            self.worker_records.works()
+            self.worker_records.note_worker()
         self._take(entry)
 
     def end(self, n: int, at: float) -> None:
@@ -145,13 +146,13 @@ class Partition:
 
     # ------------------------------------------------------------ ownership
 
-    def assigned(self, entry: entries.Assigned) -> None:
+    def note_assignment(self, entry: entries.Assigned) -> None:
         """Follow the start of an ownership."""
         if self._is_owned:
             return
         self._flush()
         is_back = self._is_given_back(entry.generation)
-        self.worker_records.gained(is_given_back=is_back)
+        self.worker_records.note_gain(is_given_back=is_back)
         self._kept = -1 if self.position is None or not is_back else self.position
         floor, aim = (self._floor, self._sought_to) if is_back else (-1, -1.0)
         self._begin(entry.n)
@@ -180,7 +181,7 @@ class Partition:
         is_known = self._own is not None and not self._was_lost
         return is_known and gives_back(self._generation, generation)
 
-    def departed(self, entry: entries.Ownership) -> None:
+    def note_departure(self, entry: entries.Ownership) -> None:
         """Follow the end of an ownership."""
         if not self._is_owned:
             return
@@ -197,7 +198,7 @@ class Partition:
     # ------------------------------------------------------------ positions
 
     def _leave(self, left_at: int | None) -> None:
-        # Until an entry says where it stands, the position is unknown.
+        # Until an entry shows the position, it is unknown.
         self._flush()
         self.position = None
         self._left_at = left_at
@@ -213,7 +214,7 @@ class Partition:
         self._has_begun = True
         how = "seek" if self._is_sought and how != "reset" else how
         answered, by, asked = self._answered or (None, "", 0)
-        if how not in {"seek", "reset"}:  # the log may end before what was committed
+        if how not in {"seek", "reset"}:  # the log may end before the committed offset
             self._floor = min(self._floor, position)
         self._take(
             facts.Positioned(
@@ -227,14 +228,14 @@ class Partition:
             )
         )
 
-    def answered(self, found: tuple[int, str] | None, entry: int) -> None:
-        """Note the committed offset that the broker reports, and whose commit it is."""
+    def note_answer(self, found: tuple[int, str] | None, entry: int) -> None:
+        """Note the committed offset that the broker reports, and the note of its commit."""
         if self._is_owned and not self._has_begun:
             offset, note = (-1, "") if found is None else found
             self._answered = offset, note, entry
             self._floor = offset
 
-    def seeking(self, call: entries.Call) -> None:
+    def note_seek_call(self, call: entries.Call) -> None:
         """Follow the call of a seek, which takes effect at some time until it returns."""
         if self._is_owned:
             target = (call.offsets or {}).get(self._name)
@@ -245,7 +246,7 @@ class Partition:
     def _targets(self) -> Iterator[int]:
         return (one.target for one in self._seeking.values())
 
-    def sought(self, entry: entries.Return, offset: int | None) -> None:
+    def note_seek_return(self, entry: entries.Return, offset: int | None) -> None:
         """Follow the return of a seek; one that failed moves nothing."""
         seek = self._seeking.pop(entry.id, None)
         if entry.ok is False or seek is None or seek.own != self._own:
@@ -266,15 +267,15 @@ class Partition:
         self._is_sought = True
         self._seeks += 1
         self._floor = -1
-        self.worker_records.sought(offset)
+        self.worker_records.note_seek(offset)
         self._sought_to = math.inf if offset is None else offset
         self._leave(self._left_at if self.position is None else self.position)
         if offset is not None:
             self._stand_at(offset, n, at, how)
 
-    def begins(self, entry: entries.Begins) -> None:
+    def note_begin(self, entry: entries.Begins) -> None:
         """
-        Follow a position that no seek had named.
+        Follow a position to an offset that no seek named.
 
         Within an ownership the client's reset rule sets one, when the position is out
         of range.
@@ -297,17 +298,17 @@ class Partition:
         if self.position is None:
             self._stand_at(offset, entry.n, entry.at, "broker")
 
-    def log_starts(self, entry: entries.LogStart) -> None:
-        """Report where the log begins, by a broker's answer after a jump."""
+    def note_log_start(self, entry: entries.LogStart) -> None:
+        """Report the start of the log, by a broker's answer after a jump."""
         self._take(entry)
 
-    def reset(self, entry: entries.Reset) -> None:
+    def note_reset(self, entry: entries.Reset) -> None:
         """Follow an ownership that begins where an operator moves the partition."""
         if self._is_owned:
             self._take(entry)
             self._go_to(entry.offset, entry.n, entry.at, "reset")
 
-    def moved(self, entry: entries.Moved) -> None:
+    def note_move(self, entry: entries.Moved) -> None:
         """Follow a position that moves over offsets without a record."""
         if self._is_owned:
             self._flush()
@@ -322,7 +323,7 @@ class Partition:
 
     # ------------------------------------------------------------ records
 
-    def deliver(self, entry: entries.Deliver) -> None:
+    def note_delivery(self, entry: entries.Deliver) -> None:
         """Follow a run of records; nearly all of them continue the one before."""
         first, end = entry.first, entry.next
         if (
@@ -348,10 +349,10 @@ class Partition:
             self._generation, self._has_begun = None, True
         after = entry.after
         called = entry.n if after is None else max(after, self._last_delivery) + 1
-        self.while_held.delivered(entry, called)
+        self.while_held.note_delivery(entry, called)
         since = entry.n - 1 if after is None else after
         is_racing = bool(self._seeking) or since < self._sought_at
-        if entry.peek:  # its records come again, whatever is committed until then
+        if entry.peek:  # its records come again, whatever is committed before that
             self._peeked = max(self._peeked, entry.next)
         elif is_racing:
             delivered.stood = None
@@ -366,7 +367,8 @@ class Partition:
         self._open = delivered
         if self._is_working:
             self._work(delivered)
-        if not delivered.is_owned:  # other facts are about the ownership that it begins
+        # the other facts concern the ownership that this one begins
+        if not delivered.is_owned:
             self._flush()
         elif not (self._is_working or self._is_each or entry.peek or is_racing):
             self._run = delivered if self._goes_straight(delivered) else None
@@ -394,25 +396,25 @@ class Partition:
         )
 
     def _work(self, delivered: Delivered) -> None:
-        self.worker_records.delivered(delivered)
+        self.worker_records.note_delivery(delivered)
         given_up = self._given_up.get(self._count)
-        if given_up and delivered.start < given_up.ends[-1]:  # else all of it is behind
+        # otherwise all its records are behind the position
+        if given_up and delivered.start < given_up.ends[-1]:
             self._given_up[self._count] = merged(
                 uncovered(given_up, merged(delivered.spans))
             )
 
     # ------------------------------------------------------------ commits
 
-    def committing(self, call: entries.Call, offset: int) -> None:
+    def note_commit_call(self, call: entries.Call, offset: int) -> None:
         """Follow the call of a commit."""
         stood = self._standing()
         reached = -1
-        if (
-            self._is_working
-        ):  # it commits complete records, wherever a seek has moved to
+        # the commit is of complete records, whatever the target of a seek
+        if self._is_working:
             reached = self._reached_now if self._is_owned else -1
             known = None if self.position is None else max(self.position, self._peeked)
-            for beyond in self.worker_records.committing(call, offset, known):
+            for beyond in self.worker_records.early_commits(call, offset, known):
                 self._take(beyond)
         is_before = stood is not None and stood < offset <= reached
         fact = Committed(
@@ -434,11 +436,11 @@ class Partition:
 
     @property
     def _reached_now(self) -> int:
-        # A run that goes on ends at the position.
+        # A run that continues ends at the position.
         return self._reached if self._run is None else self.position or 0
 
     def _standing(self) -> int | None:
-        # The position; before it is known, the highest at which it may begin.
+        # Returns the position; until it is known, the highest at which it may begin.
         if self.position is not None:
             return max(self.position, self._peeked)
         if self._has_begun or self._is_sought:
@@ -447,7 +449,7 @@ class Partition:
         most = max(answered, self._kept)
         return most if most >= 0 else None
 
-    def committed(self, entry: entries.Return, offset: int) -> None:
+    def note_commit_answer(self, entry: entries.Return, offset: int) -> None:
         """Follow the answer of a commit."""
         asked = self._asked.pop(entry.id, None)
         is_done = entry.ok is not False
@@ -477,27 +479,27 @@ class Partition:
 
     # ------------------------------------------------------------ handlers
 
-    def handler_began(self, entry: entries.Handle) -> None:
+    def note_handler(self, entry: entries.Handle) -> None:
         """Follow the start of a handler."""
         self._last_at = entry.at
-        self.while_held.began(entry)
-        self.worker_records.began(entry)
+        self.while_held.note_start(entry)
+        self.worker_records.note_start(entry)
 
-    def dropped(self, entry: entries.Dropped) -> None:
+    def note_drop(self, entry: entries.Dropped) -> None:
         """
         Follow a worker that gives up records.
 
-        That is allowed up to the target of its program's seek: records that a reset goes
-        back over still have to be handled.
+        Dropping is allowed up to the target of its program's seek: if a reset goes
+        back, the records still have to be handled.
         """
         end = min(max(self._sought_to, *self._targets, -1.0), entry.before)
-        gone = ((one, one + 1) for one in self.worker_records.dropped(end))
+        gone = ((one, one + 1) for one in self.worker_records.note_drop(end))
         if self._own is not None:
             own = self._given_up.get(self._count, ())
             self._given_up[self._count] = merged([*own, *gone])
 
     def _keep_what_runs(self) -> None:
-        # A handler still has the record, so that its worker has not given it up.
+        # A handler still has the record, so its worker has not dropped it.
         runs = merged((one, one + 1) for one in self.worker_records.at_work())
         for own, spans in self._given_up.items():
             self._given_up[own] = merged(uncovered(spans, runs))

@@ -27,11 +27,12 @@ _MICROSECONDS = 1e6
 @frozen(kw_only=True)
 class Slice:
     """
-    A time of a member: it owned the partition, or had to obey a hold of it.
+    A time in which a member owned the partition, or had to obey a hold of it.
 
     Attributes:
         member: the member.
-        name: who owned it and how that ended, or the scope and the owner of the hold.
+        name: the owner and how the ownership ended, or the scope and the owner of the
+            hold.
         start: when it began.
         end: when it ended.
     """
@@ -108,7 +109,7 @@ class Collector:
         Return the trace as JSON, once all journals were read.
 
         Args:
-            covers: returns whether to show a partition of a group.
+            covers: tells whether a partition of a group is shown.
         """
         lanes = [one for one in self.lanes() if covers(one.case)]
         return _Trace(self._began, self._ended).of(lanes)

@@ -3,7 +3,8 @@ Turns the journal of one process into facts, in one pass.
 
 An entry that names a partition goes to the
 :class:`~safeconsumer.audit.partition.Partition` of that name; calls, ownerships and holds
-go to the holds of the process, too. Other processes have no influence here.
+go to the holds of the process, too. Journals of other processes have no influence on
+these facts.
 """
 
 import math
@@ -36,7 +37,7 @@ class Process:
     Args:
         name: names the process.
         group: its consumer group.
-        takes: returns the function that takes the facts about a group, or about a
+        takes: returns the function that receives the facts about a group, or a
             partition; called once for each.
         is_each: as of :class:`~safeconsumer.audit.partition.Partition`.
     """
@@ -55,34 +56,34 @@ class Process:
         self._of_group = takes(Address(group))
         self._partitions: dict[TopicPartition, Partition] = {}
         self._by_name: dict[str, Partition] = {}
-        self._holds = Holds(self._was_placed, self._was_held)
+        self._holds = Holds(self._mark_running, self._report_hold)
         self._marks: dict[type[Entry], Entry] = {}
         self._last: Entry | Other | None = None
         self._takers = self._by_event()
 
     def _by_event(self) -> Mapping[type, Callable[[Any], object]]:
         return {
-            entries.Acked: self._wrote,
-            entries.Assigned: self._owned,
-            entries.Begins: self._one(Partition.begins),
-            entries.Call: self._called,
+            entries.Acked: self._pass_on,
+            entries.Assigned: self._follow_gain,
+            entries.Begins: self._one(Partition.note_begin),
+            entries.Call: self._follow_call,
             entries.Clock: self._of_group,
-            entries.Committed: self._answered,
-            entries.Completed: self._records(WorkerRecords.completed),
-            Deliver: self._one(Partition.deliver),
-            entries.Dropped: self._one(Partition.dropped),
-            entries.Handle: self._one(Partition.handler_began),
-            entries.Handled: self._records(WorkerRecords.ended),
-            entries.Hold: self._read,
-            entries.Kept: self._wrote,
-            entries.Lift: self._lifted,
-            entries.LogStart: self._one(Partition.log_starts),
-            entries.Lost: self._departed,
-            entries.Moved: self._one(Partition.moved),
-            entries.Reset: self._one(Partition.reset),
-            entries.Return: self._returned,
-            entries.Revoked: self._departed,
-            entries.Running: self._holds.runs,
+            entries.Committed: self._follow_answer,
+            entries.Completed: self._records(WorkerRecords.note_completion),
+            Deliver: self._one(Partition.note_delivery),
+            entries.Dropped: self._one(Partition.note_drop),
+            entries.Handle: self._one(Partition.note_handler),
+            entries.Handled: self._records(WorkerRecords.note_end),
+            entries.Hold: self._follow_hold,
+            entries.Kept: self._pass_on,
+            entries.Lift: self._follow_lift,
+            entries.LogStart: self._one(Partition.note_log_start),
+            entries.Lost: self._follow_departure,
+            entries.Moved: self._one(Partition.note_move),
+            entries.Reset: self._one(Partition.note_reset),
+            entries.Return: self._follow_return,
+            entries.Revoked: self._follow_departure,
+            entries.Running: self._holds.note_running,
             entries.Transactional: self._one(Partition.mark),
             entries.Unseen: self._mark,
             entries.Working: self._mark,
@@ -100,7 +101,7 @@ class Process:
         try:
             for entry in several:
                 if type(entry) is Deliver and entry.tp in named:
-                    named[entry.tp].deliver(entry)
+                    named[entry.tp].note_delivery(entry)
                     continue
                 take = takers.get(type(entry))
                 if take is not None:
@@ -120,7 +121,7 @@ class Process:
         entry = self._last
         if entry is not None:
             for one in self._holds.placed:
-                self._was_held(one)
+                self._report_hold(one)
             for partition in self._partitions.values():
                 partition.end(entry.n, entry.at)
             self._of_group(facts.JournalEnd(n=entry.n, at=entry.at))
@@ -152,25 +153,25 @@ class Process:
     ) -> Callable[[Any], None]:
         return self._one(lambda one, entry: follow(one.worker_records, entry))
 
-    def _wrote(self, entry: entries.Acked | entries.Kept) -> None:
+    def _pass_on(self, entry: entries.Acked | entries.Kept) -> None:
         self._takes(Address(None, *tp_of(entry.tp)))(entry)
 
     # ------------------------------------------------------------ of several
 
-    def _owned(self, entry: entries.Assigned) -> None:
-        self._holds.gained(entry)
+    def _follow_gain(self, entry: entries.Assigned) -> None:
+        self._holds.note_gain(entry)
         for name in entry.partitions:
-            self._partition(name).assigned(entry)
+            self._partition(name).note_assignment(entry)
 
-    def _departed(self, entry: entries.Revoked | entries.Lost) -> None:
-        self._holds.departed(entry)
+    def _follow_departure(self, entry: entries.Revoked | entries.Lost) -> None:
+        self._holds.note_departure(entry)
         for name in entry.partitions:
-            self._partition(name).departed(entry)
+            self._partition(name).note_departure(entry)
 
-    def _answered(self, entry: entries.Committed) -> None:
+    def _follow_answer(self, entry: entries.Committed) -> None:
         for name, offset in entry.offsets.items():
             found = None if offset is None else (offset, entry.notes.get(name, ""))
-            self._partition(name).answered(found, entry.n)
+            self._partition(name).note_answer(found, entry.n)
 
     def _mark(self, entry: entries.Unseen | entries.Working) -> None:
         self._marks[type(entry)] = entry
@@ -179,27 +180,27 @@ class Process:
 
     # ------------------------------------------------------------ calls
 
-    def _called(self, entry: entries.Call) -> None:
+    def _follow_call(self, entry: entries.Call) -> None:
         if entry.op in _OF_HOLDS:
-            self._holds.called(entry)
+            self._holds.note_call(entry)
         elif entry.op == "seek":
             for name in entry.offsets or ():
-                self._partition(name).seeking(entry)
+                self._partition(name).note_seek_call(entry)
         elif entry.op == "commit":
-            for partition, offset in self._committed(entry):
-                partition.committing(entry, offset)
+            for partition, offset in self._commits_of(entry):
+                partition.note_commit_call(entry, offset)
 
-    def _returned(self, entry: entries.Return) -> None:
+    def _follow_return(self, entry: entries.Return) -> None:
         if entry.op in _OF_HOLDS:
-            self._holds.returned(entry)
+            self._holds.note_return(entry)
         elif entry.op == "seek":
             for name, offset in (entry.offsets or {}).items():
-                self._partition(name).sought(entry, offset)
+                self._partition(name).note_seek_return(entry, offset)
         elif entry.op == "commit":
-            for partition, offset in self._committed(entry):
-                partition.committed(entry, offset)
+            for partition, offset in self._commits_of(entry):
+                partition.note_commit_answer(entry, offset)
 
-    def _committed(self, entry: entries.Call) -> Iterator[tuple[Partition, int]]:
+    def _commits_of(self, entry: entries.Call) -> Iterator[tuple[Partition, int]]:
         for name, offset in (entry.offsets or {}).items():
             partition = self._partition(name)
             if offset is not None:
@@ -207,23 +208,23 @@ class Process:
 
     # ------------------------------------------------------------ holds
 
-    def _read(self, entry: entries.Hold) -> None:
-        if ":" in (entry.owner or ""):  # of the group or of operators
+    def _follow_hold(self, entry: entries.Hold) -> None:
+        if ":" in (entry.owner or ""):  # holds of the group or of operators
             self._of_group(entry)
-        self._holds.reported(entry)
+        self._holds.note_report(entry)
 
-    def _lifted(self, entry: entries.Lift) -> None:
-        self._holds.lifted(entry)
-        for partition in self._covered(entry.scope):
-            partition.while_held.lifted(entry)
+    def _follow_lift(self, entry: entries.Lift) -> None:
+        self._holds.note_lift(entry)
+        for partition in self._partitions_under(entry.scope):
+            partition.while_held.note_lift(entry)
 
-    def _was_placed(self, one: Placed) -> None:
+    def _mark_running(self, one: Placed) -> None:
         if entries.Working in self._marks:
-            for partition in self._covered(one.scope):
+            for partition in self._partitions_under(one.scope):
                 at_work = partition.worker_records.at_work()
-                partition.while_held.placed(one, at_work)
+                partition.while_held.note_hold(one, at_work)
 
-    def _was_held(self, one: Placed, until: float | None = None) -> None:
+    def _report_hold(self, one: Placed, until: float | None = None) -> None:
         self._of_group(
             facts.OwnHold(
                 n=one.number,
@@ -237,7 +238,7 @@ class Process:
             )
         )
 
-    def _covered(self, scope: str) -> Sequence[Partition]:
+    def _partitions_under(self, scope: str) -> Sequence[Partition]:
         if is_partition(scope):
             partition = self._partitions.get(partition_of(scope))
             return () if partition is None else (partition,)

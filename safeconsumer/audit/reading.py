@@ -29,7 +29,7 @@ _NUMBER = re.compile(r"[0-9]{1,10}")
 _OF_RE = re.compile(r"re:re:[0-9]{1,10}")
 _MAX_PATTERN = 4096
 
-# RE2 and Python read these differently: character classes by name.
+# RE2 and Python read named character classes differently.
 _OF_RE2 = re.compile(r"\[\[:")
 
 _PATTERN, _EVERYTHING = "re:", "@all"
@@ -66,8 +66,7 @@ def covering(scope: str) -> Covers:
     installed.
 
     Raises:
-        JournalError: it is not a scope, or it is a pattern whose meaning is not known
-            here.
+        JournalError: it is not a scope, or it is a pattern that cannot be read here.
     """
     if scope == _EVERYTHING:
         return lambda _: True
@@ -97,7 +96,7 @@ def place_of(scope: str) -> TopicPartition | str | None:
 
 
 def may_be_scope(scope: str) -> bool:
-    """Return whether a text is a scope of a group's hold, perhaps one only for RE2."""
+    """Return whether a text may be a scope of a group's hold, such as a pattern for RE2."""
     if scope.startswith(_PATTERN):
         return 0 < len(scope) - len(_PATTERN) <= _MAX_PATTERN
     try:
@@ -115,7 +114,7 @@ def is_partition(scope: str) -> bool:
 
 def partition_of(text: str) -> TopicPartition:
     """
-    Return the partition that a person named: TOPIC:NUMBER, or its scope.
+    Return the partition that a user names: TOPIC:NUMBER, or its scope.
 
     Raises:
         ValueError: it is not the name of a partition.
@@ -126,7 +125,7 @@ def partition_of(text: str) -> TopicPartition:
         message = f"{topic[:300]!r} is not a topic name"
         raise ValueError(message)
     if number > _MAX_PARTITION:
-        message = f"{text[:300]!r} is no partition: 0 to {_MAX_PARTITION} are"
+        message = f"{text[:300]!r} is no partition: numbers end at {_MAX_PARTITION}"
         raise ValueError(message)
     return topic, number
 

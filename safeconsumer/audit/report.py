@@ -25,12 +25,12 @@ class Row:
         member: the member of the first violation.
         evidence: the evidence of its journal.
         basis: the kind of evidence for the first violation, or for a clean result.
-        unjudged: why this could not be judged, or ""; violations that were found are
+        unjudged: the reason why this could not be judged, or ""; found violations are
             true nevertheless.
         entry: the number of the entry that shows it; None if several entries do.
         at: when it happened, seconds since the epoch; None if no moment is known.
-        unrecorded: of A2, how many offsets no member had a record of, where nothing
-            says what was written.
+        unrecorded: for A2, the number of offsets of which no member had a record, if
+            the written records are unknown.
     """
 
     group: str
@@ -63,9 +63,9 @@ def status_of(rows: Iterable[Row], *, is_complete: bool) -> int:
 
     Args:
         rows: the rows of all groups and partitions.
-        is_complete: whether every journal could be read. If not, only what one
-            process's own journal proves is a violation: other records and commits may
-            be in the missing journal.
+        is_complete: whether every journal could be read. If not, only a violation that
+            one process's own journal proves counts: other records and commits may be in
+            the missing journal.
     """
     rows = tuple(rows)
     if any(row.violations and (is_complete or _is_proven(row)) for row in rows):

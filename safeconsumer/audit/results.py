@@ -22,15 +22,15 @@ class Settings:
     The assumptions of the judge.
 
     Attributes:
-        patience: seconds within which a hold of the group reaches members that own
-            the partition already (G2, W10).
+        patience: seconds within which a hold of the group reaches members that own the
+            partition already (G2, W10).
         clock_skew: seconds by which two members' clocks may differ, or a member's and a
-            broker's; 0: a clock that nobody measured proves nothing.
-        is_drained: whether everything that was acknowledged should have been delivered,
-            and handled where there are workers.
-        control: what the control topics say; None if they were not read.
-        uncompacted: topics whose settings say that they are not compacted, so that an
-            offset without a record needs a reason.
+            broker's; 0: a clock without measurements proves nothing.
+        is_drained: whether all acknowledged records should have been delivered, and
+            handled where there are workers.
+        control: the content of the control topics; None if they were not read.
+        uncompacted: topics that are not compacted by their settings, so that an offset
+            without a record needs a reason.
     """
 
     patience: float = 5.0
@@ -47,13 +47,14 @@ class Result:
 
     Attributes:
         case: the consumer group and the partition.
-        findings: every broken promise; what a member did again is counted with it.
+        findings: every broken promise; repetitions of a member are counted with the
+            first.
         group_holds: when the partition was held for the group.
-        clocks: how the times of its members are converted.
+        clocks: the conversion of its members' times.
         bases: the evidence on which each check rests here.
-        unjudged: checks that could not be judged here, and why.
-        unrecorded: how many offsets positions passed of which no member had a record,
-            if the written records are unknown.
+        unjudged: checks that could not be judged here, each with the reason.
+        unrecorded: the number of offsets that positions passed and of which no member
+            had a record, if the written records are unknown.
     """
 
     case: Address

@@ -1,4 +1,4 @@
-"""Keeps ranges of offsets in little memory, merges them, and finds what is missing."""
+"""Keeps ranges of offsets in little memory, merges them, and finds the gaps."""
 
 from array import array
 from collections.abc import Iterable, Iterator

@@ -18,7 +18,7 @@ from safeconsumer.audit.entries import (
 from safeconsumer.errors.base import JournalError
 
 _BUFFER = 1 << 16
-_LONGEST = 1 << 24  # bytes; a longer line is no entry
+_LONGEST = 1 << 24  # bytes; a longer line is not an entry
 
 Tail = tuple[int, int | None]
 """
@@ -47,7 +47,7 @@ class Part:
     One file of a journal.
 
     Args:
-        name: names it in errors.
+        name: its name in errors.
         open_: opens it for reading.
 
     Attributes:
@@ -69,7 +69,7 @@ class Part:
 
     def entries(self) -> Generator[Entry | Other, None, Tail]:
         """
-        Yield its entries, and return how it ends.
+        Yield its entries; return whether it ended, and where.
 
         Raises:
             JournalError: a line is broken, or missing.
@@ -97,15 +97,15 @@ class Part:
 
     def _end_of(self, line: Line, last: int, *, is_over: bool) -> int:
         if is_over:
-            what = "a line stands after the end of its part"
+            what = "a line follows the end of its part"
         elif not isinstance(line, End):
             what = (
-                f"entry {line.n} stands where {last + 1} should: lines are missing, or "
+                f"entry {line.n} follows entry {last}: lines are missing, or "
                 "two processes wrote it"
             )
         elif line.after != last:
             what = (
-                f"the part ends with entry {line.after}, and {last} stands before it: "
+                f"the part ends with entry {line.after}, and {last} comes before it: "
                 "lines are missing"
             )
         else:
@@ -155,7 +155,7 @@ class Joined:
     @property
     def entries(self) -> Iterator[Entry | Other]:
         """
-        Its entries in order; those that several parts have, as copies, count once.
+        Its entries in order; an entry that several parts have, as copies do, counts once.
 
         Raises:
             JournalError: a part is broken or missing.
@@ -167,20 +167,20 @@ class Joined:
                 (last, following), name = tail, part.name
         if following is not None:
             message = (
-                f"{name} goes on after entry {last} in part {following}, which is "
-                "missing"
+                f"{name} continues after entry {last} in part {following}, which "
+                "is missing"
             )
             raise JournalError(message)
 
 
 def _beyond(last: int, part: Part) -> Generator[Entry | Other, None, Tail]:
     head, entries = part.head, part.entries()
-    if head.after == last:  # as is nearly always the case
+    if head.after == last:  # the usual case
         return (yield from entries)
     if head.after > last:
         message = (
             f"{part.name} is part {head.part} of the journal of {head.member}: entries "
-            f"{last + 1} to {head.after} stand in a part that is missing"
+            f"{last + 1} to {head.after} are in a part that is missing"
         )
         raise JournalError(message)
     while True:

@@ -1,15 +1,15 @@
 """
-Finds a member's deliveries and handlers while a partition was held, for A1 and W10.
+Finds deliveries and starts of handlers while a partition was held, for A1 and W10.
 
 A1: no record is delivered by a poll that was called while its partition was held. A
-pause that returns on another thread while a poll is on its way stops the next one.
+pause that returns on another thread during a poll stops the next poll.
 
 W10: no handler begins on a record of a held partition. A handler that had begun when
 the hold came into force may write its start later: the entry of the hold has the offsets
 that handlers were working on. Each of these may begin once, and no other may.
 
-Both compare numbers of entries of one process, without clocks. An entry that a hold was
-lifted or expired may be written late, and then withdraws what was found because of it.
+Both compare numbers of entries of one process, without clocks. An entry about the end
+of a hold may be written late, and then withdraws the violations that it explains.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,7 +24,7 @@ from safeconsumer.audit.reading import TopicPartition
 from safeconsumer.audit.worker_records import offsets_of
 from safeconsumer.journal.format import tp_text
 
-# Holds with which a worker limits its input; its handlers go on (W9).
+# Owners of holds with which a worker limits its input; its handlers continue (W9).
 _WORKERS_OWN = frozenset(
     {
         "worker:backpressure",
@@ -42,8 +42,8 @@ class _Doubts:
     Violations under the same holds, unless a later entry shows that these had ended.
 
     Attributes:
-        what: what the first one did, with its offset.
-        when: when each was done, with the number of its entry.
+        what: the action of the first one, with its offset.
+        when: the time of each, with the number of its entry.
     """
 
     check: str
@@ -53,7 +53,7 @@ class _Doubts:
     when: Moments = field(factory=Moments)
 
     def without(self, lift: Lift, holds: Holds) -> "Iterator[_Doubts]":
-        """Yield what is left of them once a hold is said to have ended."""
+        """Yield the remaining violations, after an entry reports the end of a hold."""
         key: Key = lift.scope, lift.owner or ""
         others = [one for one in self.holds if one.key != key]
         hold = next((one for one in self.holds if one.key == key), None)
@@ -88,18 +88,18 @@ class WhileHeld:
         self._last: dict[str, _Doubts] = {}  # the last doubts of each check
         self._started: set[tuple[int, int]] = set()
 
-    def delivered(self, entry: Deliver, called: int) -> None:
+    def note_delivery(self, entry: Deliver, called: int) -> None:
         """Follow a delivery; ``called`` is the entry at which its poll began."""
         held = self._holds.standing(self._tp, entry.at, called)
         if held:
             what = f"delivered {entry.count}"
             self._doubt(_Doubts("A1", held, what, entry.first), entry)
 
-    def placed(self, hold: Placed, at_work: Iterable[int]) -> None:
+    def note_hold(self, hold: Placed, at_work: Iterable[int]) -> None:
         """Note the handlers that are known to have begun when a hold is placed."""
         self._started.update((hold.number, offset) for offset in at_work)
 
-    def began(self, entry: Handle) -> None:
+    def note_start(self, entry: Handle) -> None:
         """Follow the start of a handler."""
         held = [
             one
@@ -126,7 +126,7 @@ class WhileHeld:
         self._started |= starts
         return True
 
-    def lifted(self, entry: Lift) -> None:
+    def note_lift(self, entry: Lift) -> None:
         """Withdraw the findings after a hold had ended."""
         self._doubts = [
             left for one in self._doubts for left in one.without(entry, self._holds)

@@ -1,11 +1,12 @@
 """
 Follows the handlers of one member on the records of one partition.
 
-Entries of one process are compared by their numbers, without clocks. Completion is
-written before the worker knows of it, so it comes before a commit that was asked for,
-or a record that began, after it. Records that begin together, as a batch or in another
+Entries of one process are compared by their numbers, without clocks. An entry of a
+completion is written before the worker learns of it, so it comes before later requests
+of commits and later starts of records. Records that begin together, as a batch or in
+another
 process, are one step of their lane: they may come again in any smaller steps, before
-anything behind them.
+any later record.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -30,8 +31,8 @@ class _Step:
     Records of a lane that began together.
 
     Attributes:
-        is_dropped: whether its worker has given them up since: their end says nothing
-            of the same records if they are delivered again.
+        is_dropped: whether its worker has dropped them since: then their end proves
+            nothing about the same records if they are delivered again.
     """
 
     offsets: Sequence[int]
@@ -52,27 +53,30 @@ class WorkerRecords:
     def __init__(self, take: Callable[[Fact], object], *, is_each: bool) -> None:
         self._take = take
         self._is_each = is_each
-        self._open: set[int] = set()  # delivered in this ownership and not complete
-        self._left: set[int] = set()  # before a seek: it may be worked on, or dropped
+        # offsets that were delivered in this ownership and are not complete
+        self._open: set[int] = set()
+        # offsets from before a seek: handlers may have them, or the worker dropped them
+        self._left: set[int] = set()
         self._next: int | None = None
         self._turn = 0  # counts ownerships
         self._newest = self._over = -1  # numbers of ownerships of the worker
         self._running: dict[object, _Step] = {}
-        self._failed: set[int] = set()  # a call ended without them, in any ownership
+        # offsets whose call ended without completing them, in any ownership
+        self._failed: set[int] = set()
         self._lanes: dict[str, Sequence[int]] = {}  # the last step of each
-        self._low = -1  # none of them ends before this offset
-        self._done = Spans()  # complete, in any ownership
-        self._most = _SPANS  # of them, until those that touch are made one
+        self._low = -1  # no running step ends before this offset
+        self._done = Spans()  # complete offsets, of any ownership
+        self._most = _SPANS  # the number of spans at which those that touch are merged
 
     # ------------------------------------------------------------ ownership
 
-    def works(self) -> None:
-        """Note that a worker begins, which does not wait for an earlier one's handlers."""
+    def note_worker(self) -> None:
+        """Note that a worker begins; it does not wait for an earlier worker's handlers."""
         self._running.clear()
         self._newest = self._over = -1
 
-    def gained(self, *, is_given_back: bool) -> None:
-        """Start again, unless nobody else can have had the partition in between."""
+    def note_gain(self, *, is_given_back: bool) -> None:
+        """Start again, unless no other member can have had the partition in between."""
         if not is_given_back:
             self._turn += 1
             self._over = self._newest
@@ -81,20 +85,21 @@ class WorkerRecords:
             self._left.clear()
             self._lanes.clear()
 
-    def sought(self, offset: int | None) -> None:
+    def note_seek(self, offset: int | None) -> None:
         """
         Note a seek: records from its target on are complete only if they come again.
 
         A worker does not notice a seek at once: it may still begin records that it has,
-        and writes which ones it drops. Its own seeks go back to records not begun yet.
+        and its journal names those that it drops. Its own seeks go back to records not
+        begun yet.
         """
         start = 0 if offset is None else offset
         self._left |= {one for one in self._open if one >= start}
         self._open -= self._left
         self._goes_back(start)
 
-    def dropped(self, end: float) -> set[int]:
-        """Follow a worker that may drop its records before an offset; return those."""
+    def note_drop(self, end: float) -> set[int]:
+        """Follow a worker that may drop records before an offset; return these records."""
         self._left |= {one for one in self._open if one < end}
         self._open -= self._left
         self._lanes.clear()
@@ -103,7 +108,7 @@ class WorkerRecords:
         }
         return {one for one in self._left if one < end}
 
-    def delivered(self, run: Delivered) -> None:
+    def note_delivery(self, run: Delivered) -> None:
         """Expect the records of a run to be handled."""
         if self._next is not None and run.start < self._next:
             self._goes_back(run.start)
@@ -124,8 +129,8 @@ class WorkerRecords:
         """Yield the offsets whose handlers have begun and not ended."""
         return (one for step in self._running.values() for one in step.offsets)
 
-    def began(self, entry: Handle) -> None:
-        """Report a start, and how it is out of order."""
+    def note_start(self, entry: Handle) -> None:
+        """Report a start, and any violation of the order."""
         offsets, lane, epoch = offsets_of(entry), entry.lane, entry.epoch
         fact = HandlerBegan(n=entry.n, at=entry.at, offset=offsets[0], last=offsets[-1])
         if lane is not None:
@@ -134,7 +139,7 @@ class WorkerRecords:
         is_over = self._is_over(epoch)
         turn = -1 if is_over else self._turn
         self._running[entry.id] = _Step(offsets, lane, turn)
-        if not is_over:  # else its ownership has ended
+        if not is_over:  # otherwise its ownership has ended
             self._newest = self._newest if epoch is None else epoch
             known = self._open, self._left
             fact.unknown = [
@@ -152,7 +157,7 @@ class WorkerRecords:
     def _follow(
         self, offsets: Sequence[int], lane: str
     ) -> tuple[int | None, int | None]:
-        # Returns the later record after which it begins, and an earlier one that waits.
+        # Returns a later record that began before it, and an earlier one that waits.
         before, first, last = self._lanes.get(lane, ()), offsets[0], offsets[-1]
         if not before or last > before[-1]:
             self._lanes[lane] = offsets
@@ -161,8 +166,8 @@ class WorkerRecords:
         over = next((one for one in waiting if one not in offsets), None)
         return (before[0] if before and first < before[0] else None), over
 
-    def ended(self, entry: Handled) -> None:
-        """Note the end of a handler; the records that it is done with are complete."""
+    def note_end(self, entry: Handled) -> None:
+        """Note the end of a handler; the records that it has handled are complete."""
         step = self._running.pop(entry.id, None)
         if step is None:
             return
@@ -175,11 +180,12 @@ class WorkerRecords:
             if not step.is_dropped:
                 self._open.difference_update(done)
 
-    def completed(self, entry: Completed) -> None:
+    def note_completion(self, entry: Completed) -> None:
         """
         Note a record that is complete although its handler failed.
 
-        A record that a poll returned is complete so only after a failed call.
+        A record that a poll returned can become complete this way only after a failed
+        call.
         """
         offset = entry.offset
         was_delivered = offset in self._open or offset in self._left
@@ -194,19 +200,19 @@ class WorkerRecords:
     def _complete(self, *offsets: int) -> None:
         for offset in offsets:
             self._done.add(offset, offset + 1)
-        if len(self._done) > self._most:  # records of several lanes end in any order
+        if len(self._done) > self._most:  # handlers of several lanes end in any order
             self._done = merged(self._done)
             self._most = max(_SPANS, 2 * len(self._done))
 
     # ------------------------------------------------------------ commits
 
-    def committing(
+    def early_commits(
         self, entry: Call, offset: int, position: int | None
     ) -> Iterator[EarlyCommit]:
         """
         Yield a commit beyond a record that is not complete, when it is requested.
 
-        A commit beyond the position is about deliveries before a seek.
+        A commit beyond the position concerns deliveries before a seek.
         """
         open_ = self._open
         if position is not None and offset > position:

@@ -113,7 +113,7 @@ def _read(consumer: Any, tps: list[TopicPartition]) -> TopicJournal:  # noqa: AN
     at = time.time()
     consumer.assign(tps)
     for tp, first in firsts.items():
-        # To this offset: the log may begin later by the time of the first poll.
+        # Read from here: the log may begin later by the time of the first poll.
         consumer.seek(tp, first)
     found: dict[Named, Spans] = {}
     for tp, several in records.read(consumer, ends):

@@ -97,14 +97,14 @@ class _Verdict:
 @click.option(
     "--against-topic",
     is_flag=True,
-    help="Read the topics too: finds what a client lost without noticing.",
+    help="Read the topics too: finds records that a client lost without noticing.",
 )
 @click.option(
     "--control",
     "is_control",
     is_flag=True,
-    help="Read the control topics too: they say when the groups were held, which is "
-    "what G2 and W10 are judged by.",
+    help="Read the control topics too: they show when the groups were held, for G2 and "
+    "W10.",
 )
 @click.option(
     "--partition",
@@ -190,12 +190,12 @@ def _about(verdict: _Verdict, only: tuple[str, int | None], given: "Given") -> _
 
 
 def _print(verdict: _Verdict, left_out: Sequence[str], *, is_against: bool) -> None:
-    said = _report_lines(verdict)
+    lines = _report_lines(verdict)
     if not is_against:
-        said[-1:] = [*_unrecorded(verdict.rows), said[-1]]
+        lines[-1:] = [*_unrecorded(verdict.rows), lines[-1]]
     if left_out:
-        said[-1] += f", without {', '.join(sorted(set(left_out)))}"
-    click.echo("\n".join(said))
+        lines[-1] += f", without {', '.join(sorted(set(left_out)))}"
+    click.echo("\n".join(lines))
 
 
 def _trace(
@@ -244,8 +244,8 @@ def _unrecorded(rows: Iterable[Row]) -> Iterator[str]:
         offsets = counted(sum(row.unrecorded for row in found), "offset")
         yield printable(
             f"A2  {_case(first)}{more}  {offsets} had no record: compaction and "
-            "transactions leave such, and what a client lost looks the same "
-            "(--against-topic tells)"
+            "transactions leave such offsets, and lost records look the same "
+            "(--against-topic shows which)"
         )
 
 
@@ -290,7 +290,7 @@ def _rows(rows: Sequence[Row], *, is_complete: bool) -> str:
 
 
 def _report_lines(verdict: _Verdict) -> list[str]:
-    rows, said = verdict.rows, list[str]()
+    rows, lines = verdict.rows, list[str]()
     unjudged: dict[str, list[Row]] = {}
     violated: dict[str, list[int]] = {}
     for row in rows:
@@ -302,19 +302,19 @@ def _report_lines(verdict: _Verdict) -> list[str]:
                 f"{row.check}  {_case(row)}  {row.violations} x, first by "
                 f"{row.member or 'the fleet'}: {row.evidence} (by {row.basis})"
             )
-            said += map(printable, (line, *verdict.shown.get(row, ())))
+            lines += map(printable, (line, *verdict.shown.get(row, ())))
         if row.unjudged:
             unjudged.setdefault(row.unjudged, []).append(row)
     for check, counts in violated.items():
         if rest := counts[_MANY:]:
             parts = counted(len(rest), "more partition")
-            said.append(f"{check}  {sum(rest):,} x in {parts} (--report has them all)")
+            lines.append(f"{check}  {sum(rest):,} x in {parts} (--report has them all)")
     for why, several in unjudged.items():
         checks = ", ".join(dict.fromkeys(row.check for row in several))
         first, *others = dict.fromkeys(map(_case, several))
         more = f" and {len(others):,} more" if others else ""
         line = f"{checks}  {first}{more}  could not be judged: {why}"
-        said.append(printable(line))
+        lines.append(printable(line))
     # A partition that two groups read is judged twice.
     partitions = len({(row.group, row.topic, row.partition) for row in rows})
     what = {VIOLATED: "violations", UNKNOWN: "could not tell"}.get(
@@ -324,7 +324,7 @@ def _report_lines(verdict: _Verdict) -> list[str]:
     if verdict.journals or not of:
         of.insert(0, counted(verdict.journals, "journal"))
     of.append(counted(partitions, "partition"))
-    return [*said, *verdict.streams, f"{what}: {', '.join(of)}"]
+    return [*lines, *verdict.streams, f"{what}: {', '.join(of)}"]
 
 
 def _case(row: Row) -> str:

@@ -21,9 +21,9 @@ from safeconsumer.errors.base import CheckpointError
 from safeconsumer.holds.explain import counted, printable
 from safeconsumer.spark.platforms import is_of_spark, reason
 
-_MOST_NAMED = 10  # groups in a message
+_MOST_NAMED = 10  # the number of groups that a message names
 _NOT_THERE = "PATH_NOT_FOUND"  # Spark's word for it
-_SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):/", re.IGNORECASE)  # C:/ is none
+_SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):/", re.IGNORECASE)  # C:/ is not a scheme
 
 
 @frozen(kw_only=True)
@@ -60,7 +60,7 @@ class Streams:
             raise CommandError(message)
         if settings.control is None:
             message = (
-                "--checkpoint needs --control, or --history FILE: they say when "
+                "--checkpoint needs --control, or --history FILE: they show when "
                 f"{self.group} was held"
             )
             raise CommandError(message)
@@ -163,6 +163,6 @@ def _read_by_spark(folder: str, master: str) -> Iterator[tuple[str, str]]:
                 if not is_of_spark(error):
                     raise
                 if part == "sources" and _NOT_THERE in str(error):
-                    continue  # the source in pure Python writes no file there
+                    continue  # the source in pure Python writes no such file
                 message = f"{where} cannot be read: {reason(error)}"
                 raise CheckpointError(message) from error

@@ -17,8 +17,8 @@ def check_scopes(operator: Operator, view: View, found: Sequence[Scope]) -> None
     Raises:
         CommandError: a scope covers nothing; the message suggests similar ones.
     """
-    if said := scopes.mistakes(view, found, operator.topics):
-        raise CommandError(said)
+    if text := scopes.mistakes(view, found, operator.topics):
+        raise CommandError(text)
 
 
 def check_known(operator: Operator, view: View) -> None:
@@ -27,7 +27,7 @@ def check_known(operator: Operator, view: View) -> None:
 
     Raises:
         CommandError: the group does not exist and has no hold, or holds cannot be
-            read; the message suggests which was meant.
+            read; the message suggests similar ones.
     """
     if not view.is_known:
         message = scopes.unknown_group(view, operator.groups())
@@ -44,7 +44,7 @@ def check_set_up(operator: Operator) -> None:
     """
     if not operator.is_set_up():
         message = (
-            "nobody has set up holds on this cluster: run safeconsumer control init "
+            "holds are not set up on this cluster: run safeconsumer control init "
             "(or name your topics with --topic-prefix)"
         )
         raise CommandError(message, Status.REFUSED)

@@ -1,4 +1,4 @@
-"""Checks at the cluster what a command needs before it begins."""
+"""Checks the needs of a command at the cluster before it begins."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -44,7 +44,7 @@ def _partitions_of(
 
 def uncompacted(base: Mapping[str, Any], topics: Iterable[str]) -> frozenset[str]:
     """
-    Return those topics whose settings say that they are not compacted.
+    Return the topics that, by their settings, are not compacted.
 
     Raises:
         KafkaError: the broker could not be asked.
@@ -70,13 +70,12 @@ def existing(
     Args:
         base: how to reach the broker.
         topics: their names.
-        mend: what to do if one does not; without it the names are suggested that may
-            have been meant.
+        mend: the advice if one does not; without it the message suggests similar names.
         status: how the command ends then.
 
     Raises:
         CommandError: the message has the names of those that do not; or the broker
-        refuses.
+            refuses.
         KafkaError: the broker does not answer.
     """
     with clients.admin(base) as admin:

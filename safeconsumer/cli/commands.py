@@ -57,7 +57,8 @@ def _ended() -> Iterator[None]:
         # Standard output is not a file, as in tests, or it is closed.
         with contextlib.suppress(AttributeError, OSError, ValueError):
             nowhere = os.open(os.devnull, os.O_WRONLY)
-            os.dup2(nowhere, sys.stdout.fileno())  # the rest of the output goes there
+            # the rest of the output is written there
+            os.dup2(nowhere, sys.stdout.fileno())
         raise SystemExit(Status.CLOSED) from None
     except KeyboardInterrupt:
         click.echo("safeconsumer: interrupted", err=True)
@@ -72,7 +73,7 @@ class _Commands(Listing):
         return [*WHERE]
 
     def uses(self, ctx: click.Context) -> dict[str, list[str]]:  # noqa: ARG002 - click's
-        """Return the names of commands, by what they are for."""
+        """Return the names of commands, by their purpose."""
         return {use: [*names] for use, names in _COMMANDS.items()}
 
     def get_command(
@@ -91,7 +92,7 @@ class _Commands(Listing):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Find a command; the error suggests which was meant, as click knows no names."""
+        """Find a command; the error suggests a similar one, as click knows no names."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:

@@ -1,4 +1,4 @@
-"""Defines the options that say where the cluster is, with the names of Kafka's tools."""
+"""Defines the options for the cluster's address, with the names of Kafka's tools."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -20,7 +20,8 @@ from safeconsumer.group.troubles import cannot_log_in, error_text
 _LOGIN_SECONDS = 2.0
 _CLOSE_SECONDS = 5.0
 
-# For unknown values of these kafka-python has an assert, or raises a KeyError.
+# With unknown values of these settings kafka-python fails an assert, or raises a
+# KeyError.
 _KNOWN = {
     "security_protocol": ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
     "sasl_mechanism": (
@@ -43,7 +44,7 @@ class Connect:
     Attributes:
         base: returns kafka-python's configuration, after a login was tried.
         control: returns the settings of group control.
-        is_typed: whether this command line says where the cluster is.
+        is_typed: whether this command line has the cluster's address.
     """
 
     base: Callable[[], dict[str, Any]]

@@ -31,10 +31,15 @@ _SHORTEST_TOKEN = 16
 @click.option(
     "--owner-header",
     metavar="NAME",
-    help="The header in which a proxy on this machine names each user, who owns what "
-    "that user holds: X-Remote-User. Whom it does not name sees no page.",
+    help="The header in which a proxy on this machine names each user, such as "
+    "X-Remote-User: that user owns the holds. A user without a name sees no page.",
 )
-@click.option("--read-only", "is_read_only", is_flag=True, help="Only look.")
+@click.option(
+    "--read-only",
+    "is_read_only",
+    is_flag=True,
+    help="Serve no page that changes holds.",
+)
 @click.option(
     "--token-file",
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
@@ -62,7 +67,7 @@ def console(
     **given: Any,  # noqa: ANN401 - of the options
 ) -> None:
     """
-    Serve a page in your browser: what is held, who obeys, why a partition is quiet.
+    Serve a page in your browser: holds, who obeys them, why a partition is quiet.
 
     It listens on this machine only, and prints a link that works once. From another
     machine: ssh -L 8642:127.0.0.1:8642.
@@ -133,11 +138,11 @@ def _read_token(file: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         message = f"{file} cannot be read: {error}"
         raise CommandError(message) from error
-    # As ssh checks keys; a file of another owner, such as a mounted secret, may be
+    # Like ssh's check of keys; a file of another owner, such as a mounted secret, may be
     # readable by its group.
     others = 0o077 if os.name == "posix" and found.st_uid == os.getuid() else 0o007
     if os.name == "posix" and found.st_mode & others:
-        lack = "may be read by others, who could then hold and lift: chmod 600"
+        lack = "may be read by others, who could then place and lift holds: chmod 600"
         message = f"{file} {lack}"
         raise CommandError(message)
     if len(token) < _SHORTEST_TOKEN:

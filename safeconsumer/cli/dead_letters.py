@@ -32,7 +32,7 @@ _LETTER = re.compile(r"([A-Za-z0-9._-]+):(\d{1,9})@(\d{1,18})")
 
 @click.group("dead-letters", cls=Listing)
 def dead_letters() -> None:
-    """Look at dead letters, and send them back to their topics."""
+    """List and show dead letters, and send them back to their topics."""
 
 
 def _parse_place(
@@ -126,7 +126,7 @@ def show(
     context: click.Context, /, letter: tuple[str, tuple[int, int]], *, base: Base
 ) -> None:
     """
-    Show one whole letter: what failed and how, its headers, key and value.
+    Show one whole letter: the failed record and its error, its headers, key and value.
 
     Data that is not plain text is shown in hex, and text in quotes that looks like hex,
     null or quoted text. Status 1: there is nothing at this offset, or no letter.
@@ -169,16 +169,16 @@ def replay(
     partition if that still exists. Its header dead-letter-replayed-from names the
     letter, and is the key by which a consumer knows a letter that was sent twice.
 
-    A run goes on where the last one stopped: at the offsets that the group
+    A run continues where the last one stopped: at the offsets that the group
     safeconsumer-replay-TOPIC has committed, which Kafka keeps for
     offsets.retention.minutes, 7 days by default. A run that is killed may have sent up
     to 100 letters that the next one sends again. Two runs at the same time both send
     all. kafka-consumer-groups.sh --reset-offsets sets the group back.
 
-    A run with --from, --error or --since begins there, too, and commits nothing: what
-    it passes over stays for the others, and the next run sends again what it has sent,
-    with --limit the same letters each time. TOPIC:PARTITION@OFFSET, as list shows it,
-    sends this letter, whatever was sent before, and commits nothing either; --from,
+    A run with --from, --error or --since begins there, too, and commits nothing:
+    letters that it passes over stay for other runs, and the next run sends its letters
+    again, with --limit the same ones each time. TOPIC:PARTITION@OFFSET, as list shows
+    it, sends this letter, whatever was sent before, and commits nothing either; --from,
     --error and --since are refused beside it.
 
     A letter that cannot be sent is named, and passed: send it by its name later.
@@ -205,7 +205,7 @@ def replay(
         if at and not replaying.selected:
             raise _nothing_at(topic, at)
         if replaying.is_cut:
-            how = "run it again to go on" if commits else "nothing was committed"
+            how = "run it again to continue" if commits else "nothing was committed"
             give_up(context, f"interrupted; {how}", Status.INTERRUPTED)
         if replaying.left:
             context.exit(Status.FAILED)
@@ -220,8 +220,8 @@ def _partitions(
 def _report_start(passed: int, group: str | None, *, commits: bool) -> None:
     if passed:
         complain(
-            f"goes on after {counted(passed, 'record')}, where the group {group} "
-            "stands; kafka-consumer-groups.sh --reset-offsets sets it back"
+            f"continues after {counted(passed, 'record')}, at the offsets of the group "
+            f"{group}; kafka-consumer-groups.sh --reset-offsets sets it back"
         )
     if group is not None and not commits:
         complain(
@@ -239,7 +239,7 @@ def _dry_run(replaying: Replay, pieces: Iterable[list[Letter]]) -> None:
 
 
 def _replay(replaying: Replay, run: Callable[[], None]) -> None:
-    # Letters that were sent are waited for and committed, unless a second Ctrl-C comes.
+    # The command waits for sent letters and commits them, unless a second Ctrl-C comes.
     def stop(count: int) -> None:
         if count == LAST:
             raise KeyboardInterrupt

@@ -33,16 +33,16 @@ from safeconsumer.testing.embedded import EmbeddedBroker
     "names",
     multiple=True,
     type=click.Choice([one.name for one in SITUATIONS]),
-    help="Play only this one; may be given several times.",
+    help="Play only this situation; may be given several times.",
 )
 @click.pass_context
 def demo(context: click.Context, bootstrap: str | None, names: tuple[str, ...]) -> None:
     """
     Show KafkaConsumer and SafeConsumer side by side, through real rebalances.
 
-    Both play a situation on the same broker at the same time. In worker these are a
-    thread pool behind KafkaConsumer and a Worker; group is played by SafeConsumer
-    alone, since KafkaConsumer has no such call. The broker is one inside this process,
+    Both play a situation on the same broker at the same time. The situation worker
+    compares a thread pool behind KafkaConsumer with a Worker; SafeConsumer alone plays
+    group, since KafkaConsumer has no such call. The broker runs inside this process,
     unless --bootstrap names a cluster.
     """
     with explained(context), _quiet_kafka():
@@ -74,7 +74,9 @@ def _broker(bootstrap: str | None) -> Iterator[Broker]:
     cluster = UsersCluster(",".join(servers_of(bootstrap)))
     try:
         cluster.check()
-        click.echo(f"topics and groups named {RUN}-* are made, and removed at the end")
+        click.echo(
+            f"topics and groups named {RUN}-* are created, and removed at the end"
+        )
         with interrupted_by_sigterm():
             try:
                 yield cluster

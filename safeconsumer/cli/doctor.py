@@ -1,4 +1,4 @@
-"""Implements ``safeconsumer doctor``: finds what would keep a group hold from working."""
+"""Implements ``safeconsumer doctor``: finds obstacles to group holds."""
 
 from collections.abc import Sequence
 
@@ -30,10 +30,10 @@ def doctor(
     connect: Connect,
 ) -> None:
     """
-    Check versions, topics, holds, clocks and members, and say what to do.
+    Check versions, topics, holds, clocks and members, and give advice.
 
-    Who may write the control topics is not checked: it prints the command of Kafka's
-    own kafka-acls.sh that lists it.
+    The command does not check which principals may write the control topics: it prints
+    the command of Kafka's own kafka-acls.sh that lists them.
     """
     with explained(context):
         if group is not None:

@@ -17,7 +17,7 @@ from safeconsumer.worker.signals import LAST, taking
 
 # Seconds that a worker gets to end after a second signal; it needs 2.
 _SECONDS = 5.0
-# Seconds without a reader after which an output is given up.
+# Seconds without a reader after which an output is abandoned.
 _UNREAD_SECONDS = 1.0
 _CHECK_SECONDS = 0.1
 # A signal without another use, which Python ignores by default.
@@ -29,12 +29,13 @@ def ended_by_signals(
     worker: Worker, report: Callable[[Report], Status]
 ) -> Iterator[None]:
     """
-    Stop a worker at the first signal, give its handlers up at the second.
+    Stop a worker at the first signal; abandon its handlers at the second.
 
     As in :func:`stopped_by_signals`, no thread waits for a reader of stdout or stderr, not
     even with the last lines of the process. The process ends within five seconds after the
-    second signal, even if its main thread is in another call that never returns. If a hook
-    made that call, it ends after the first signal, once the worker is closed.
+    second signal, even if its main thread is in another call that never returns. If a
+    hook made that call, the process ends after the first signal, once the worker is
+    closed.
 
     Args:
         worker: the worker that runs in the block.
@@ -77,7 +78,7 @@ def stopped_by_signals(
     Args:
         stop: asks the block to end.
         check: called ten times a second from then on, with the number of signals, and also
-            after the block, until the process ends; None: outputs are given up only
+            after the block, until the process ends; None: outputs are abandoned only
             during the block.
     """
     asked, count, is_over = InterruptibleEvent(), 0, False
@@ -132,9 +133,9 @@ class UnreadOutputs:
     """
     Gives up outputs of this process that have no reader.
 
-    1. The output becomes ``/dev/null``, under the same number. 2. A signal interrupts every
-    thread: a blocked write fails with EINTR, and Python repeats it under that number, where
-    it succeeds.
+    1. The output becomes ``/dev/null``, under the same number. 2. A signal interrupts
+       every thread: a blocked write fails with EINTR, and Python repeats it under that
+       number, where it succeeds.
     """
 
     def __init__(self) -> None:

@@ -22,7 +22,7 @@ FIRST_TROUBLE = "safeconsumer.first_trouble"
 
 
 class CommandError(Exception):
-    """A command cannot go on; the message is one line for people."""
+    """A command cannot continue; the message is one line for people."""
 
     def __init__(self, message: str, status: Status = Status.USAGE) -> None:
         super().__init__(message)

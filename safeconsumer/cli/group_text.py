@@ -27,9 +27,9 @@ def columns(
 
     Args:
         rows: rows with the same number of cells.
-        indent: what begins each line.
-        widths: the widths of the columns in the rows before these, changed to what they
-            are now; for rows that come in pieces.
+        indent: the beginning of each line.
+        widths: the widths of the columns in earlier rows; the call updates them, for
+            rows that come in pieces.
     """
     rows = [tuple(map(printable, row)) for row in rows]
     if not rows:
@@ -130,7 +130,7 @@ def _members_text(view: View) -> str:
     if not count:
         return "0 members"
     if reporting is None:
-        return f"{counted(count, 'member')}, which of them report is unknown"
+        return f"{counted(count, 'member')}; which of them report is unknown"
     return f"{counted(count, 'member')}, {reporting_text(reporting)}"
 
 
@@ -150,6 +150,6 @@ def _held_row(one: Row, view: View) -> tuple[str, ...]:
     lag = lag if lag == UNCOMMITTED else f"lag {lag}"
     owner = "owner unknown" if one.owner is None else one.owner or "nobody"
     is_quiet = one.verdict.level is Level.QUIET
-    is_over = one.verdict.words in _ENDED  # why, the lines above say
+    is_over = one.verdict.words in _ENDED  # the lines above have the reason
     why = "" if is_quiet or is_over else one.own_reason
     return one.name, one.verdict.words, owner, lag, why

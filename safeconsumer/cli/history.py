@@ -1,4 +1,4 @@
-"""Implements ``safeconsumer history``: lists what was held, and follows what happens."""
+"""Implements ``safeconsumer history``: lists the changes of holds, and follows them."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -36,13 +36,13 @@ _INTERVAL = 1.0
     "--since",
     metavar="TIME",
     callback=since_of,
-    help="Only what happened since: 2026-11-22T07:30 (UTC), or 2h for 2h ago.",
+    help="Only changes since: 2026-11-22T07:30 (UTC), or 2h for 2h ago.",
 )
 @click.option(
     "--follow",
     "is_followed",
     is_flag=True,
-    help="Go on with what happens, until Ctrl-C; with -o json one object per line.",
+    help="Continue with new changes, until Ctrl-C; with -o json one object per line.",
 )
 @output_options
 @connection_options
@@ -58,17 +58,18 @@ def history(  # noqa: PLR0913 - one parameter per option
     connect: Connect,
 ) -> None:
     """
-    List what was held, extended, moved and lifted in the last 30 days, oldest first.
+    List the changes of holds in the last 30 days, oldest first.
 
-    It says until when a hold was to last, or when it expired. The last record of each
-    owner and scope is kept without a limit. With -o json it has all that an audit needs
-    of the holds topic; with --since it has not, and says so.
+    Each line has the end of the hold, or the time when it expired. The last record of
+    each owner and scope is kept without a limit. With -o json the output has everything
+    that an audit needs of the holds topic; with --since it does not, and says so.
 
-    With --follow it goes on, and prints the end of a hold that expires, too. If no
-    broker answers at first it ends with 3. Once it has begun it waits for a broker that
-    is away, and Ctrl-C and SIGTERM end it with status 0.
+    With --follow the command continues, and prints the end of a hold that expires, too.
+    If no broker answers at first it ends with 3. Once it has begun it waits for a
+    broker that is away, and Ctrl-C and SIGTERM end it with status 0.
     """
     with explained(context), operator_for(connect, group) as operator:
+        operator.board.keep_all_records()
         operator.read(is_strict=True)
         if group is not None and not history_of(operator.board.records, group):
             checks.check_known(operator, operator.look(group, has_lags=False))
@@ -102,7 +103,7 @@ def _document(
     if since is None:
         end = board.ends.get(operator.settings.holds_topic)
         complete = history_since(tuple(board.records), end)
-    else:  # a hold that was placed before it, and stands, is left out
+    else:  # an earlier hold that is still in force is left out
         complete = until
     cluster = cluster_id(operator.admin)
     return history_document(group, facts, found, complete, until=until, cluster=cluster)
@@ -143,12 +144,12 @@ def _follow(
     show: Callable[[Entry], None],
 ) -> None:
     board, stopping = operator.board, InterruptibleEvent()
-    news = EntryStream(operator.settings.clock_skew, since)
+    stream = EntryStream(operator.settings.clock_skew, since)
     with stopped_by_signals(stopping.set):
         for _ in _readings(operator, stopping):
             records, times = history_of(board.records, group), board.times
             board.records.clear()
-            for one in news.of(records, times.proven, times.here):
+            for one in stream.of(records, times.proven, times.here):
                 show(one)
                 if stopping.is_set():
                     return
@@ -166,9 +167,8 @@ def _readings(operator: Operator, stopping: InterruptibleEvent) -> Iterator[None
             if status_of(error) != Status.UNREACHABLE:
                 raise
             if not is_away:
-                line = (
-                    f"safeconsumer: {printable(error_text(error))}; it is tried again"
-                )
+                trouble = printable(error_text(error))
+                line = f"safeconsumer: {trouble}; the command tries again"
                 click.echo(line, err=True)
             is_away = True
         else:

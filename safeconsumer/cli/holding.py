@@ -56,7 +56,7 @@ from safeconsumer.holds.explain import counted
 from safeconsumer.holds.scope import Scope
 
 _CLUSTER_ERRORS = (KafkaError, OSError, ControlTopicError)
-# The message of a refusal, and its exit status; @all is typed on purpose.
+# The message of a refusal, and its exit status; nobody types @all by mistake.
 _REFUSALS = {
     Consent.FUTURE: ("{why} (use --future to hold it for later)", Status.USAGE),
     Consent.REPLACE: (
@@ -107,7 +107,7 @@ class ChangeOptions:
         Args:
             operator: the connection.
             plan: the plan.
-            flags: what was agreed to, by the names of the options.
+            flags: the given consents, by the names of the options.
 
         Raises:
             CommandError: the plan needs a flag that was not given, or is another one by
@@ -139,7 +139,7 @@ class ChangeOptions:
             return
         says = (text for _, text in plan.points)
         others = (
-            f"held besides by {owner_name}: {scope}"
+            f"also held by {owner_name}: {scope}"
             for scope, owner_name, *_ in folded_cells(plan.others)
         )
         self.output.lines([*says, *others, "nothing was changed"])
@@ -152,13 +152,13 @@ class ChangeOptions:
         failed: str,
     ) -> None:
         """
-        Print the result, and what a wait has come to.
+        Print the result, and the outcome of a wait.
 
         Args:
             context: the command's.
             document: the result as plain JSON values.
             reached: the outcome of ``--wait``; None without it.
-            failed: how to say that it was in vain.
+            failed: the text for a wait that ended without success.
         """
         if self.output.is_json:
             seconds = {} if reached is None else {"waited": round(reached.waited, 3)}
@@ -207,7 +207,7 @@ def wait_option(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
 
 def timeout_of(text: str, option: str = "--timeout") -> float:
     """
-    Return the seconds of an option; with ``0s`` it looks once.
+    Return the seconds of an option; with ``0s`` the command reads the group once.
 
     Raises:
         CommandError: the text is not a duration.
@@ -234,9 +234,9 @@ def _for_option(
 @contextmanager
 def reporting(what: str, done: Sequence[HoldRecord]) -> Iterator[None]:
     """
-    Report what was acknowledged if something fails after that.
+    Report the acknowledged changes if a later step fails.
 
-    A look may fail, and so may printing, for example on a full disk.
+    Reading the group may fail, and so may printing, for example on a full disk.
     """
     try:
         yield
@@ -271,7 +271,7 @@ def _covers_text(plan: Plan) -> str:
 @click.command(epilog=EPILOG)
 @SCOPES
 @change_options
-@click.option("--reason", required=True, help="Why; every member can show it.")
+@click.option("--reason", required=True, help="The reason; every member can show it.")
 @_for_option()
 @click.option(
     "--future",
@@ -301,15 +301,13 @@ def pause(  # noqa: PLR0913 - one parameter per option
     pattern over whole topic names (re:ord.*), or @all. Several scopes are several
     holds: each is complete by itself. Running the same command again does not change
     existing holds, also extended ones, and places those that an interrupted command did
-    not; what has ended, or may have by this clock, is renewed. With --wait, quiet means
-    that the members obey and have no record of it in hand: no handler runs, and a loop
-    has polled again.
+    not; holds that have ended, or may have by this clock, are renewed. With --wait,
+    quiet means that the members obey and have no record of it in hand: no handler runs,
+    and a loop has polled again.
     """
     with explained(context):
-        if for_ is not None:
-            duration_of(
-                for_, "--for"
-            )  # an error of the action names the field of a form
+        if for_ is not None:  # an error of the action would name the field of a form
+            duration_of(for_, "--for")
         action = place_action(
             group=change.group,
             owner=change.owner_name,
@@ -413,8 +411,8 @@ def extend(
 @click.option(
     "--force",
     is_flag=True,
-    help="Lift a hold though what reset-offsets asked for under it is not done, or that "
-    "cannot be read.",
+    help="Lift a hold although its reset-offsets is not done, or although it cannot be "
+    "read.",
 )
 @wait_option("flowing")
 @click.pass_context
@@ -440,8 +438,8 @@ def resume(
     """
     with explained(context):
         if bool(scopes) is is_all:
-            said = "too much: give only one of" if is_all else "nothing to lift: give"
-            message = f"{said} SCOPE... or --all"
+            advice = "too much: give only one of" if is_all else "nothing to lift: give"
+            message = f"{advice} SCOPE... or --all"
             raise CommandError(message)
         owner, group = change.owner_name, change.group
         found = scopes_of(scopes, group)
@@ -495,11 +493,11 @@ def _lifted(
     flags: Mapping[str, bool],
     trouble: Exception | None,
 ) -> Done:
-    """Carry out a plan; if what is held cannot be read, it has to be forced."""
+    """Carry out a plan; if the holds cannot be read, --force is needed."""
     if view is None and trouble is not None and not flags["force"]:
         message = (
-            f"what is held cannot be read now: {error_text(trouble)}. Nothing was changed: "
-            "resume --force lifts it, and leaves what a reset has not moved where it is"
+            f"the holds cannot be read now: {error_text(trouble)}. Nothing was changed: "
+            "resume --force lifts it, and does not move what a reset has not moved yet"
         )
         raise CommandError(message, status_of(trouble))
     _refuse(plan, flags)
@@ -507,7 +505,7 @@ def _lifted(
         return Done(plan=plan, acknowledged=operator.write(plan.changes))
 
     def agrees(now: Plan) -> bool:
-        _refuse(now, flags)  # the user named the scope, whatever holds it has now
+        _refuse(now, flags)  # the user named the scope, whatever its present holds are
         return True
 
     return carry_out(operator, view, plan.action, operator, agrees)
@@ -517,10 +515,10 @@ def _read_view(
     operator: Operator, change: ChangeOptions
 ) -> tuple[View | None, Exception | None]:
     """
-    Return what is known of a group, and why more is not known.
+    Return the view of a group, and the reason why more is not known.
 
-    Holds must be liftable though nothing else can be read, and by scope and --force
-    though nothing at all can: then there is no view.
+    Holds must be liftable even if nothing else can be read; and by scope and --force
+    even if nothing at all can be read: then there is no view.
     """
     operator.check()
     try:
@@ -547,18 +545,18 @@ def _refuse_unheld(operator: Operator, view: View, found: Sequence[Scope]) -> No
 def _named(
     group: str, view: View | None, owner: str, found: Sequence[Scope]
 ) -> tuple[NamedHold, ...]:
-    """Return what to lift: these scopes of an owner or, without any, all of them."""
+    """Return the holds to lift: these scopes of an owner or, without any, all of them."""
     if found:
         return tuple(NamedHold(scope=str(one), owner=owner) for one in found)
     if view is None:
-        message = "what is held cannot be read now: name the scopes"
+        message = "the holds cannot be read now: name the scopes"
         raise CommandError(message, Status.UNREACHABLE)
     scopes = [one.key.scope for one in view.holds if one.key.owner == owner]
     if scopes:
         return tuple(NamedHold(scope=one, owner=owner) for one in scopes)
     if not view.holds and view.kept:
         kept = kept_holds_text(view.kept)
-        message = f"nothing is on the topics; name the scopes that members keep: {kept}"
+        message = f"no hold is on the topics; name the scopes that members keep: {kept}"
         raise CommandError(message, Status.FAILED)
     owners = sorted({one.cells()[1] for one in view.holds})
     more = f"; there are holds by {', '.join(owners[:5])}" if owners else ""
@@ -574,7 +572,7 @@ def _refuse_in_vain(context: click.Context, done: Done, limit: float | None) -> 
 
 
 def _advice(plan: Plan) -> str:
-    """Tell how to lift the holds of other owners and scopes; there is at least one."""
+    """Return advice on lifting the holds of other owners and scopes; there is one."""
     if later := later_version_scopes(plan):
         return f"nothing was lifted: a later version holds {later}; upgrade first"
     scopes = {one.key.scope for one in plan.changes}
@@ -621,7 +619,7 @@ def _lifted_lines(done: Done) -> Iterator[str]:
 @click.option(
     "--force",
     is_flag=True,
-    help="Move the others, though the owner of a partition will not move it.",
+    help="Move the others, even if the owner of a partition will not move it.",
 )
 @wait_option("it is done")
 @click.pass_context
@@ -639,10 +637,11 @@ def reset_offsets(
     Move the offsets of a group that runs, under a hold of yours that covers SCOPE.
 
     Place the hold first (pause), and lift it (resume) when all is moved: nothing is
-    delivered in between. Each member moves what it owns, once it has no record of it in
-    hand; what nobody owns its next owner moves, or this command if the group has no
-    member. Offsets are looked up once, now: -N counts offsets, not records. Moved back,
-    records are delivered again; what was done with them is not undone.
+    delivered in between. Each member moves its partitions, once it has no record of
+    them in hand; a partition without an owner is moved by its next owner, or by this
+    command if the group has no member. Offsets are looked up once, now: -N counts
+    offsets, not records. If offsets move back, records are delivered again; their
+    earlier effects are not undone.
     """
     with explained(context):
         owner, group = change.owner_name, change.group
@@ -673,7 +672,5 @@ def reset_offsets(
                         limit,
                     )
                 elif not change.output.is_json:
-                    change.output.lines(["asked for: wait moved tells when it is done"])
-                change.end(
-                    context, done.document(), reached, "asked for, but not moved"
-                )
+                    change.output.lines(["asked for: wait moved shows when it is done"])
+                change.end(context, done.document(), reached, "asked for, but not done")

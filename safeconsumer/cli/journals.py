@@ -18,7 +18,7 @@ from safeconsumer.group.durations import parse_duration
 
 def check_there(journals: Iterable[str]) -> None:
     """
-    Check that files and folders of journals are there.
+    Check that files and folders of journals exist.
 
     Raises:
         CommandError: a file or folder does not exist, or cannot be read.
@@ -89,7 +89,7 @@ settings_options = options(
         default="0",
         callback=_allowance,
         metavar="SECONDS|DURATION",
-        help="By how much the clocks of any two hosts may differ, brokers too.",
+        help="The largest difference between the clocks of any two hosts, brokers included.",
     ),
     click.option(
         "--patience",
@@ -105,7 +105,7 @@ settings_options = options(
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         callback=_control,
         metavar="FILE",
-        help="What `safeconsumer history -o json` wrote: when the groups were held.",
+        help="The output of `safeconsumer history -o json`: when the groups were held.",
     ),
 )
-"""Gives a command what the judge assumes; it is called with ``settings``."""
+"""Gives a command the assumptions of the judge; it is called with ``settings``."""

@@ -221,7 +221,7 @@ def _seek_committed(consumer: SafeConsumer, ends: Mapping[TopicPartition, int]) 
             raise kafka_errors.KafkaTimeoutError(message)
         if begin <= position <= ends[tp]:
             passed += position - begin
-        else:  # like a consumer with auto_offset_reset="earliest"
+        else:  # as a consumer with auto_offset_reset="earliest" does
             consumer.seek_to_beginning(tp)
     return passed
 

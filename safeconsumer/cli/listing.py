@@ -25,7 +25,7 @@ class Listing(click.Group):
         ctx: click.Context,  # noqa: ARG002 - click's
         formatter: click.HelpFormatter,
     ) -> None:
-        """Write where the exit statuses are."""
+        """Write where the exit statuses are described."""
         formatter.write("\nThe help of each command ends with the exit statuses.\n")
 
     def _sentence(self, ctx: click.Context, name: str) -> str | None:
@@ -39,5 +39,5 @@ class Listing(click.Group):
         return " ".join((command.help or "").split("\n\n")[0].split())
 
     def uses(self, ctx: click.Context) -> dict[str, list[str]]:
-        """Return the names of commands, by what they are for."""
+        """Return the names of commands, by their purpose."""
         return {"Commands": self.list_commands(ctx)}

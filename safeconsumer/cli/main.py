@@ -14,7 +14,7 @@ TRACEBACK = "SAFECONSUMER_TRACEBACK"
 The environment variable with which an error that no command foresees is shown whole.
 """
 
-# By package that a command needs: the extra that installs it.
+# For each package that a command needs, the extra that installs it.
 _EXTRAS = {
     "click": "group",
     "msgspec": "audit",
@@ -31,7 +31,7 @@ def main() -> None:
     Run the command line.
 
     Without the packages that a command needs, or with an unsupported kafka-python, it
-    prints one line that says what to install, and exits with status 2. An error that no
+    prints one line with the install command, and exits with status 2. An error that no
     command foresees is one line and status 70, which no outcome has; with
     ``SAFECONSUMER_TRACEBACK=1`` its traceback comes first.
     """
@@ -49,7 +49,7 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.stderr.write("safeconsumer: interrupted\n")
         raise SystemExit(Status.INTERRUPTED) from None
-    except Exception as error:  # noqa: BLE001 - it ends here, and is said
+    except Exception as error:  # noqa: BLE001 - every error ends here, in one line
         explained = _install_advice(error)
         if explained is not None:
             sys.stderr.write(f"safeconsumer: {explained}\n")
@@ -66,8 +66,8 @@ def _report(error: Exception) -> None:
         return
     what = f"{type(error).__name__}: {_one_line(error)}".removesuffix(": ")
     sys.stderr.write(
-        f"safeconsumer: {what}: that was not foreseen, and is a defect; please report "
-        f"it{_address()}, with what {TRACEBACK}=1 in the environment shows\n"
+        f"safeconsumer: {what}: this error is a defect; please report "
+        f"it{_address()}, with the output under {TRACEBACK}=1\n"
     )
 
 

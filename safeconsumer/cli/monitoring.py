@@ -11,7 +11,7 @@ import click
 from safeconsumer.cli.errors import give_up
 from safeconsumer.cli.statuses import EPILOG, Status
 
-# An address without a fragment, and without what would end a text of YAML.
+# An address without a fragment, and without characters that would end a text of YAML.
 _ADDRESS = re.compile(r"https?://[^\s#\"\\{]+")
 
 
@@ -41,9 +41,9 @@ def monitoring(context: click.Context, folder: Path, runbook: str | None) -> Non
 
     dashboard.json is imported into Grafana; alerts.yml goes among the rule_files of
     Prometheus; lag-alert.yml shows how a lag alert ignores held partitions. An existing
-    file that differs is not changed: delete or move it first. The others are written
-    all the same, and the status is 1. Without --runbook the alerts link to runbook.md
-    beside them, which a message of Alertmanager cannot reach.
+    file that differs is not changed: delete or move it first. The other files are
+    written, and the status is 1. Without --runbook the alerts link to runbook.md beside
+    them, which a message of Alertmanager cannot reach.
     """
     there = packaged("safeconsumer.metrics").joinpath("files").iterdir()
     found = sorted(there, key=lambda one: one.name)

@@ -23,7 +23,7 @@ def options(
     name: str, make: Callable[..., object], *several: Callable[[Command], Command]
 ) -> Callable[[Command], Command]:
     """
-    Return a decorator that gives a command options, and calls it with what they make.
+    Return a decorator that gives a command options, and calls it with their value.
 
     Args:
         name: the parameter of the command that gets the value.

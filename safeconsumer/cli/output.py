@@ -19,7 +19,7 @@ _PIECE = 8192
 @frozen
 class Output:
     """
-    Prints in the form that was chosen.
+    Prints in the chosen form.
 
     Attributes:
         kind: ``table`` or ``json``.
@@ -45,7 +45,7 @@ class Output:
         _print(json.dumps(document))
 
     def documents(self, several: Iterable[object]) -> None:
-        """Print documents as one array, each as soon as it is there."""
+        """Print documents as one array, each as soon as it exists."""
         before = "["
         for one in several:
             text = textwrap.indent(json.dumps(one, indent=2), "  ")
@@ -55,7 +55,7 @@ class Output:
 
 
 def _print(text: str, end: str = "\n") -> None:
-    # In pieces: if the reader of an unbuffered pipe goes in the middle of one long write,
+    # In pieces: if the reader of an unbuffered pipe ends in the middle of one long write,
     # Python drops the rest of it without an error.
     for start in range(0, len(text), _PIECE):
         click.echo(text[start : start + _PIECE], nl=False)

@@ -48,7 +48,7 @@ def serving(address: tuple[str, int] | None, worker: Worker) -> Iterator[int | N
 class _Server(ThreadingHTTPServer):
     """Listens at addresses of IPv4 and IPv6, and ignores clients that hang up."""
 
-    request_queue_size = 64  # with the default of 5 a probe might have to wait
+    request_queue_size = 64  # with the default of 5 a probe may have to wait
 
     def __init__(self, host: str, port: int, handler: Any) -> None:  # noqa: ANN401 - a class
         (self.address_family, *_, address), *_ = socket.getaddrinfo(

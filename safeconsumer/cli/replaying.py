@@ -22,7 +22,8 @@ _WINDOW = 100
 _FLUSH_SECONDS = 60.0
 _MOST_BYTES = 64 << 20
 _REPORT_INTERVAL = 2.0
-# Topics of Kafka and ours: a letter must not make a replay write offsets or holds.
+# Internal topics of Kafka and of this package: a letter must not make a replay write
+# offsets or holds.
 _INTERNAL = "__"
 # Errors that concern one letter, at any time.
 _FINAL = (
@@ -94,7 +95,7 @@ class Replay:
         Args:
             pieces: the letters.
             producer: idempotent, with ``acks="all"``; see :func:`producer_of`.
-            commit: commits offsets; None stands for the positions at the begin.
+            commit: commits offsets; None: the positions at the start.
 
         Raises:
             CommandError: the group has members, or the letters cannot be read.
@@ -155,7 +156,8 @@ class Replay:
         self._pass(letter)
 
     def _settle(self, commit: Callable[[Marks | None], None]) -> None:
-        # Waits for the answers about pending letters, and commits as far as they allow.
+        # Waits for the answers about pending letters, and commits as far as the answers
+        # allow.
         failed: kafka_errors.KafkaError | None = None
         first: Marks = {}
         for letter, future in self._pending:

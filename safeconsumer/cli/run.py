@@ -61,13 +61,13 @@ def run(
     returns one. The program makes the consumer, with its own settings.
 
     After SIGTERM or SIGINT running handlers finish and their records are committed; a
-    second signal gives them up, and ends the process within five seconds. A SIGTERM
+    second signal abandons them, and ends the process within five seconds. A SIGTERM
     before the worker runs, while no broker answers for example, ends it at once.
 
-    Status 0: it was stopped, and all that was handled is committed. Status 1: something
-    handled is not committed, or an error ended it; the last line says which. Topics
-    that do not exist end nothing: they are named, and waited for. While control topics
-    are missing everything is held, and the log says so.
+    Status 0: it was stopped, and every handled record is committed. Status 1: a handled
+    record is not committed, or an error ended it; the last line has the reason. Missing
+    topics do not end it: it names them, and waits for them. While control topics are
+    missing everything is held, and the log says so.
     """
     with explained(context), contextlib.ExitStack() as stack:
         with _ended_by_sigterm(context):
@@ -125,7 +125,7 @@ class _OnceAMinute(logging.Filter):
     Passes each line on, and repeats of it only after a minute.
 
     kafka-python 3.0.12 writes ten times a second that a topic is missing; if it is a
-    control topic, the one line that says what to do was lost among these.
+    control topic, the one line with advice would be lost among these.
     """
 
     def __init__(self) -> None:
@@ -175,7 +175,8 @@ def _run_worker(worker: Worker) -> Report:
             return worker.run()
     except (SafeConsumerError, KafkaError, OSError) as error:
         status = Status.REFUSED if is_refused(error) else Status.FAILED
-        if isinstance(error, WorkerSettingError):  # about the existing topics
+        # the errors that concern existing topics
+        if isinstance(error, WorkerSettingError):
             status = Status.USAGE
         raise CommandError(str(error) or type(error).__name__, status) from error
     except SystemExit as error:  # the status may have another meaning here

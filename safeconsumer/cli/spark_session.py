@@ -9,14 +9,15 @@ from typing import Any
 from safeconsumer.errors.base import MissingExtraError, SparkSetupError
 from safeconsumer.spark.platforms import PYSPARK, is_of_spark, reason
 
-# The default, unless a --conf, spark-defaults.conf or the environment sets another.
+# The default master, unless a --conf, spark-defaults.conf or the environment sets
+# another.
 _QUIET = "-Dspark.ui.showConsoleProgress=false"
 
 
 @contextmanager
 def session(master: str, name: str) -> Iterator[Any]:
     """
-    Provide a session, and stop it. The user's own Spark settings stay as they are.
+    Provide a session, and stop it. The user's own Spark settings are unchanged.
 
     Args:
         master: where it runs.
@@ -35,8 +36,8 @@ def session(master: str, name: str) -> Iterator[Any]:
     builder = SparkSession.builder.master(master)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has not started the JVM
         builder = builder.appName(name)
-        # Lower than everything else that Spark reads; a builder's setting would be
-        # higher.
+        # This has the lowest priority of all that Spark reads; a builder's setting
+        # would have the highest.
         known = os.environ.get("SPARK_SUBMIT_OPTS", "").removeprefix(_QUIET)
         os.environ["SPARK_SUBMIT_OPTS"] = f"{_QUIET} {known.strip()}".strip()
     spark = _started(builder)

@@ -19,7 +19,7 @@ class Status(IntEnum):
 
 MEANINGS = {
     Status.DONE: "Done; the output is correct.",
-    Status.FAILED: "The outcome is bad, and a line says how: a check did not pass, a "
+    Status.FAILED: "The outcome is bad, and a line describes it: a check did not pass, a "
     "wait was in vain, a data topic does not exist, a record failed or was not "
     "committed.",
     Status.USAGE: "Wrong usage: a bad setting, worker, journal or scope, an unknown "

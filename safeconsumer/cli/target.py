@@ -1,4 +1,4 @@
-"""Finds the worker that ``safeconsumer run`` is to run, by ``module:name``."""
+"""Finds the worker for ``safeconsumer run``, by ``module:name``."""
 
 import importlib
 import inspect
@@ -24,7 +24,7 @@ class TargetError(CommandError):
 
 def load(name: str) -> Any:  # noqa: ANN401 - whatever stands there
     """
-    Import what stands at ``package.module:name``, as ``python -m`` would find it.
+    Import the object ``package.module:name``, as ``python -m`` would find it.
 
     Raises:
         TargetError: the module or the name does not exist, or the import failed.
@@ -55,7 +55,7 @@ def worker_of(name: str, found: object) -> Worker:
 
     Args:
         name: ``module:name``.
-        found: what stands there.
+        found: the imported object.
 
     Raises:
         TargetError: ``found`` is neither a worker nor a function that returns one, or the

@@ -13,11 +13,10 @@ from safeconsumer.cli.listing import Listing
 from safeconsumer.cli.output import Output, output_options
 from safeconsumer.cli.statuses import EPILOG, Status
 from safeconsumer.group import described_topics, topics
-from safeconsumer.group.members_topic import former_findings
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.rights import grants
 from safeconsumer.group.settings import Control
-from safeconsumer.holds.explain import counted, printable
+from safeconsumer.holds.explain import counted
 
 
 def _checked_principals(
@@ -39,7 +38,7 @@ def _acl_options(command: Callable[..., Any]) -> Callable[..., Any]:
     # The principals, topics and groups for which ACLs are printed.
     for name, many, metavar, what in (
         ("--topic", "topics_", "TOPIC", "A topic that these groups consume."),
-        ("--group", "groups", "GROUP", "A group that operators look at."),
+        ("--group", "groups", "GROUP", "A group that operators may see."),
         ("--members", "members", "PRINCIPAL", "A consumer, as User:billing."),
         ("--operators", "operators", "PRINCIPAL", "An operator, as User:alice."),
     ):
@@ -76,9 +75,8 @@ def init(
     """
     Create the control topics with the right settings.
 
-    Topics that exist get the settings they lack; running it again is safe. Which rights
-    operators and members need then is printed by control acls. Holds that are left on
-    the members' own topic of an earlier version are named.
+    Existing topics get the settings that they lack; running it again is safe. Then
+    control acls prints the rights that operators and members need.
     """
     with explained(context), Operator(*connect()) as operator:
         brokers = len(operator.admin.describe_cluster()["brokers"])
@@ -92,8 +90,6 @@ def init(
             what = _create(operator, name, settings, replicas)
             click.echo(f"{what} {name}")
         click.echo("safeconsumer control acls prints the rights to set")
-        for one in former_findings(operator):
-            click.echo(printable(f"{one.what}: {one.do}"))
 
 
 def _refuse_partitioned(operator: Operator) -> None:
@@ -157,7 +153,7 @@ def acls(  # noqa: PLR0913 - one parameter per option
     topic_prefix: str,
 ) -> None:
     """
-    Print the ACLs that operators and members need, and no more; asks no broker.
+    Print exactly the ACLs that operators and members need; asks no broker.
 
     Only operators may write the holds topic. Each of them can lift the holds of every
     group whose members read it: teams that do not trust each other should have separate
@@ -178,7 +174,7 @@ def acls(  # noqa: PLR0913 - one parameter per option
         return
     lines = [
         "# Set these for your principals, groups and topics. Members must not be able",
-        f"# to write {settings.holds_topic}: whoever may can hold and lift.",
+        f"# to write {settings.holds_topic}: its writers can place and lift holds.",
         "# Operators need Read of groups and of their topics for one thing alone: that",
         "# reset-offsets moves a group without members.",
     ]

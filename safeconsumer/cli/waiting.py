@@ -30,7 +30,7 @@ class Outcome:
 
     Attributes:
         is_reached: whether the group is in the wanted state.
-        sentence: the last state, in words.
+        sentence: the last state, as text.
         waited: the seconds that the wait took.
     """
 
@@ -65,7 +65,7 @@ def wait_until(  # noqa: PLR0913 - three things to wait for, and two limits
     Read the group repeatedly until it is in the wanted state, or the time is over.
 
     Members need not have read records that are written meanwhile. The wait continues during
-    an outage, and reports its begin on stderr; a broker that accepts connections and
+    an outage, and reports its start on stderr; a broker that accepts connections and
     does not answer gets all the time that is left.
 
     Args:
@@ -74,7 +74,7 @@ def wait_until(  # noqa: PLR0913 - three things to wait for, and two limits
         condition: judges a view of the group.
         timeout: the seconds to wait.
         check: raises if the wait cannot succeed; called once.
-        began: the begin of these seconds, on the monotonic clock; None for now.
+        began: the start of these seconds, on the monotonic clock; None for now.
 
     Raises:
         KafkaError: the broker does not answer at the end of the time, or refuses.
@@ -133,7 +133,7 @@ def _left(until: float) -> float:
 def is_quiet(view: View, scopes: Sequence[Covering]) -> tuple[bool, str]:
     """Judge whether no record of the scopes, or of held partitions, is delivered."""
     if view.ends is None:
-        return False, f"it is unknown who is quiet: {'; '.join(view.unread)}"
+        return False, f"which members are quiet is unknown: {'; '.join(view.unread)}"
     reached = view.quietness(scopes)
     return reached.is_reached, reached.sentence()
 
@@ -146,7 +146,7 @@ def is_moved(view: View, scopes: Sequence[Scope]) -> tuple[bool, str]:
         NeverReachedError: no reset is in force: its hold was lifted, or never placed.
     """
     if view.ends is None:
-        return False, f"it is unknown what is moved: {'; '.join(view.unread)}"
+        return False, f"which partitions are moved is unknown: {'; '.join(view.unread)}"
     found = movements(view, scopes)
     left = [one for one in found if not one.is_moved]
     if not found:
@@ -189,7 +189,7 @@ def is_flowing(view: View, scopes: Sequence[Scope]) -> tuple[bool, str]:
         names = ", ".join(f"{one.key.scope} by {one.key.owner}" for one in holding[:5])
         return False, f"held: {names}"
     if view.ends is None:
-        return False, f"it is unknown what flows: {'; '.join(view.unread)}"
+        return False, f"which partitions flow is unknown: {'; '.join(view.unread)}"
     behind = [one for one in view.present if not one.obeys]
     if behind:
         reasons = (f"{one.name} {one.verdict.sentence}" for one in behind[:5])
@@ -204,11 +204,11 @@ def is_flowing(view: View, scopes: Sequence[Scope]) -> tuple[bool, str]:
         if not _is_delivered(judge if tp in of_members else view, tp)
     }
     if not wanted:
-        nothing = "the group owns nothing, and has committed nothing"
+        nothing = "the group owns no partition, and has committed no offset"
         return False, f"{NOT_FLOWING}{nothing}"
     if still:
         rows = {one.tp: one for one in (*view.partitions, *judge.partitions)}
         whys = dict.fromkeys(rows[tp].verdict.sentence for tp in rows if tp in still)
         return False, "; ".join([f"{NOT_FLOWING}{partitions_text(still)}", *whys])
-    besides = f"; nobody of the group reads {', '.join(left)}" if left else ""
+    besides = f"; no member of the group reads {', '.join(left)}" if left else ""
     return True, f"flowing: {partitions_text(wanted)}{besides}"

@@ -45,13 +45,13 @@ def status(
     connect: Connect,
 ) -> None:
     """
-    Show a group's holds, its members and what each obeys, and the lag of what is held.
+    Show a group's holds, its members and whether each obeys, and the lag of holds.
 
-    Members without safeconsumer do not report, and obey no hold. Without a group it
-    has one line for each of which something is held: its holds, its members, what does
-    not obey, which hold ends next, and its lag; others are counted, and -o json has all
-    of them. A hold that is over by this machine's clock alone may have ended, and is
-    in force.
+    Members without safeconsumer do not report, and obey no hold. Without a group it has
+    one line for each held group: its holds, its members, those that do not obey, the
+    next end of a hold, and its lag; other groups are counted, and -o json has all of
+    them. A hold that is over by this machine's clock alone may have ended, and is in
+    force.
     """
     with explained(context):
         if group is not None and is_all:
@@ -157,16 +157,17 @@ def wait(
     connect: Connect,
 ) -> None:
     """
-    Wait until every member obeys what was placed before, and the scopes are quiet.
+    Wait until every member obeys the holds placed before, and the scopes are quiet.
 
-    That is, each owner reports that it obeys, or reports no more and had obeyed a hold
-    of its partition that still stands; nobody has records of them in hand: no handler
-    runs, and a loop has polled again. Or that they flow: no hold covers them, and no
-    member keeps them quiet. Without SCOPE, quiet means everything that a hold covers,
-    flowing the whole group, but for topics that nobody of it reads any more.
+    Quiet: each owner reports that it obeys, or no longer reports and obeyed a hold of
+    its partition that is still in force; and no member has records of the scopes in
+    hand: no handler runs, and a loop has polled again. Flowing: no hold covers the
+    scopes, and no member keeps them quiet. Without SCOPE, quiet concerns everything
+    that a hold covers, and flowing the whole group, except for topics that none of its
+    members reads any more.
 
-    Moved means that all is done which reset-offsets has asked for, and still stands; if
-    nothing stands, it ends at once with status 1.
+    Moved: every reset-offsets that is still in force is done; if none is in force, the
+    command ends at once with status 1.
 
     A plain consumer that assigns partitions itself is no member of the group: it is not
     seen, and obeys no hold.
@@ -210,7 +211,7 @@ def _condition(words: Sequence[str]) -> tuple[str, tuple[str, ...]]:
 def _is_quiet(view: View, found: Sequence[Scope]) -> tuple[bool, str]:
     held = view.lasting
     if not found and not held and view.ends is not None:
-        message = f"nothing of {view.group!r} is held: pause it first, or name a SCOPE"
+        message = f"{view.group!r} has no hold: pause it first, or name a SCOPE"
         if view.kept:
             message += f". Kept by members: {kept_holds_text(view.kept)}"
         raise CommandError(message, Status.FAILED)
@@ -219,6 +220,6 @@ def _is_quiet(view: View, found: Sequence[Scope]) -> tuple[bool, str]:
     loose = [tp for tp in covered(found, view.consumed) if not holding.covering(tp)]
     if reached and loose and not view.present:
         shown = partitions_text(loose)
-        sentence += f"; no hold covers {shown}: whoever starts delivers it"
+        sentence += f"; no hold covers {shown}: a new owner delivers it"
         return False, sentence
     return reached, sentence

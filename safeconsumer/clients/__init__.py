@@ -1,1 +1,1 @@
-"""Consumers of other Kafka libraries whose pauses hold, as members of a held group."""
+"""Provides consumers of other Kafka libraries whose pauses and group holds last."""

@@ -1,9 +1,9 @@
-"""``AIOKafkaConsumer``, one of aiokafka whose pauses hold, and whose group's do."""
+"""``AIOKafkaConsumer``: aiokafka's consumer, with pauses and group holds that last."""
 
 import asyncio
 import time
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -30,7 +30,7 @@ __all__ = ["AIOKafkaConsumer"]
 
 _NONE: frozenset[TopicPartition] = frozenset()
 _Weak = weakref.WeakMethod[Callable[[], None]]
-# Seconds between two refreshes at most: no timer is too long for the loop.
+# The most seconds between two refreshes: a longer timer may be too long for the loop.
 _LONGEST = 3600.0
 
 
@@ -41,8 +41,8 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
     A hold (:meth:`hold`) keeps a partition, a topic, the topics of a pattern or the
     whole consumer quiet, through rebalances, until its owner lifts it. :meth:`pause`
     and :meth:`resume` are aiokafka's, and a pause now lasts through rebalances that
-    give its partition back. With ``control=`` the consumer also obeys what operators
-    hold for its group, and reports it, from :meth:`start` to :meth:`stop`.
+    give its partition back. With ``control=`` the consumer also obeys operators' holds
+    of its group, and reports that, from :meth:`start` to :meth:`stop`.
 
     Everything else is aiokafka's.
 
@@ -66,8 +66,12 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
 
     Thread rules: ``hold``, ``lift``, ``pause``, ``resume``, ``holds``, ``explain``,
     ``paused`` and ``quiet`` on any thread; everything else in the event loop. One task
-    at a time asks for records, or :attr:`busy` says what the others have.
+    at a time asks for records; otherwise :attr:`busy` names the partitions of the other
+    tasks' records.
     """
+
+    # An attribute of the class, so that a call costs no look-up of the parent.
+    _upstream_assignment = UpstreamConsumer.assignment
 
     def __init__(
         self,
@@ -82,6 +86,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         self._member = Member(
             self, client_id=client_id, group_id=group_id, hooks=hooks, log=log
         )
+        self._ledger = self._member.ledger
         self._configs, self._control = configs, control
         self._calls = LoopCalls()
         self._clients = AiokafkaClients(configs, self._calls)
@@ -96,7 +101,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         # was revoked since.
         self._known = _NONE
         self._is_revoked = False
-        # The quiet set by which aiokafka pauses; None: it pauses by an older one.
+        # The quiet set that aiokafka's pauses match; None: they match an older one.
         self._applied: frozenset[tuple[str, int]] | None = None
         self._is_over = False
         self._timer: asyncio.TimerHandle | None = None
@@ -104,10 +109,11 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         super().__init__(*(topics if group_id is None else ()), **configs)
         if group_id is not None and topics:
             self.subscribe(topics)
-        # Weakly: a consumer that is never stopped can be collected; aiokafka warns then.
+        # A weak reference: a consumer that is never stopped can be collected; aiokafka
+        # warns then.
         refresh = weakref.WeakMethod(self._refresh)
         self._refresh_soon = partial(_call_soon, refresh, asyncio.get_running_loop())
-        self._member.ledger.observers.append(self._refresh_soon)
+        self._ledger.observers.append(self._refresh_soon)
 
     # ------------------------------------------------------------ pausing
 
@@ -140,7 +146,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
                 raise IllegalStateError(message)
 
     def _apply_if_in_loop(self) -> None:
-        # On other threads the ledger has the loop refresh it.
+        # On other threads the ledger lets the loop refresh it.
         if self._calls.is_in_loop:
             self._apply()
 
@@ -148,9 +154,9 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         """
         Return the assigned partitions that holds of the owner ``app`` cover.
 
-        Those are of :meth:`pause`, and of :meth:`hold` without ``owner=``.
+        These are the holds of :meth:`pause`, and of :meth:`hold` without ``owner=``.
         """
-        found = self._member.ledger.view().held_by(APP)
+        found = self._ledger.view().held_by(APP)
         return {TopicPartition(*tp) for tp in found}
 
     def quiet(self) -> set[TopicPartition]:
@@ -166,6 +172,9 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
             self._apply()
             record = await super().getone(*partitions)
             # From here on no other task runs in the loop until this returns or waits.
+            self._notice_assignment()
+            if self._member.may_give_one((record.topic, record.partition)):
+                return record
             tp = TopicPartition(record.topic, record.partition)
             if self._may_give({tp: [record]}):
                 return record
@@ -232,10 +241,18 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         super().assign(partitions)
         self._begin_ownerships(Cause.ASSIGNED)
 
+    def _subscribed(self) -> Collection[str]:
+        found: Collection[str] = self.subscription()
+        return found
+
+    def _known_numbers(self, topic: str) -> Collection[int] | None:
+        found: Collection[int] | None = self.partitions_for_topic(topic)
+        return found
+
     def _notice_assignment(self) -> None:
         # aiokafka has an object for each assignment. If there is none now, a changed
         # subscription decides about the next one.
-        now = super().assignment() or _NONE
+        now = self._upstream_assignment() or _NONE
         if now is not self._known:
             self._begin_ownerships(Cause.JOINED if now else Cause.PASSING)
 
@@ -268,7 +285,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
     def _apply(self) -> None:
         """Pause in aiokafka the partitions that became quiet, and resume the others."""
         self._notice_assignment()
-        quiet = self._member.quiet()
+        quiet = self._ledger.quiet()
         if quiet is self._applied:
             return
         wanted, paused = {tp for tp in self._known if tp in quiet}, super().paused()
@@ -282,9 +299,8 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
             self._timer.cancel()
         if not self._is_over:
             self._apply()
-            ledger = self._member.ledger
-            ledger.deliver()
-            left = max(0.0, min(ledger.seconds_to_next_expiry(), _LONGEST))
+            self._ledger.deliver()
+            left = max(0.0, min(self._ledger.seconds_to_next_expiry(), _LONGEST))
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(left, self._refresh_soon)
 
@@ -304,7 +320,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         """
         if self._ending is not None:
             await asyncio.shield(self._ending)
-        if self._attaching is not None:  # by another call
+        if self._attaching is not None:  # another call has started it
             await asyncio.shield(self._attaching)
         if self._control is None or self._is_over or self._attaching is not None:
             await super().start()
@@ -338,7 +354,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
                 await self._end()
 
     async def _end(self) -> None:
-        self._refresh()  # its timer ends
+        self._refresh()  # this ends its timer
         try:
             if self._ending is not None:
                 await asyncio.wait([self._ending])

@@ -1,4 +1,4 @@
-"""Reads and writes the control topics with aiokafka, out of a member's settings."""
+"""Reads and writes the control topics with aiokafka, with a member's settings."""
 
 import asyncio
 import logging
@@ -9,7 +9,14 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from safeconsumer.clients.control_topics import WRITE_SECONDS, Progress, StatusTopic
+from attrs import frozen
+
+from safeconsumer.clients.control_topics import (
+    WRITE_SECONDS,
+    Beginning,
+    Progress,
+    StatusTopic,
+)
 from safeconsumer.errors.base import MissingExtraError, UnsupportedAiokafkaError
 from safeconsumer.group import topics
 from safeconsumer.group.barrier import Offsets
@@ -84,7 +91,7 @@ def require_supported() -> None:
 
 
 async def run_on_thread(call: Callable[[], None]) -> None:
-    """Run a call on a thread of its own: those of the program may all be at work."""
+    """Run a call on its own thread: the program's threads may all be busy."""
     executor = ThreadPoolExecutor(1, "safeconsumer-asyncio")
     try:
         await asyncio.get_running_loop().run_in_executor(executor, call)
@@ -94,10 +101,11 @@ async def run_on_thread(call: Callable[[], None]) -> None:
 
 async def stop_client(client: Any, stop: Coroutine[Any, Any, None]) -> None:  # noqa: ANN401 - a consumer or producer
     """
-    Stop a client by its own call for it, and in any case its connections.
+    Stop a client by its own method, and close its connections in any case.
 
     While a fetch waits to be repeated, the call of aiokafka 0.13 and 0.14 ends cancelled
-    although nobody has cancelled it: ``Fetcher.close`` awaits what it has cancelled.
+    although nobody has cancelled it: ``Fetcher.close`` awaits tasks that it has
+    cancelled.
     """
     task = asyncio.current_task()
     before = 0 if task is None else task.cancelling()
@@ -112,7 +120,7 @@ async def stop_client(client: Any, stop: Coroutine[Any, Any, None]) -> None:  # 
 
 class LoopCalls:
     """
-    Has the control threads' coroutines run in the member's event loop, and their clients.
+    Runs the control threads' coroutines, and their clients, in the member's event loop.
 
     Clients of aiokafka belong to one loop, and so may a program's token provider. While
     that loop is blocked nothing is read or reported, and nothing delivered either.
@@ -163,7 +171,7 @@ class LoopCalls:
             self._running.discard(task)
 
     def run(self, call: Coroutine[Any, Any, Any], seconds: float) -> Any:  # noqa: ANN401 - what it returns
-        """Run a coroutine, at most so long; return what it returns, or raise its error."""
+        """Run a coroutine with a time limit; return its result, or raise its error."""
         future = self.start(call)
         try:
             return future.result(seconds)
@@ -178,7 +186,7 @@ class LoopCalls:
 
     def close(self, client: Any) -> None:  # noqa: ANN401 - likewise
         """Stop a client, without a wait for its end."""
-        with suppress(RuntimeError):  # at the end all are stopped
+        with suppress(RuntimeError):  # the end stops all clients
             self.start(self._stop(client))
 
     async def _stop(self, client: Any) -> None:  # noqa: ANN401 - likewise
@@ -205,7 +213,7 @@ class LoopCalls:
 
 class AiokafkaClients:
     """
-    Makes the control clients of a member out of its own settings.
+    Makes the control clients of a member from its own settings.
 
     Args:
         settings: the member's, as its constructor takes them.
@@ -230,12 +238,28 @@ class AiokafkaClients:
         return StatusTopic(connect, _is_missing, _is_refused)
 
 
+@frozen
+class _Read:
+    """
+    The result of a turn, which counts once the control thread has it.
+
+    Attributes:
+        at: the offset behind it.
+        last: the last record before that offset, to be compared later.
+        records: its records.
+    """
+
+    at: int
+    last: ConsumerRecord | None
+    records: Sequence[RawRecord] = ()
+
+
 class HoldsTopic:
     """
     Reads the holds topic with a consumer by ``assign``, and asks with another one.
 
-    A fetch keeps a consumer's connection busy for half a second, so that what has to be
-    answered at once is asked over another one. Neither joins a group.
+    A fetch keeps a consumer's connection busy for half a second, so urgent questions
+    use another connection. Neither joins a group.
 
     Args:
         base: how to reach the cluster.
@@ -291,12 +315,10 @@ class HoldsTopic:
 
     def begin(self) -> tuple[RecreatedTopic, ...]:
         """Connect; return the topic if it was recreated."""
-        remade: tuple[RecreatedTopic, ...] = self._calls.run(
-            self._begin(), 4 * _ASK_SECONDS
-        )
-        return remade
+        beginning, self._last = self._calls.run(self._begin(), 4 * _ASK_SECONDS)
+        return self._progress.begin(beginning)
 
-    async def _begin(self) -> tuple[RecreatedTopic, ...]:
+    async def _begin(self) -> tuple[Beginning, ConsumerRecord | None]:
         tp = self._partition
         # Its idle fetches end soon: a question waits behind them.
         query_consumer = UpstreamConsumer(
@@ -310,11 +332,12 @@ class HoldsTopic:
         first = (await query_consumer.beginning_offsets([tp]))[tp]
         end = (await query_consumer.end_offsets([tp]))[tp]
         is_other = end < self._progress.at or await self._is_other(reader, first)
-        remade = self._progress.begin(first, end, is_other=is_other)
-        if remade or (self._last is not None and self._last.offset < first):
-            self._last = None  # the record was deleted
-        reader.seek(tp, self._progress.at)
-        return remade
+        beginning = self._progress.beginning(first, end, is_other=is_other)
+        reader.seek(tp, beginning.at)
+        last = self._last
+        if beginning.remade or (last is not None and last.offset < first):
+            last = None  # the record was deleted
+        return beginning, last
 
     async def _is_other(
         self, reader: UpstreamConsumer, first: int, wait_ms: int = _ASK_MS
@@ -331,46 +354,44 @@ class HoldsTopic:
         """Return the next records."""
         began = time.monotonic()
         self._turning = self._calls.start(self._turn(min(wait_ms, _FETCH_MS)))
+        read = _Read(self._progress.at, self._last)
         try:
-            found: list[RawRecord] = self._turning.result(_ASK_SECONDS)
-        except CancelledError:  # by wake()
-            found = []
+            read = self._turning.result(_ASK_SECONDS)
+        except CancelledError:  # wake() ended the turn
+            pass
         except TimeoutError:
             self._turning.cancel()
             raise
         if self._progress.is_time_to_ask():
-            self._calls.start(self._check_end(self._progress.at))
-        self._progress.note_turn(began, _FETCH_MS / 1000)
-        return found
+            self._calls.start(self._check_end(read.at))
+        self._progress.note_turn(began, _FETCH_MS / 1000, read.at)
+        self._last = read.last
+        return read.records
 
-    async def _turn(self, wait_ms: float) -> list[RawRecord]:
+    async def _turn(self, wait_ms: float) -> _Read:
         tp, reader = self._partition, self._reader
         if reader is None:
             raise errors.ConsumerStoppedError
         # aiokafka has no topic ids: the last record that was read is read again.
-        if self._last is not None and self._progress.is_time_to_compare():
-            reader.seek(tp, self._last.offset)
+        at, last = self._progress.at, self._last
+        if last is not None and self._progress.is_time_to_compare():
+            reader.seek(tp, last.offset)
+        elif await reader.position(tp) > at:
+            # An earlier turn was cancelled after it had taken these records.
+            reader.seek(tp, at)
         try:
             found = await reader.getmany(tp, timeout_ms=wait_ms)
         except errors.TopicAuthorizationFailedError as error:
             message = f"no right to read {self._name}: {topics.ACLS}"
             raise errors.TopicAuthorizationFailedError(message) from error
-        written = [
-            one for record in found.get(tp, ()) if (one := self._written(record))
-        ]
+        records = found.get(tp, ())
+        if last is not None and any(_differs(one, last) for one in records):
+            message = f"{self._name} was recreated"
+            raise errors.UnknownTopicOrPartitionError(message)
+        fresh = [one for one in records if one.offset >= at]
         # Past what is no record, such as the end of a transaction.
-        self._progress.at = max(self._progress.at, await reader.position(tp))
-        return written
-
-    def _written(self, record: ConsumerRecord) -> RawRecord | None:
-        if record.offset < self._progress.at:
-            if self._last is not None and _differs(record, self._last):
-                message = f"{self._name} was made again"
-                raise errors.UnknownTopicOrPartitionError(message)
-            return None
-        self._last, self._progress.at = record, record.offset + 1
-        at_ms = NO_TIME_MS if record.timestamp is None else record.timestamp
-        return RawRecord(record.key, record.value, record.offset, at_ms)
+        at = max(at, await reader.position(tp))
+        return _Read(at, fresh[-1] if fresh else last, [*map(_raw_record, fresh)])
 
     async def _check_end(self, position: int) -> None:
         if (query_consumer := self._query_consumer) is not None:
@@ -428,7 +449,7 @@ class HoldsTopic:
 
 
 class _ReportProducer:
-    # aiokafka's, in the member's loop.
+    # Writes with aiokafka's producer, in the member's loop.
 
     def __init__(self, base: Mapping[str, Any], name: str, calls: LoopCalls) -> None:
         self._base, self._name, self._calls = base, name, calls
@@ -475,12 +496,17 @@ def _is_refused(error: BaseException) -> bool:
 async def _partitions_of(
     admin: AIOKafkaAdminClient, name: str, *, is_there: bool = False
 ) -> int:
-    # Asked for by its name, a missing topic would be created where brokers do that.
+    # A request for a missing topic by its name could create it, if brokers do that.
     found = await admin.describe_topics([name] if is_there else None)
     described = {one["topic"]: one for one in found}
     if not (partitions := described.get(name, {}).get("partitions")):
         raise errors.UnknownTopicOrPartitionError(topics.absent(name))
     return len(partitions)
+
+
+def _raw_record(record: ConsumerRecord) -> RawRecord:
+    at_ms = NO_TIME_MS if record.timestamp is None else record.timestamp
+    return RawRecord(record.key, record.value, record.offset, at_ms)
 
 
 def _differs(one: ConsumerRecord, other: ConsumerRecord) -> bool:

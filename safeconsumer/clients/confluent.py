@@ -1,9 +1,9 @@
-"""``Consumer``, a ``confluent_kafka.Consumer`` whose pauses hold, and whose group's do."""
+"""``Consumer``: confluent-kafka's consumer, with pauses and group holds that last."""
 
 import math
 import sys
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from time import monotonic
@@ -28,19 +28,19 @@ __all__ = ["Consumer"]
 # after its last hold was lifted. librdkafka has no call that ends a wait. One call in each
 # step does all its work; the others are fast calls, which only check the holds.
 _STEP = 0.1
-# The most records that fast calls give before their offsets are stored, in whatever
-# time: they come again if the program then stalls, and loses its partitions.
+# The most records that fast calls return before their offsets are stored, at any time:
+# they come again if the program then stalls, and loses its partitions.
 _MOST_UNSTORED = 500
 # Seconds between two questions for the generation, which the protocol of KIP-848 may
 # change without a rebalance.
 _IDENTIFY_EVERY = 1.0
-# How librdkafka writes what it calls a group's metadata: its mark, the generation as 32
+# The format of a group's metadata in librdkafka: its mark, the generation as 32
 # bits in the machine's order, and more (rd_kafka_consumer_group_metadata_write).
 _MARK = b"CGMDv2:"
 _AUTO_STORE = "enable.auto.offset.store"
-# librdkafka's words for a setting that is true or false; others it refuses.
+# librdkafka's values of a setting that is true or false; it refuses others.
 _TRUE, _FALSE = {"true", "t", "1"}, {"false", "f", "0"}
-# Stands for no set of quiet partitions: not even for one that is to be made again.
+# Equals no set of quiet partitions, not even one that has to be made again.
 _NO_SET = frozenset({("", -1)})
 
 Callback = Callable[[Any, list[Any]], object]
@@ -53,8 +53,8 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
     A hold (:meth:`hold`) keeps a partition, a topic, the topics of a pattern or the
     whole consumer quiet, through rebalances, until its owner lifts it. :meth:`pause`
     and :meth:`resume` are confluent-kafka's, and a pause now lasts through rebalances
-    that give its partition back. With ``control=`` the consumer also obeys what
-    operators hold for its group, and reports it.
+    that give its partition back. With ``control=`` the consumer also obeys operators'
+    holds of its group, and reports that.
 
     A ``poll`` that waits sees a lift within 100 ms, and then waits for a fetch.
 
@@ -109,9 +109,10 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         stores = str(settings.get(_AUTO_STORE, True)).lower()
         self._stores = stores in _TRUE
         self._is_cooperative = _is_cooperative(settings)
-        # Records that were taken from librdkafka and not given to the program yet, the
-        # partition first that was longest without its turn; and messages that are no
-        # records.
+        # Records that were taken from librdkafka and not given to the program yet, with
+        # the errors and ends of their partitions behind them, the partition first that was
+        # longest without its turn; and messages of partitions without such records, or
+        # without a partition.
         self._kept: OrderedDict[Pair, deque[Message]] = OrderedDict()
         self._notices: deque[Message] = deque()
         # The partitions that are paused in librdkafka; those that it may remember as
@@ -132,6 +133,8 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         self._cause: Cause | None = None
         self._has_assigned = False
         self._is_unsubscribed = self._is_closing = False
+        # The topics of the last subscription; librdkafka has no call that returns them.
+        self._topics: frozenset[str] = frozenset()
         self._identify_at = self._fetch_at = 0.0
         if stores in _TRUE | _FALSE:
             settings[_AUTO_STORE] = False
@@ -206,7 +209,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         if ledger.settled is self._fast_quiet and monotonic() < self._fast_until:
             found: list[Message] = self._upstream_consume(num_messages, 0)
             if found:
-                self._in_hand = tuple(found)  # the list is the program's
+                self._in_hand = tuple(found)  # the program may change the list
                 self._unstored += len(found)
                 quiet = ledger.settled
                 if (
@@ -227,7 +230,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         fetch: Callable[[int, float], Sequence[Message]],
     ) -> list[Message]:
         if most < 1:
-            return list(fetch(most, 0))  # none, or upstream's refusal
+            return list(fetch(most, 0))  # an empty list, or upstream's error
         self._end_fast_calls()
         has_end = timeout is not None and timeout >= 0
         until = monotonic() + timeout if has_end else math.inf  # type: ignore[operator]  # it is a number then
@@ -270,11 +273,15 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
     def _keep(self, messages: Iterable[Message]) -> None:
         owned = self._ledger.owned()
         for one in messages:
-            if one.error() is not None:
+            tp = _pair_of(one)
+            if one.error() is None:
+                if tp in owned:
+                    self._kept.setdefault(tp, deque()).append(one)
+                    self._in_doubt -= {tp}
+            elif tp in self._kept:
+                self._kept[tp].append(one)
+            else:
                 self._notices.append(one)
-            elif (tp := _pair_of(one)) in owned:
-                self._kept.setdefault(tp, deque()).append(one)
-                self._in_doubt -= {tp}
 
     def _count(self) -> int:
         """Return how many messages could be given now."""
@@ -293,10 +300,11 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         for tp in [one for one in self._kept if one in free]:
             if len(found) == most:
                 break
-            several = self._kept[tp]
+            several, before = self._kept[tp], len(found)
             while several and len(found) < most:
                 found.append(several.popleft())
-            self._store(found[-1])
+            if records := _records(found[before:]):
+                self._store(records[-1])
             if several:
                 self._kept.move_to_end(tp)
             else:
@@ -328,7 +336,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
 
     def store_offsets(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - upstream's
         """Store offsets for a later commit; as confluent-kafka's."""
-        self._store_given()  # first: later it would overwrite these offsets
+        self._store_given()  # stored first: later it would overwrite these offsets
         super().store_offsets(*args, **kwargs)
 
     def commit(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - upstream's
@@ -346,7 +354,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         """Return the offsets of the next messages; as confluent-kafka's."""
         found: list[TopicPartition] = super().position(partitions)
         for one in found:
-            if kept := self._kept.get(_pair(one)):
+            if kept := _records(self._kept.get(_pair(one), ())):
                 one.offset = int(kept[0].offset() or 0)
         return found
 
@@ -376,11 +384,18 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
             on_revoke=partial(self._on_revoke, on_revoke, Cause.PASSING),
             on_lost=partial(self._on_revoke, on_lost or on_revoke, Cause.LOST),
         )
+        self._topics = frozenset(topics)
+
+    def _subscribed(self) -> Collection[str] | None:
+        # librdkafka takes a topic that begins with ^ for a pattern.
+        has_pattern = any(one.startswith("^") for one in self._topics)
+        return None if has_pattern else self._topics
 
     def unsubscribe(self) -> None:
         """End the subscription; as confluent-kafka's. Pauses end, holds stay."""
         self._is_unsubscribed = True
         super().unsubscribe()
+        self._topics = frozenset()
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         """Assign partitions instead of others; as confluent-kafka's."""
@@ -411,7 +426,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         *,
         departed: Iterable[Pair] | None,
     ) -> None:
-        """Take over librdkafka's new assignment; with None everything departed."""
+        """Apply librdkafka's new assignment; None: all partitions departed."""
         gained = frozenset(map(_pair, partitions))
         gone = frozenset(self._ledger.owned() if departed is None else departed)
         self._fast_quiet = _NO_SET
@@ -438,7 +453,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
             if call is not None:
                 call(self, parts)
         finally:
-            # As upstream does it, but not behind our back.
+            # As upstream's callback does, but through our own method.
             if not self._has_assigned and not self._is_closing:
                 fresh = [TopicPartition(one.topic, one.partition) for one in parts]
                 assign = (
@@ -526,7 +541,7 @@ def _is_cooperative(settings: Mapping[str, Any]) -> bool:
 
 
 def _checked(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-    """Return the partitions; a text would be taken for the topics of its letters."""
+    """Return the partitions; refuse a text, which would be topics of one letter each."""
     found = list(partitions)
     for one in found:
         if not isinstance(one, TopicPartition):
@@ -545,7 +560,12 @@ def _pair_of(message: Message) -> Pair:
 
 def _pairs_of(given: Message | Iterable[Message] | None) -> list[Pair]:
     several = (given,) if isinstance(given, Message) else given or ()
-    return [_pair_of(one) for one in several if one.error() is None]
+    return [_pair_of(one) for one in _records(several)]
+
+
+def _records(messages: Iterable[Message]) -> list[Message]:
+    """Return the messages that are neither errors nor ends of partitions."""
+    return [one for one in messages if one.error() is None]
 
 
 def _upstream_partitions(partitions: Iterable[Pair]) -> list[TopicPartition]:

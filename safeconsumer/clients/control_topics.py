@@ -4,6 +4,8 @@ import time
 from collections.abc import Callable
 from typing import Protocol
 
+from attrs import frozen
+
 from safeconsumer.group.barrier import Offsets
 from safeconsumer.group.control_clients import RecreatedTopic
 
@@ -19,12 +21,31 @@ class TopicLostError(Exception):
     """Reading of the holds topic cannot continue: the reader begins again."""
 
 
+@frozen
+class Beginning:
+    """
+    Where a reading of the holds topic begins.
+
+    Attributes:
+        at: the first offset to read.
+        end: the topic's end.
+        remade: the topic, if it was recreated.
+    """
+
+    at: int
+    end: int
+    remade: tuple[RecreatedTopic, ...] = ()
+
+
 class Progress:
     """
     Tracks how far the holds topic is read, and whether it is still the same topic.
 
-    Thread rules: any thread may call :meth:`note_end` and :meth:`lose`; all else is the
-    reader's.
+    A reader calls :meth:`begin` and :meth:`note_turn` last: after an error it begins at
+    the first record that it has not returned.
+
+    Thread rules: any thread may call :meth:`beginning`, :meth:`note_end` and
+    :meth:`lose`; all else is the reader's.
 
     Args:
         name: the topic.
@@ -54,32 +75,38 @@ class Progress:
         """Whether the topic was recreated, or has lost unread records."""
         return self._lost is not None
 
-    def begin(
-        self, first: int, end: int, *, is_other: bool
-    ) -> tuple[RecreatedTopic, ...]:
+    def beginning(self, first: int, end: int, *, is_other: bool) -> Beginning:
         """
-        Begin at the last position or the first record; return a recreated topic.
+        Return where to begin: at the last position, or at the first record.
 
         Args:
             first: the topic's first offset.
             end: the topic's end.
-            is_other: whether the topic is known to be another one than before.
+            is_other: whether the topic is known to differ from the earlier one.
         """
-        remade: tuple[RecreatedTopic, ...] = ()
         if is_other or end < self.at:
-            remade = (RecreatedTopic(self._name, self.at, end),)
-            self.at = 0
-        self.at, self._end = max(self.at, first), end
+            return Beginning(first, end, (RecreatedTopic(self._name, self.at, end),))
+        return Beginning(max(self.at, first), end)
+
+    def begin(self, beginning: Beginning) -> tuple[RecreatedTopic, ...]:
+        """Begin there; return a recreated topic."""
+        self.at, self._end = beginning.at, beginning.end
         self._waited, self._lost = 0.0, None
         self._asked_at = self._compared_at = time.monotonic()
-        return remade
+        return beginning.remade
 
-    def note_turn(self, began: float, most: float) -> None:
+    def note_turn(self, began: float, most: float, at: int) -> None:
         """
-        Note a turn that has ended, and that waited for so many seconds at most.
+        Note a turn that has ended, and whose records are returned now.
+
+        Args:
+            began: when it began.
+            most: for how many seconds it waited at most.
+            at: the offset below which all records were returned then.
 
         Raises:
-            TopicLostError: the topic was recreated, or has not answered for too long.
+            TopicLostError: the topic was recreated, or has not answered for too long. The
+                turn's records are not returned: the next beginning reads them again.
         """
         # Time in which the caller was busy, or this process did not run, does not count.
         self._waited += min(time.monotonic() - began, most)
@@ -88,6 +115,7 @@ class Progress:
         if self._waited > SILENCE:
             message = f"no answer about {self._name} for {SILENCE:.0f} s"
             raise TopicLostError(message)
+        self.at = at
 
     def is_time_to_ask(self) -> bool:
         """Tell whether to ask for the topic's end; at most once a second."""
@@ -106,7 +134,7 @@ class Progress:
     def note_end(self, asked_at: int, end: int) -> None:
         """Note the topic's end, and the offset reached when the question was asked."""
         if end < asked_at:
-            self.lose("lost its end, or was made again")
+            self.lose("lost its end, or was recreated")
         elif self.at >= end:
             # All records from before the question have been read.
             self._waited = 0.0
@@ -120,7 +148,7 @@ class ReportProducer(Protocol):
     """A library's producer for one status topic."""
 
     def write(self, key: bytes, value: bytes, at_ms: int) -> int:
-        """Write a report, and wait; return the broker's time of it."""
+        """Write a report, and wait; return the broker's time of the record."""
 
     def close(self) -> None:
         """Drop the producer, without a wait for its end."""
@@ -155,7 +183,7 @@ class StatusTopic:
         acknowledged: Callable[[int, float], object],
         failed: Callable[[BaseException], object],
     ) -> None:
-        """Send a report, and wait until it is acknowledged, refused or given up."""
+        """Send a report, and wait until it is acknowledged, refused or abandoned."""
         del failed  # a failure is raised instead
         if self._producer is None and not self._is_closed:
             self._producer = self._connect()
@@ -168,18 +196,18 @@ class StatusTopic:
         try:
             written_ms = producer.write(key, value, at_ms)
         except BaseException:
-            self.drop()  # the topic may be gone: the next report finds out
+            self.drop()  # the topic may be deleted: the next report shows that
             raise
         acknowledged(written_ms, sent)
 
     def drop(self) -> None:
-        """Give up the producer, if there is one."""
+        """Abandon the producer, if there is one."""
         producer, self._producer = self._producer, None
         if producer is not None:
             producer.close()
 
     def close(self, until: float) -> None:
-        """Give up the producer: every report was waited for, or is late already."""
+        """Abandon the producer: every report is answered, or late already."""
         del until
         self._is_closed = True
         self.drop()

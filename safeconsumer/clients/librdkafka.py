@@ -1,4 +1,4 @@
-"""Reads and writes the control topics with confluent-kafka, out of a member's settings."""
+"""Reads and writes the control topics with confluent-kafka, with a member's settings."""
 
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -82,7 +82,7 @@ _MISSING = {
 
 class LibrdkafkaClients:
     """
-    Makes the control clients of a member out of its own settings.
+    Makes the control clients of a member from its own settings.
 
     Args:
         settings: the member's, with librdkafka's names and confluent-kafka's callbacks.
@@ -109,14 +109,14 @@ class HoldsTopic:
     """
     Reads the holds topic with a consumer by ``assign``, and asks with an admin client.
 
-    A fetch keeps a consumer's connection busy for half a second, so that what has to be
-    answered at once is asked over another one.
+    A fetch keeps a consumer's connection busy for half a second, so urgent questions
+    use another connection.
 
     Args:
         base: how to reach the cluster.
         name: the topic.
-        group: the member's group. The consumer never joins it: it only needs no rights
-            beyond the member's.
+        group: the member's group. The consumer never joins it: with the name it needs
+            no rights beyond the member's.
     """
 
     def __init__(self, base: Mapping[str, Any], name: str, group: str | None) -> None:
@@ -161,14 +161,13 @@ class HoldsTopic:
     def begin(self) -> tuple[RecreatedTopic, ...]:
         """Connect; return the topic if it was recreated."""
         self._admin = admin = AdminClient(dict(self._base))
-        # First, so that the next question finds the topic's leader known: librdkafka
-        # 2.16 asks again after 3 s only.
+        # Done first, so that the next question finds a known leader of the topic:
+        # librdkafka 2.16 asks again only after 3 s.
         found = str(_described(admin, self._name).topic_id)
         first = int(_result(self._ask(_FIRST)).offset)
         end = int(_result(self._ask(_LAST)).offset)
         is_other = self._id not in {None, found}
-        remade = self._progress.begin(first, end, is_other=is_other)
-        self._id = found
+        beginning = self._progress.beginning(first, end, is_other=is_other)
         self._consumer = UpstreamConsumer(
             {
                 **self._base,
@@ -180,8 +179,9 @@ class HoldsTopic:
                 "isolation.level": "read_uncommitted",
             }
         )
-        self._consumer.assign([TopicPartition(self._name, 0, self._progress.at)])
-        return remade
+        self._consumer.assign([TopicPartition(self._name, 0, beginning.at)])
+        self._id = found
+        return self._progress.begin(beginning)
 
     def turn(self, wait_ms: float) -> Sequence[RawRecord]:
         """Return the next records."""
@@ -191,27 +191,18 @@ class HoldsTopic:
         began = time.monotonic()
         first = consumer.poll(min(wait_ms / 1000, _TURN_SECONDS))
         several = [] if first is None else [first, *consumer.consume(_MOST, 0)]
-        found = [one for message in several if (one := self._written(message))]
+        found, at, error = _readable(several, self._progress.at)
+        if error is not None and not found:
+            raise KafkaException(error)
         if self._progress.is_time_to_ask():
-            note = partial(self._note_end, self._progress.at)
+            note = partial(self._note_end, at)
             self._ask(_LAST).add_done_callback(note)
         if self._progress.is_time_to_compare() and self._admin is not None:
             _ask_about(self._admin, self._name).add_done_callback(self._note_id)
-        self._progress.note_turn(began, _TURN_SECONDS)
+        self._progress.note_turn(began, _TURN_SECONDS, at)
+        if error is not None:
+            self._progress.lose(f"cannot be read on: {error.str()}")
         return found
-
-    def _written(self, message: Message) -> RawRecord | None:
-        error, offset = message.error(), int(message.offset() or 0)
-        if error is None:
-            self._progress.at = offset + 1
-            kind, at_ms = message.timestamp()
-            at_ms = NO_TIME_MS if kind == TIMESTAMP_NOT_AVAILABLE else at_ms
-            return RawRecord(message.key(), message.value(), offset, at_ms)
-        if error.code() != _EOF:
-            raise KafkaException(error)
-        # Past compacted records.
-        self._progress.at = max(self._progress.at, offset)
-        return None
 
     def _note_end(self, asked_at: int, future: Any) -> None:  # noqa: ANN401 - confluent-kafka's future
         if future.exception() is None:
@@ -219,7 +210,7 @@ class HoldsTopic:
 
     def _note_id(self, future: Any) -> None:  # noqa: ANN401 - likewise
         if future.exception() is None and str(future.result().topic_id) != self._id:
-            self._progress.lose("was made again")
+            self._progress.lose("was recreated")
 
     def ask_end(self, answer: Callable[[Offsets | None], object]) -> None:
         """Return the topic's present end; None if it was recreated since the start."""
@@ -245,7 +236,7 @@ class HoldsTopic:
         ends = {(self._name, 0): int(future.result().offset)}
 
         def described(topic: Any) -> None:  # noqa: ANN401 - likewise
-            # Asked for after the end: an id is never used again.
+            # Requested after the end: an id is never used again.
             self._note_id(topic)
             is_known = topic.exception() is None and not self._progress.is_lost
             answer(ends if is_known else None)
@@ -263,7 +254,7 @@ class HoldsTopic:
 
 
 class _ReportProducer:
-    # Each report is waited for: of a missing topic a producer learns only after that.
+    # Each write waits: a producer learns of a missing topic only in the answer.
 
     def __init__(self, base: Mapping[str, Any], name: str) -> None:
         _described(AdminClient(dict(base)), name)
@@ -300,7 +291,32 @@ class _ReportProducer:
         return int(answered.timestamp()[1])
 
     def close(self) -> None:
-        pass  # with its last reference
+        pass  # the last reference ends it
+
+
+def _readable(
+    messages: Sequence[Message], at: int
+) -> tuple[list[RawRecord], int, KafkaError | None]:
+    """
+    Return the records up to the first error, the offset behind them, and the error.
+
+    Args:
+        messages: the messages of a consumer, in order.
+        at: the offset before them.
+    """
+    found: list[RawRecord] = []
+    for message in messages:
+        error, offset = message.error(), int(message.offset() or 0)
+        if error is None:
+            kind, at_ms = message.timestamp()
+            at_ms = NO_TIME_MS if kind == TIMESTAMP_NOT_AVAILABLE else at_ms
+            found.append(RawRecord(message.key(), message.value(), offset, at_ms))
+            at = offset + 1
+        elif error.code() == _EOF:  # past compacted records
+            at = max(at, offset)
+        else:
+            return found, at, error
+    return found, at, None
 
 
 def _ask_about(admin: AdminClient, name: str) -> Any:  # noqa: ANN401 - confluent-kafka's future

@@ -1,26 +1,31 @@
-"""Keeps the holds of members on other clients, with the calls that change them."""
+"""Keeps the holds of members on other clients, and offers the calls that change them."""
 
 import weakref
+from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Protocol
 
 from safeconsumer.errors.base import (
     ControlSettingError,
-    HoldSettingError,
     HookTypeError,
+    MemberClosedError,
+    TargetTypeError,
 )
-from safeconsumer.events.consumer import RebalanceCompleted
+from safeconsumer.events.consumer import HoldCoversNothing, RebalanceCompleted
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.events.log import log_event, prepare
 from safeconsumer.group.control_clients import ControlClients
 from safeconsumer.group.member import GroupControl
 from safeconsumer.group.settings import Control
+from safeconsumer.holds import ranges
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.explain import explain_lines
 from safeconsumer.holds.hold import (
     APP,
     Hold,
+    HoldKey,
     Lifetime,
     checked_duration,
     checked_owner,
@@ -29,12 +34,12 @@ from safeconsumer.holds.hold import (
 )
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.ownership import Cause
-from safeconsumer.holds.scope import Partition, Scope, TopicPartition
+from safeconsumer.holds.scope import Partition, Scope, Topic, TopicPartition
 from safeconsumer.holds.table import rebalanced
 
 
 class OtherPartition(Protocol):
-    """A partition as other libraries have it."""
+    """A partition in the form of other libraries."""
 
     topic: str
     partition: int
@@ -67,10 +72,11 @@ class Member:
         client_id: as above.
         group_id: likewise.
         is_closed: whether it has ended.
+        is_over: whether its consumer is closed, and all its own holds have ended.
 
     Thread rules: any thread, but for :meth:`begin_ownerships`, :meth:`identify`,
-    :meth:`begin_call`, :meth:`may_give` and :meth:`note_given`, which are the polling
-    thread's.
+    :meth:`begin_call`, :meth:`may_give`, :meth:`may_give_one` and :meth:`note_given`, which
+    are the polling thread's.
     """
 
     def __init__(
@@ -91,9 +97,11 @@ class Member:
             prepare()
         hooks = (*([log_event] if log else ()), *hooks)
         self.client_id, self.group_id = client_id, group_id
-        self.is_closed = False
+        self.is_closed = self.is_over = False
         self.ledger = PauseLedger(hooks, client_id=client_id, group_id=group_id)
         self._consumer = weakref.ref(consumer)
+        # Holds that are to be compared with what is consumed, once something is assigned.
+        self._unchecked: deque[HoldKey] = deque()
         self._identity = ("", -1)
         self._in_hand = _NONE
         self._polled_at: float | None = None
@@ -109,7 +117,8 @@ class Member:
 
     def busy(self) -> Collection[TopicPartition]:
         """Return the partitions of the records that the last call returned."""
-        # In this order: the consumer keeps its last records before may_give's claim ends.
+        # In this order: the consumer keeps its last records before the claim of
+        # may_give() ends.
         in_hand, consumer = self._in_hand, self._consumer()
         if consumer is None:
             return in_hand
@@ -127,7 +136,7 @@ class Member:
         return ()
 
     def call_after_joins(self, call: Callable[[], object]) -> None:
-        """Have a function called after each change of the membership."""
+        """Call a function after each change of the membership."""
         self._after_joins.append(call)
 
     def note_broker_time(self, at: float, sent: float, received: float) -> None:
@@ -184,7 +193,7 @@ class Member:
         attached.start()
         self._control = attached
         if (consumer := self._consumer()) is not None:
-            # If it is dropped and never closed, the threads end all the same.
+            # If the consumer is dropped and never closed, the threads still end.
             self._dropping = weakref.finalize(consumer, attached.abandon)
             self._dropping.atexit = False
 
@@ -227,7 +236,27 @@ class Member:
                 generation=generation,
                 **rebalanced(before, self.ledger.table()),
             )
+        self._report_idle()
         self.ledger.deliver()
+
+    def check_names(self, keys: Iterable[HoldKey]) -> None:
+        """Report those of these holds that cover nothing which is consumed here."""
+        self._unchecked.extend(keys)
+        self._report_idle()
+        self.ledger.deliver()
+
+    def _report_idle(self) -> None:
+        consumer = self._consumer()
+        if consumer is None or not self._unchecked or not self.ledger.owned():
+            return
+        holds, found = self.ledger.view().holds, list[Hold]()
+        with suppress(IndexError):  # another thread has taken the rest
+            while self._unchecked:
+                hold = holds.get(self._unchecked.popleft())
+                if hold is not None and consumer._is_idle(hold.scope):  # noqa: SLF001 - this module's
+                    found.append(hold)
+        if found:
+            self.ledger.emit(HoldCoversNothing, holds=tuple(found))
 
     def identify(self, member_id: str, generation: int) -> None:
         """Note Kafka's member id and the generation."""
@@ -246,8 +275,9 @@ class Member:
         """Note that the program asks for records, and so is done with earlier ones."""
         self._polled_at, _ = self.ledger.now()
         done, self._in_hand = self._in_hand, _NONE
-        if done and not done.isdisjoint(self.quiet()) and self._control is not None:
-            self._control.report_soon()
+        control = self._control
+        if done and control is not None and not done.isdisjoint(self.quiet()):
+            control.report_soon()
         self.ledger.deliver()
 
     def may_give(
@@ -258,6 +288,14 @@ class Member:
         # and an earlier one does not show them as quiet.
         self._in_hand = frozenset(partitions)
         return self._in_hand - self.quiet()
+
+    def may_give_one(self, tp: TopicPartition) -> bool:
+        """Tell whether a record of one partition may be given now; if so, note it."""
+        self._in_hand = frozenset((tp,))  # before the check, as in may_give
+        if tp not in self.quiet():
+            return True
+        self._in_hand = _NONE
+        return False
 
     def note_given(self, partitions: Iterable[TopicPartition]) -> None:
         """Note the partitions whose records the program was given."""
@@ -283,20 +321,20 @@ class Member:
 
     def _close_control(self) -> None:
         if self._dropping is not None:
-            self._dropping.detach()  # it has the hooks, which may keep the consumer
+            self._dropping.detach()  # it keeps the hooks, which may keep the consumer
         if self._control is not None:
             self._control.close()
 
     def close(self) -> None:
         """End the assignment, and all holds but those of operators."""
-        self._in_hand = _NONE
+        self._in_hand, self.is_over = _NONE, True
         self.ledger.close()
         self.ledger.deliver()
 
 
 class HoldingConsumer:
     """
-    The calls about holds that consumers on other clients have beside their library's.
+    The calls about holds that consumers of other libraries have besides their own calls.
 
     Thread rules: any thread.
     """
@@ -330,31 +368,34 @@ class HoldingConsumer:
         A hold lasts through rebalances, lost membership and changed subscriptions until
         its owner lifts it. It covers what is assigned later, too, and never moves a
         position. With no targets nothing is held; after an exception nothing has
-        changed.
+        changed. A topic or partition that is not consumed here, as far as the client
+        knows, is a warning (``hold_covers_nothing``) once something is assigned.
 
         Args:
-            targets: partitions, scopes as text (``orders:3``, ``orders``,
-                ``re:ord.*`` over whole names, ``@all``), compiled patterns, scopes of
-                holds, :data:`safeconsumer.ALL`.
-            owner: whose hold it is; only the same owner's :meth:`lift` lifts it.
+            targets: partitions, scopes as text (``orders:3``, ``orders:0-2,5``,
+                ``orders``, ``re:ord.*`` over whole names, ``@all``), compiled patterns,
+                scopes of holds, :data:`safeconsumer.ALL`.
+            owner: the owner of the hold; only this owner's :meth:`lift` lifts it.
             reason: text for people, up to 1,024 bytes.
-            for_: seconds, or a timedelta, until it ends by itself: never early, and at
-                the latest when records are next asked for.
+            for_: seconds, or a timedelta, until it expires: never early, and at the
+                latest when the program next asks for records.
 
         Raises:
             TargetTypeError: a target is of another type.
             ScopeSyntaxError: a text or pattern is not acceptable.
             HoldSettingError: owner, reason or duration is not acceptable.
+            MemberClosedError: the consumer is closed.
         """
-        self._place(targets, owner=owner, reason=reason, for_=for_)
+        found = self._place(targets, owner=owner, reason=reason, for_=for_)
+        self._member.check_names((scope, owner) for scope in found)
 
     def lift(self, *targets: Target, owner: str = APP) -> tuple[Hold, ...]:
         """
         Lift this owner's holds of exactly these targets.
 
-        A hold of a wider scope, or of another owner, stays. Lifting what is not held is
-        no error. A call that waits returns records of what flows now; those that were
-        fetched as the hold arrived come first.
+        A hold of a wider scope, or of another owner, stays. A target that is not held
+        is no error. A call that waits returns records of partitions that flow now;
+        records that were fetched as the hold arrived come first.
 
         Returns:
             The holds that still cover the targets or parts of them.
@@ -364,7 +405,7 @@ class HoldingConsumer:
             HoldSettingError: the owner is not acceptable, or is an operator.
         """
         checked_owner(owner)
-        keys = [(_scope_of(one), owner) for one in targets]
+        keys = [(scope, owner) for scope in _scopes_of(targets)]
         return self._member.ledger.remove(keys, by_application=owner == APP)
 
     def holds(self) -> tuple[Hold, ...]:
@@ -377,13 +418,13 @@ class HoldingConsumer:
         Return why a partition is quiet: one line per hold, and no line if it flows.
 
         Raises:
-            HoldSettingError: the target is not one partition.
-            TargetTypeError, ScopeSyntaxError: as :meth:`hold`.
+            TargetTypeError: the target is not one partition.
+            ScopeSyntaxError: as :meth:`hold`.
         """
         scope = _scope_of(tp)
         if not isinstance(scope, Partition):
             message = f"explain() takes a partition, like 'orders:3', not {tp!r}"
-            raise HoldSettingError(message)
+            raise TargetTypeError(message)
         view = self._member.ledger.view()
         return explain_lines(view, (scope.topic, scope.partition))
 
@@ -395,14 +436,43 @@ class HoldingConsumer:
         reason: str | None = None,
         for_: float | timedelta | None = None,
         lifetime: Lifetime = Lifetime.UNTIL_RESUMED,
-    ) -> None:
-        found = [_scope_of(one) for one in targets]
+    ) -> list[Scope]:
+        found = _scopes_of(targets)
         owner, reason = checked_placer(owner), checked_reason(reason)
         seconds = checked_duration(for_)
+        if self._member.is_over:
+            message = "the consumer is closed, and holds nothing: make a new one"
+            raise MemberClosedError(message)
         if found:
             self._member.ledger.place(
-                found, owner=owner, reason=reason, for_=seconds, lifetime=lifetime
+                found,
+                owner=owner,
+                reason=reason,
+                for_=seconds,
+                lifetime=lifetime,
+                known_topics=lambda: self._subscribed() or (),
             )
+        return found
+
+    def _is_idle(self, scope: Scope) -> bool:
+        """Return whether a topic or partition is not consumed here, as far as is known."""
+        if not isinstance(scope, Partition | Topic):
+            return False
+        topics = self._subscribed()
+        if topics is None or any(map(scope.covers, self._member.ledger.owned())):
+            return False
+        if isinstance(scope, Topic) or scope.topic not in topics:
+            return scope.topic not in topics
+        numbers = self._known_numbers(scope.topic)
+        return numbers is not None and scope.partition not in numbers
+
+    def _subscribed(self) -> Collection[str] | None:
+        """Return the topics that are subscribed to; None if they are not known."""
+        return None
+
+    def _known_numbers(self, topic: str) -> Collection[int] | None:  # noqa: ARG002 - one shape
+        """Return the numbers of a topic's partitions; None if they are not known."""
+        return None
 
     def _pause(self, partitions: Iterable[OtherPartition]) -> None:
         """Pause as the library does, but through rebalances that give them back."""
@@ -411,6 +481,10 @@ class HoldingConsumer:
     def _last_given(self) -> Iterable[TopicPartition]:
         """Return the partitions of records given without :meth:`Member.note_given`."""
         return ()
+
+
+def _scopes_of(targets: Iterable[Target]) -> list[Scope]:
+    return [_scope_of(one) for one in ranges.spread_targets(targets)]
 
 
 def _scope_of(target: Any) -> Scope:  # noqa: ANN401 - whatever the program gives

@@ -64,7 +64,7 @@ _CLUSTER_ERRORS = (ControlTopicError, KafkaError, OSError)
 
 T = TypeVar("T")
 Given = Mapping[str, str]
-"""The fields of a form or a call, all there, without blanks around them."""
+"""All fields of a form or a call, without blanks around their values."""
 
 
 @contextmanager
@@ -81,12 +81,12 @@ def _input_errors_answered() -> Iterator[None]:
 
 def hold_action(state: State, owner: str, given: Given) -> Action:
     """
-    Return which holds to place or, with ``extends``, to make last longer.
+    Return the action that places holds or, with ``extends``, makes one last longer.
 
     Args:
         state: the console's state.
         owner: the owner of the holds.
-        given: what was typed; ``extends`` is the offset of the hold.
+        given: the typed values; ``extends`` is the offset of the hold.
 
     Raises:
         Problem: an input is not acceptable; the message says why.
@@ -123,12 +123,12 @@ def _scope_texts(given: Given, what: str) -> list[str]:
 
 def lift_action(_: State, owner: str, given: Given) -> Action:
     """
-    Return which holds a form or a call names.
+    Return the action that lifts the holds which a form or a call names.
 
     Args:
-        owner: who lifts them.
-        given: the boxes of a form as ``hold``; of a call the scope and owner, and the id
-            and offset if they were shown.
+        owner: the operator who lifts them.
+        given: the boxes of a form as ``hold``; for a call the scope and owner, and the
+            id and offset if they were shown.
 
     Raises:
         Problem: a scope is missing, no record can name the group, an owner or a scope,
@@ -200,7 +200,7 @@ def move_action(state: State, owner: str, given: Given) -> Action:
 
 def plan(state: State, snapshot: Snapshot, action: Action) -> Plan:
     """
-    Return what an action would do, as far as a snapshot and quick questions tell.
+    Return the plan of an action, as far as a snapshot and quick questions show it.
 
     Raises:
         Problem: a hold cannot be extended, or none of those to lift is there.
@@ -237,9 +237,9 @@ def _view(state: State, snapshot: Snapshot, group: str) -> View:
     known = snapshot.views.get(group) or nothing
     missing: tuple[str, ...] = ()
     if snapshot.trouble:
-        missing = (f"what has changed meanwhile. {snapshot.trouble.sentence}",)
+        missing = (f"the present state. {snapshot.trouble.sentence}",)
     elif not snapshot.is_complete:
-        missing = ("what the console has not read yet",)
+        missing = ("holds that the console has not read yet",)
     # If the broker does not answer, its last known time is out of date.
     now = None if snapshot.trouble else snapshot.times.now
     return evolve(
@@ -265,7 +265,8 @@ class _Lookup:
         """Return a plan with retention; keep the offsets that were looked up for it."""
         if isinstance(found.action, ResetTo):
             previewed = self.state.previewed
-            previewed.pop(found.digest, None)  # shown again, it is the newest
+            # a plan that is shown again is the newest
+            previewed.pop(found.digest, None)
             previewed[found.digest] = found.action
             for oldest in list(previewed)[:-_MAX_PREVIEWS]:
                 previewed.pop(oldest, None)
@@ -316,14 +317,14 @@ def change(
 
     Args:
         state: the console's state.
-        action: what a form or a call asks for.
-        given: its fields.
+        action: the requested action.
+        given: the fields of the form or call.
         is_wanted: returns whether the client still waits for the answer.
 
     Raises:
         Refused: the agreement is missing, or was to something else.
-        Problem: there is no such hold, or the changes could not be written, or only some
-            of them.
+        Problem: there is no such hold, or the changes could not be written, or only
+            some of them.
     """
     snapshot = state.snapshot()
     known, view = _Lookup(state, snapshot), _view(state, snapshot, action.group)

@@ -39,7 +39,7 @@ class SharedConnection:
         self._is_closed = False
         self._lock = threading.Lock()
         self._calls_lock = threading.Lock()  # guards the dict below
-        # The begin of each question, and the call that asks it.
+        # The start of each question, and the call that asks it.
         self._calls: dict[Hashable, tuple[float, TimedCall[Any]]] = {}
 
     @contextmanager

@@ -45,7 +45,7 @@ _WELCOME = """<!doctype html><html lang="en"><title>safeconsumer</title>
 
 class Auth:
     """
-    Keeps the token, the sessions, and the names under which this console is reached.
+    Keeps the token, the sessions, and the host names of this console.
 
     Args:
         port: this console's port; browsers send one port's cookies to all others.
@@ -89,7 +89,7 @@ class Auth:
                 return checked_owner(name)
         raise Problem(
             403,
-            "it is unknown who you are",
+            "your user name is unknown",
             f"the proxy on this machine must name one user in {self._owner_header}",
         )
 
@@ -150,7 +150,8 @@ class Auth:
         if request.method == "HEAD":
             return Response()
         if _is_ahead_of_time(request):
-            return Response(status_code=503)  # so that it asks again for the click
+            # so that the browser sends the request again at the click
+            return Response(status_code=503)
         given = request.query_params.get("token", "")
         is_lasting = self._lasting is not None and _same(given, self._lasting)
         if not is_lasting and (self._is_used or not _same(given, self.token)):
@@ -194,7 +195,7 @@ def _same(given: str, known: str) -> bool:
 
 
 class Guard:
-    """Refuses what ``Auth`` refuses, and adds the same headers to every answer."""
+    """Refuses requests that ``Auth`` refuses, and adds the same headers to every answer."""
 
     def __init__(self, app: ASGIApp, auth: Auth) -> None:
         self._app = app

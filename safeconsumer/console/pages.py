@@ -60,7 +60,7 @@ def groups(request: Request) -> Response:
     rows = state.rows(snapshot)
     worst, said = headline(rows)
     if not snapshot.is_complete:
-        worst, said = Level.UNKNOWN, "What is held is not known yet."
+        worst, said = Level.UNKNOWN, "The holds are not known yet."
     wanted = request.query_params.get("q", "")
     is_held = "held" in request.query_params
     rows = [
@@ -116,7 +116,7 @@ def _by_topic(rows: Sequence[Row]) -> list[Row]:
 
 
 def history(request: Request) -> Response:
-    """Show what was placed and lifted, the latest first."""
+    """Show the changes of holds, the latest first."""
     state, snapshot = _look(request)
     name = request.query_params.get("group", "")
     skew, times = state.follower.settings.clock_skew, snapshot.times
@@ -162,7 +162,7 @@ def _page_number(request: Request) -> int:
 @frozen(kw_only=True)
 class _Form:
     """
-    A page that shows what a change would do, and carries it out.
+    A page that shows the plan of a change, and carries it out.
 
     Attributes:
         path: the path of its route; its template has the same name.
@@ -256,7 +256,7 @@ def _answer_done(request: Request, done: Done) -> Response:
     if is_program(request):
         return rest.answer(snapshot, **done.document())
     group = done.plan.action.group
-    # The lifted hold may have been all that is known of the group.
+    # The lifted hold may have been the only trace of the group.
     left = snapshot.views.get(group)
     is_known = left is not None and (left.is_known or left.unread)
     page = "/group?" + urlencode({"group": group}) if is_known else "/"

@@ -28,7 +28,7 @@ def is_program(request: Request) -> bool:
 
 
 def kind_of_body(request: Request) -> str:
-    """Return the media type of what a request sends; "" if it has none."""
+    """Return the media type of a request's body; "" if it has none."""
     return _kind(request.headers.get("content-type", ""))
 
 

@@ -28,7 +28,7 @@ STATIC = Path(__file__).parent / "static"
 _JUST_NOW = 2.0
 # Pages of one version that are kept; each search and each page of a list is another one.
 _MOST_KEPT = 64
-# No text of others has this character, and no page may.
+# Foreign texts never have this character, and pages must not have it.
 _MARK = re.compile("\0([^\0]*)\0")
 
 
@@ -51,7 +51,7 @@ class Page(HTMLResponse):
 
     @property
     def tag(self) -> str:
-        """The entity tag, which changes if anything but times by themselves changes."""
+        """The entity tag, which changes with everything except the passing of time."""
         return f'W/"{_token(self.text)}"'
 
 
@@ -139,7 +139,7 @@ _URL = re.compile(r"https?://[!#-;=?-~]*[A-Za-z0-9/=]")
 
 
 def _linked(text: str) -> Markup:
-    """Return text in which addresses of pages are links; no page learns whence they came."""
+    """Return text in which addresses of pages are links; the target page gets no referrer."""
     parts, at = [], 0
     for found in _URL.finditer(text):
         url = escape(found[0])

@@ -29,59 +29,59 @@ CALLS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "GET /group": (
         ("group",),
         """A group with its holds, members and partitions, as ``status --group ... -o
-        json`` prints it; of a group that is not known 404 answers, and 503 while
-        not everything can be read.""",
+        json`` prints it; for an unknown group the status is 404, and 503 while not
+        everything can be read.""",
     ),
     "GET /history": (
         ("group",),
-        """``records``: what was placed and lifted, oldest first, each as ``history
+        """``records``: the changes of holds, oldest first, each as ``history
         --follow -o json`` prints it; ``is_cut`` if there were more than the console
         keeps.""",
     ),
     "GET /place": (
         HOLD_FIELDS,
-        """What ``POST /place`` would do, as ``pause --dry-run -o json`` prints it,
-        and its ``agreement``.""",
+        """The plan of ``POST /place``, as ``pause --dry-run -o json`` prints it, and its
+        ``agreement``.""",
     ),
     "POST /place": (
         (*HOLD_FIELDS, "agreed"),
         """Place holds, or let the one with the offset ``extends`` last longer; answer
         once all replicas have acknowledged each of them, as ``pause -o json`` prints it.
-        What must be agreed to first is answered with 409: send the ``agreement`` of its
-        ``preview`` as ``agreed``. Repeated while its holds stand, it changes nothing:
-        ``is_done_already`` is true. A hold that ended, or may have, or that the holds
-        topic lost when it was made again, is ``renewed``.""",
+        If the operator must agree first, the status is 409: send the ``agreement`` of its
+        ``preview`` as ``agreed``. If repeated while its holds are in force, the call
+        changes nothing: ``is_done_already`` is true. A hold that ended, or may have, or
+        that the holds topic lost when it was recreated, is ``renewed``.""",
     ),
     "GET /lift": (
         LIFT_FIELDS,
-        "What ``POST /lift`` would do.",
+        "The plan of ``POST /lift``.",
     ),
     "POST /lift": (
         (*LIFT_FIELDS, "typed"),
         """Lift the hold with this id and offset; answer as ``resume -o json`` prints
         it. Another owner's hold needs its id or offset, and its scope as ``typed``. If the
         hold with this id or offset is lifted, ``is_done_already`` is true; without both,
-        404 answers.""",
+        the status is 404.""",
     ),
     "GET /reset": (
         RESET_FIELDS,
-        """What ``POST /reset`` would do, with the names of ``reset-offsets --dry-run -o
-        json`` but ``dry_run``; how much is ``known``, and its ``agreement``.""",
+        """The plan of ``POST /reset``, with the names of ``reset-offsets --dry-run -o
+        json`` except ``dry_run``; how much is ``known``, and its ``agreement``.""",
     ),
     "POST /reset": (
         (*RESET_FIELDS, "agreed"),
         """Move the offsets of a group under holds of yours. ``to`` is as for
         ``reset-offsets``, and is looked up when the preview is made: it is carried out only
         with the ``agreement`` of that preview as ``agreed``, and answered with 409 and a
-        preview else. Members move what they own after that: ``resets`` of ``/group`` tells
-        what is moved. Repeated with the same ``agreed`` while the holds stand,
-        ``is_done_already`` is true.""",
+        preview otherwise. Members move their partitions after that: ``resets`` of
+        ``/group`` shows the moved ones. If repeated with the same ``agreed`` while the
+        holds are in force, ``is_done_already`` is true.""",
     ),
 }
 """
 Each route as a program sees it, by method and path.
 
-The names that it may be given, any other is refused; and what it does and answers.
+The parameters that the route takes, any other is refused; its effect and its answer.
 """
 
 
@@ -95,7 +95,7 @@ def check_query(request: Request, snapshot: Snapshot) -> None:
     """
     _refuse_unknown(request, request.query_params)
     if not snapshot.is_complete:
-        raise Problem(503, "what is held is not known yet", snapshot.lack)
+        raise Problem(503, "the holds are not known yet", snapshot.lack)
 
 
 def joined(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:

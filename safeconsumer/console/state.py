@@ -37,7 +37,7 @@ class Setup:
         port: the port to listen on; 0 for any free one.
         host: this machine's own name, shown with holds.
         principal: the console's login, shown with holds.
-        is_read_only: whether holds cannot be placed or lifted here.
+        is_read_only: whether pages cannot change holds.
         token: a token that does not expire; None for a link that works once.
     """
 

@@ -86,7 +86,7 @@ class UsersCluster(ExistingCluster):
             try:
                 admin.delete_topics([one])
             except kafka_errors.UnknownTopicOrPartitionError:
-                continue  # it was never created
+                continue  # the topic was never created
             except kafka_errors.KafkaError as error:
                 left.append(f"{one} ({type(error).__name__})")
         return left

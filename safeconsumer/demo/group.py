@@ -25,15 +25,15 @@ def _play(stage: Stage, control: Control, operator: Operator) -> None:
     first.until(lambda: len(first.consumer.quiet()) == PARTITIONS, "the hold")
     stage.tally.paused()
     stage.produce(RECORDS)
-    stage.say("the group is paused; a member joins that never knew of it")
+    stage.say("the group is paused; a member joins that did not see the pause")
     second = stage.program(control=control)
     poll_until(
         [first, second],
         lambda: first.owns(PARTITIONS // 2) and second.owns(PARTITIONS // 2),
-        awaited="a half of the partitions for each",
+        awaited="half of the partitions for each member",
         timeout=PATIENCE,
     )
-    stage.say("the group is paused; the member that knew of it from the start leaves")
+    stage.say("the group is paused; the member that saw the pause leaves")
     first.consumer.close(autocommit=False)
     second.until(lambda: second.owns(PARTITIONS), "all partitions")
     second.linger()

@@ -22,7 +22,7 @@ def ticket_loop(stage: Stage) -> None:
     pause()
     stage.tally.paused()
     stage.produce(RECORDS)
-    # Twice: the poll that gains partitions leaks, if it goes on for long enough.
+    # Twice: the poll that gains partitions leaks, if it lasts long enough.
     _rebalance(stage, program)
     _rebalance(stage, program)
     program.before_poll = lambda: None

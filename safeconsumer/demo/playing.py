@@ -60,7 +60,7 @@ class Result:
 
     @property
     def is_as_known(self) -> bool:
-        """Whether our client kept its promises, or the other failed as it is known to."""
+        """Whether our client kept its promises, or the other had its known failure."""
         if self.client.is_ours:
             return not self.failures
         return self.situation.known in self.failures
@@ -121,7 +121,7 @@ def _played(
     result = _once(situation, client, broker, say, cancelled)
     if result.error is not None:
         if isinstance(broker, UsersCluster):
-            broker.check()  # nothing can be played if it has gone away
+            broker.check()  # no situation can be played without the cluster
         say(f"played again, the first time ended early: {result.error}")
         result = _once(situation, client, broker, say, cancelled)
     say(f"{result.outcome}, in {result.seconds:.1f} s")

@@ -69,7 +69,8 @@ SITUATIONS = (
     Situation(
         name="worker",
         story="A process with slow handlers is killed, and another takes over: a thread "
-        "pool behind poll(), and a Worker. Delivered is what a handler has finished.",
+        "pool behind poll(), and a Worker. A record counts as delivered when its handler "
+        "has ended.",
         play=slow_handlers,
         stock="a thread pool",
         known=Failure.LOST,

@@ -20,8 +20,8 @@ from safeconsumer.testing.existing import ExistingCluster
 from safeconsumer.testing.ghost import Ghost
 from safeconsumer.testing.polling import poll_until
 
-# The names of topics and groups begin with it, so that one that is left on a cluster
-# can be recognized.
+# The prefix of the names of topics and groups, by which leftovers on a cluster can be
+# recognized.
 RUN = f"safeconsumer-demo-{uuid.uuid4().hex[:6]}"
 TOPIC, GROUP = "-orders", "-group"
 PARTITIONS = 4
@@ -31,9 +31,9 @@ PARTITIONS = 4
 PATIENCE = 30.0
 # A resumed partition delivers within fetch.max.wait.ms (500), a round trip and a poll.
 SILENCE = 2.0
-# The first poll with kafka-python, which forgets a join that outlasts its poll; a broker
-# may wait 3 s for more members of a new group (group.initial.rebalance.delay.ms). It
-# returns with the first records.
+# Seconds of the first poll, as kafka-python forgets a join that outlasts its poll; a
+# broker may wait 3 s for more members of a new group
+# (group.initial.rebalance.delay.ms). The poll returns with the first records.
 _JOIN_MS = 5000
 # Few, so that a pause comes in the middle of a fetched batch.
 _AT_ONCE = 10

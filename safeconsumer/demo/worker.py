@@ -15,7 +15,7 @@ from safeconsumer.demo.stage import PARTITIONS, PATIENCE, SILENCE, Stage
 from safeconsumer.testing.polling import PollTimeoutError
 
 _RECORDS = 100
-_KILLED_AFTER = 100  # of the 400 in four partitions
+_KILLED_AFTER = 100  # of 400 records in four partitions
 _PROGRAM = "safeconsumer.demo.worker_program"
 
 
@@ -31,7 +31,7 @@ def slow_handlers(stage: Stage) -> None:
     with _Process(stage) as second:
         second.until(
             lambda: not tally.missing or second.is_silent(),
-            "the other process to do the rest",
+            "the other process to handle the rest",
         )
 
 

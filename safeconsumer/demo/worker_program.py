@@ -62,7 +62,8 @@ def _pool(topic: str, config: dict[str, Any]) -> None:
     consumer.subscribe([topic], listener=_Ready())
     pool = ThreadPoolExecutor(_THREADS)
     while True:
-        # A first poll must outlast the join: this client forgets one that does not end.
+        # A first poll must outlast the join: this client forgets a join that does not
+        # end in it.
         batches = consumer.poll(100 if consumer.assignment() else 5000)
         for records in batches.values():
             for record in records:

@@ -3,7 +3,7 @@ The errors that this package raises: all of them are ``SafeConsumerError``.
 
 This module is for users; no other module of the package imports it. Errors that are
 children of kafka-python's too, so that code which already catches these keeps working,
-are loaded when they are first asked for, since they need kafka-python.
+are imported at their first use, since they need kafka-python.
 """
 
 from importlib import import_module
@@ -27,6 +27,7 @@ from safeconsumer.errors.base import (
     HookTypeError,
     JournalError,
     LifespanError,
+    MemberClosedError,
     MetricsSourceError,
     MissingExtraError,
     NotQuietError,
@@ -88,6 +89,7 @@ __all__ = [
     "IllegalTargetError",
     "JournalError",
     "LifespanError",
+    "MemberClosedError",
     "MetricsSourceError",
     "MissingExtraError",
     "NotConsumedError",
@@ -112,7 +114,7 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name stands for
     if name in __all__:
-        is_of_worker = name == "DeserializationError"  # a worker's error, as Reject is
+        is_of_worker = name == "DeserializationError"  # a worker's error, like Reject
         room = "worker.handlers" if is_of_worker else "errors.kafka_python"
         globals()[name] = value = getattr(import_module(f"safeconsumer.{room}"), name)
         return value

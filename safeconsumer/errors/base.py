@@ -16,7 +16,7 @@ class SafeConsumerError(Exception):
     """
     Parent of every error that this package raises by itself.
 
-    Catch it to handle all of them; what went wrong, and what to do, is in the message.
+    Catch it to handle all of them; the message names the problem and the remedy.
     """
 
     __module__ = _PUBLIC
@@ -32,7 +32,7 @@ class SafeConsumerError(Exception):
 
 class ScopeSyntaxError(SafeConsumerError, ValueError):
     """
-    A scope, topic name, partition number or pattern is not a legal one.
+    A scope, topic name, partition number or pattern is not legal.
 
     Correct the text that the message quotes; nothing was applied. It is a child of
     ``ValueError``, like every error of ours about a value.
@@ -100,6 +100,15 @@ class UnsupportedAiokafkaError(SafeConsumerError, ImportError):
     """
 
 
+class MemberClosedError(SafeConsumerError, RuntimeError):
+    """
+    A hold was placed on a closed consumer of another library, which delivers nothing.
+
+    Place holds before ``close`` or ``stop``, or on a new consumer. It is a child of
+    ``RuntimeError``, which confluent-kafka's own calls raise then.
+    """
+
+
 class TimestampError(SafeConsumerError, ValueError):
     """
     A time to look offsets up for is not a number of milliseconds that Kafka knows.
@@ -151,7 +160,7 @@ class ControlTopicError(SafeConsumerError, RuntimeError):
 
 class ControlWriteError(SafeConsumerError, RuntimeError):
     """
-    A group hold was not acknowledged; the message says what is known of each.
+    A group hold was not acknowledged; the message describes the state of each.
 
     Repeat the call: that is safe. The holds that were acknowledged are in force.
 
@@ -184,7 +193,7 @@ class SparkSetupError(SafeConsumerError, RuntimeError):
     """
     A Spark session lacks a part that ``safekafka`` needs.
 
-    Get it from where the message says, and start the session again.
+    Get it from the place that the message names, and start the session again.
     """
 
 
@@ -192,7 +201,7 @@ class NotQuietError(SafeConsumerError, TimeoutError):
     """
     Streams still read, or may read, held partitions; the message says which and why.
 
-    Wait longer, or end the streams; until then take nothing for quiet.
+    Wait longer, or end the streams; until then treat no partition as quiet.
     """
 
 
@@ -200,14 +209,14 @@ class HoldsUnreadableError(SafeConsumerError, RuntimeError):
     """
     The holds cannot be read now, so everything counts as held.
 
-    Remove the cause that the message names; reading goes on by itself then, or after a
-    restart of the query.
+    Remove the cause that the message names; then reading continues automatically, or
+    after a restart of the query.
     """
 
 
 class MetricsSourceError(SafeConsumerError, TypeError):
     """
-    Metrics were asked of an object that has none, or that this exporter cannot show.
+    An object has no metrics, or this exporter cannot show them.
 
     Pass one of the objects that the message lists.
     """
@@ -215,9 +224,10 @@ class MetricsSourceError(SafeConsumerError, TypeError):
 
 class DataLostError(SafeConsumerError, RuntimeError):
     """
-    Records that a stream was to read are gone; the message says which.
+    Records that a stream had to read are gone; the message names them.
 
-    Decide whether the stream may go on without them: ``failOnDataLoss=false`` lets it.
+    Decide whether the stream may continue without them: ``failOnDataLoss=false`` lets
+    it.
     """
 
 
@@ -225,22 +235,22 @@ class HeldDataLostError(DataLostError):
     """
     The next records of held partitions are gone; the message names the partitions.
 
-    Start a new checkpoint, skip to an offset that is there (``Controller.skip``), or let
-    the stream go on without them: ``failOnDataLoss=false``.
+    Start a new checkpoint, skip to an offset that exists (``Controller.skip``), or let
+    the stream continue without them: ``failOnDataLoss=false``.
     """
 
 
 class StreamStalledError(SafeConsumerError, TimeoutError):
     """
-    Records that a batch was planned with did not come; the message says from where.
+    Records of a planned batch did not come; the message names the partition.
 
-    Restart the query once its brokers answer: the batch is read again, whole.
+    Restart the query once its brokers answer: the whole batch is read again.
     """
 
 
 class JournalError(SafeConsumerError, ValueError):
     """
-    A delivery journal cannot be kept or read; the message says which, and why.
+    A delivery journal cannot be kept or read; the message has its name and the reason.
 
     Remove the cause: a missing folder or right, a full disk, or a file that is no
     journal. Records that come while a journal cannot be kept are in no journal.
@@ -249,7 +259,7 @@ class JournalError(SafeConsumerError, ValueError):
 
 class CheckpointError(SafeConsumerError, ValueError):
     """
-    A stream's checkpoint cannot be read or understood; the message says which, and why.
+    A stream's checkpoint cannot be read or understood; the message has the reason.
 
     Pass the folder that the query has as its ``checkpointLocation``.
     """
@@ -261,7 +271,7 @@ class RecordFailedError(SafeConsumerError):
 
     ``run()`` raises it; its cause is the handler's exception. Mend the handler and
     start the program again: the record comes again. Configure a ``DeadLetter`` if the
-    worker should go on without such records.
+    worker should continue without such records.
     """
 
 
@@ -269,8 +279,8 @@ class DeadLetterLimitError(SafeConsumerError):
     """
     Too many records failed for good: ``DeadLetter.max_ratio`` is exceeded.
 
-    Mend what makes them fail, and start the program again. Nothing was committed past
-    the record that exceeded the limit.
+    Mend the cause of the failures, and start the program again. Nothing was committed
+    past the record that exceeded the limit.
     """
 
 
@@ -278,7 +288,7 @@ class HandlersCannotRunError(SafeConsumerError):
     """
     Handlers cannot be run at all, so the worker stops; no record has failed.
 
-    A process does not start, a handler returned a coroutine that nothing awaits, or
+    A process does not start, a handler returned a coroutine that no code awaits, or
     it asked for a commit (``CommitRefusedError``) or the consumer's end
     (``ConsumerInUseError``). ``run()`` raises it: mend the program as the message says.
     """
@@ -288,7 +298,8 @@ class LifespanError(HandlersCannotRunError):
     """
     The context manager of ``lifespan`` could not be entered or left; the worker stops.
 
-    ``run()`` raises it; its cause is the original exception, which shows what to mend.
+    ``run()`` raises it; its cause is the original exception, which shows the place to
+    mend.
     """
 
 

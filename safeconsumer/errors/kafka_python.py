@@ -33,9 +33,9 @@ class ConcurrentPollError(SafeConsumerError, IllegalStateError):
     A second ``poll`` or step of an iteration began in the middle of another.
 
     Poll on one thread only. Another thread made the second call, or a hook or signal
-    handler that runs inside of the first one, which goes on undisturbed. While a
-    ``Worker`` or ``Pump`` has the consumer, every poll but its own is refused so,
-    between its polls too.
+    handler that runs inside of the first one, which continues undisturbed. While a
+    ``Worker`` or ``Pump`` has the consumer, every poll but its own is refused, between
+    its polls, too.
     """
 
 
@@ -80,7 +80,7 @@ class NotOwnedError(SafeConsumerError, CommitFailedError):
 
 class CommitRefusedError(HandlersCannotRunError, CommitFailedError):
     """
-    A commit was asked for while a ``Worker`` or ``Pump`` has the consumer and commits.
+    A commit was requested while a ``Worker`` or ``Pump`` has the consumer and commits.
 
     Remove the call: finished records are committed without it. Nothing was sent. Raised
     in a handler it stops the worker, which would otherwise try the record again.
@@ -99,16 +99,16 @@ class ConsumerInUseError(HandlersCannotRunError, IllegalStateError):
 
 class CorruptBatchError(SafeConsumerError, CorruptRecordError):
     """
-    A batch of records cannot be read: its checksum is wrong, say, or it is cut off.
+    A batch of records cannot be read: its checksum is wrong, or it is truncated.
 
     ``seek`` past it, or pause the partition: each later ``poll`` raises this again until
-    then. Everything before it was returned, and the position stays at it.
+    then. All earlier records were returned, and the position stays at the batch.
 
     Attributes:
         partition: the partition.
         offset: the first offset that cannot be read.
         is_of_broker: whether the broker reports that of its log, which it may be able to
-            read later; otherwise the broker's answer is what cannot be read.
+            read later; otherwise the broker's answer cannot be read.
     """
 
     partition: TopicPartition

@@ -22,7 +22,7 @@ One thread at a time calls the hooks, so a slow hook delays the other hooks and 
 events, but no ``poll``, ``pause`` or ``resume`` on another thread. These may return
 before the hooks have their events; a ``poll`` may return records of partitions while
 hooks still handle the ``rebalance_completed`` that brought them. A hook may pause,
-resume and ask; the events of that come after the event that it handles. Its exceptions
+resume and ask; events of its calls come after the event that it handles. Its exceptions
 are counted, logged once, and break nothing.
 """
 
@@ -35,6 +35,7 @@ from safeconsumer.events.consumer import (
     FetchesPurged,
     GatesChanged,
     HeldPartitionUncommitted,
+    HoldCoversNothing,
     HoldEvent,
     HoldsEnded,
     HoldsExpired,
@@ -103,6 +104,7 @@ __all__ = [
     "GatesOpenedUnread",
     "HandlerStalled",
     "HeldPartitionUncommitted",
+    "HoldCoversNothing",
     "HoldEvent",
     "HoldsEnded",
     "HoldsExpired",

@@ -60,7 +60,7 @@ class Event:
             takes, given = ", ".join(self._fields), ", ".join(values) or "nothing"
             message = f"{type(self).__name__} takes {takes}; it was given {given}"
             raise TypeError(message)
-        _set(self, "__dict__", values)  # no caller has this dict
+        _set(self, "__dict__", values)  # no caller keeps this dict
 
     @classmethod
     def of(cls, values: dict[str, object]) -> Self:
@@ -84,8 +84,8 @@ class Event:
         Return every field as plain JSON values; partitions as ``orders:3``.
 
         Args:
-            most: the limit for the values of a list; the last value of a longer list says
-                how many more it has. None: no limit.
+            most: the limit for the values of a list; the last value of a longer list is
+                the number of the other values. None: no limit.
         """
         return {name: _plain(one, most) for name, one in self._values()}
 

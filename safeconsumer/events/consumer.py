@@ -12,7 +12,7 @@ _FEW = 3
 
 class HoldEvent(Event):
     """
-    Parent of events about holds; debug, if a worker limits its own load by all of them.
+    Parent of events about holds; debug, if all of them only limit a worker's own load.
 
     Attributes:
         holds: the holds.
@@ -79,15 +79,29 @@ class PatternCoversNothing(HoldEvent):
     level = "warning"
 
 
+class HoldCoversNothing(HoldEvent):
+    """
+    Holds name topics or partitions that a member on another client does not consume.
+
+    A name is perhaps mistyped. The event comes once for a hold, when it is placed or,
+    if nothing is assigned then, after the next assignment. A pattern has an event of its
+    own, :class:`PatternCoversNothing`.
+    """
+
+    name = "hold_covers_nothing"
+    level = "warning"
+
+
 class HoldsRemoved(HoldEvent):
     """
-    One call lifted holds; debug, if the application lifted all that held them, its own.
+    One call lifted holds; debug, if only the application's own holds covered the targets.
 
     Attributes:
         flowing: assigned partitions that flow again.
         remaining: holds that still cover the same targets.
         besides: pauses of everything that was assigned of a topic, which the call ended
-            though it did not name the topic, or named less of it than flows now.
+            although it did not name the topic, or named fewer of its partitions than
+            flow now.
         waiting: pauses of single partitions that are not assigned, which the call ended
             though it named others: a warning.
     """
@@ -112,7 +126,7 @@ class HoldsRemoved(HoldEvent):
         if self.waiting:
             scope = str(self.waiting[0].scope)
             return (
-                "any resume() ends pauses of what is not assigned; "
+                "any resume() ends pauses of partitions that are not assigned; "
                 f"pause({scope!r}, owner=...) lasts until resume({scope!r}, owner=...)"
             )
         if self.remaining or not self.besides:
@@ -145,7 +159,7 @@ class HoldsExpired(HoldEvent):
 
 class HoldsEnded(HoldEvent):
     """
-    Holds ended by themselves.
+    Holds ended without a resume.
 
     They ended with the assignment that they were bound to, as plain pauses do, or with
     the consumer; or they were handed over to the next owner; or they were under a whole
@@ -196,8 +210,8 @@ class AssignedWhileHeld(HoldEvent):
     Attributes:
         partitions: the gained partitions that are quiet; if a whole pause is left
             alone, all partitions that it keeps quiet.
-        is_left_alone: whether the application paused by name no partition that is left
-            of a topic that it paused as a whole; reported once.
+        is_left_alone: whether the application has paused, by name, none of the
+            partitions that remain of a topic which it paused as a whole; reported once.
         lost: the partitions among them that were lost with the membership.
     """
 
@@ -329,11 +343,11 @@ class HeldPartitionUncommitted(Event):
 
 class UnreadRecordsDeleted(Event):
     """
-    Records were deleted before they were read; reading goes on at the first one left.
+    Records were deleted before they were read; reading continues at the first one left.
 
     Attributes:
-        position: the offset at which reading would have gone on.
-        start: the offset at which it goes on, the start of the log.
+        position: the offset at which reading would have continued.
+        start: the offset at which it continues, the start of the log.
         gone: the number of offsets between the two.
     """
 
@@ -373,8 +387,8 @@ class PositionOutOfRange(Event):
     def advice(self) -> str:
         if self.skipped:
             return (
-                "seek_to_beginning() reads what is left of the records passed over; "
-                "auto_offset_reset='earliest' would have gone on there"
+                "seek_to_beginning() reads the remaining records that were passed over; "
+                "auto_offset_reset='earliest' would have continued there"
             )
         return (
             "the log ends before the position: it was cut off or its topic was "
@@ -385,7 +399,7 @@ class PositionOutOfRange(Event):
 
 class LogTruncated(Event):
     """
-    A log was cut below a position, and reading goes on where the old log was cut.
+    A log was truncated below a position; reading continues at the point of truncation.
 
     A leader took over that lacked records (an unclean election): the records from
     ``offset`` on, which may have been read before, are gone, and other records may have
@@ -417,7 +431,7 @@ class LogTruncated(Event):
 
 class TopicRecreated(Event):
     """
-    A topic was deleted and recreated, and a partition of it is read from the new one.
+    A topic was deleted and recreated; one of its partitions is read from the new topic.
 
     Positions, commits and fetched records of the old topic do not count any more. Holds
     stay.
@@ -492,7 +506,7 @@ class PauseNotHandedOver(Event):
 
 class PartitionReset(Event):
     """
-    An operator has moved a partition, and reading goes on at another offset.
+    An operator has moved a partition, and reading continues at another offset.
 
     The partition is held meanwhile. Records that were fetched or queued by a worker
     before are void, and so are commits that were asked for; the listener was called as

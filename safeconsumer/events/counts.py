@@ -25,6 +25,7 @@ ALARMS = (
     "control_unavailable",
     "control_unchecked",
     "held_partition_uncommitted",
+    "hold_covers_nothing",
     "log_truncated",
     "partition_reset",
     "pattern_covers_nothing",
@@ -97,7 +98,8 @@ class Counts:
                 self._count_control(event)
 
     def _count_control(self, event: Event) -> None:
-        one: Any = event  # untyped: its class is in group, which stands above
+        # untyped: its class is in group, which may not be imported here
+        one: Any = event
         match event.name:
             case "control_records_skipped":
                 self.control_skipped += one.records

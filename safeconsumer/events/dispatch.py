@@ -33,7 +33,8 @@ class Dispatcher:
         self._hooks = tuple(hooks)
         self.failures: dict[str, int] = {}
         self.takeover: Takeover | None = None
-        self._names: dict[int, str] = {}  # by the hook's place, since its repr may vary
+        # by the index of the hook, since its repr may vary
+        self._names: dict[int, str] = {}
         for hook in self._hooks:
             if not callable(hook):
                 message = f"a hook must be callable with one event, not {hook!r}"
@@ -86,8 +87,8 @@ class Dispatcher:
         return name
 
 
-# The number of other threads' events that one call hands out, in some milliseconds: more
-# would keep a poll or the network's thread from its work.
+# The number of other threads' events that one call hands out, in some milliseconds:
+# more would delay a poll or the network's thread.
 _MAX_OF_OTHERS = 100
 
 
@@ -100,8 +101,8 @@ class Outbox:
     leaves its events to the thread at work, which always finds them:
 
     1. the caller appended its event before it tried to take the turn; 2. it did not get
-    the turn, so the other thread had it at that moment; 3. that thread reads the queue
-    once more after it has given the turn back.
+       the turn, so the other thread had it at that moment; 3. that thread reads the
+       queue once more after it has given the turn back.
 
     No lock is held while a hook runs, and no thread waits for a slow hook.
 
@@ -148,7 +149,7 @@ class Outbox:
                 limit -= self._hand_out(limit)
             finally:
                 # Make no call here: after a call a signal handler could raise, and the
-                # turn would stay taken.
+                # turn would never be given back.
                 try:
                     has_turn = self._turn["at work"] is mine
                 except KeyError:

@@ -38,7 +38,8 @@ def log_event(event: Event) -> None:
     else:
         return
     name, fields = event.as_log_line()
-    getattr(logger, event.severity)(name, **fields)  # every wrapper class has these
+    # every wrapper class has these methods
+    getattr(logger, event.severity)(name, **fields)
 
 
 @cache

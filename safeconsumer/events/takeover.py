@@ -1,4 +1,4 @@
-"""Finds hooks that do not return, and lets another thread finish the work of their thread."""
+"""Finds hooks that do not return, and lets another thread finish their thread's work."""
 
 import threading
 import time
@@ -14,7 +14,7 @@ STUCK_SECONDS = 1.0
 
 
 Call: TypeAlias = tuple[Callable[..., object], float]
-"""A hook, and the begin of its present call, in seconds on the monotonic clock."""
+"""A hook, and the start of its present call, in seconds on the monotonic clock."""
 
 
 class TakenOver(BaseException):
@@ -26,9 +26,10 @@ class Takeover:
     Lets one thread finish the work of another thread that is stuck in a hook.
 
     1. A thread registers each call of a hook, and removes the entry after the hook.
-    2. The other thread removes the entry instead. Only one of the two can remove it from
-    the dict: either the first thread continues, or it never does. If its hook returns after
-    all, it waits until the other thread has finished, and raises :class:`TakenOver`.
+    2. The other thread removes the entry instead. Only one of the two can remove it
+       from the dict: either the first thread continues, or it never does. If its hook
+       returns after all, it waits until the other thread has finished, and raises
+       :class:`TakenOver`.
 
     Attributes:
         hook: the hook that did not return; None while no work was taken over. Afterwards
@@ -39,7 +40,7 @@ class Takeover:
     def __init__(self) -> None:
         self.hook: Callable[..., object] | None = None
         self.over = InterruptibleEvent()
-        self._calls: dict[int, Call] = {}  # by thread
+        self._calls: dict[int, Call] = {}  # the calls, by thread
         self._last_call: Call | None = None
 
     def call(self, hook: Callable[[T], object], event: T) -> None:
@@ -74,7 +75,7 @@ class Takeover:
 
     def takes(self, thread: int | None) -> bool:
         """
-        Take over the work of a thread that is in the same call as at the last question.
+        Take over the work of a thread that is in the same call as at the last check.
 
         One thread calls this, every ``STUCK_SECONDS``.
         """

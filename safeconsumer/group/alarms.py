@@ -7,8 +7,8 @@ from safeconsumer.group import topics
 from safeconsumer.group.control_clients import RecreatedTopic
 from safeconsumer.holds.ledger import PauseLedger
 
-# Seconds of reading without a failure before a lost topic counts as read again: a broker
-# may refuse a fetch, and answers each within fetch_max_wait_ms.
+# Seconds of reading without a failure before a lost topic counts as read again: a
+# broker may refuse a fetch, and it answers every fetch within fetch_max_wait_ms.
 _SETTLED = 1.0
 # Seconds after an outage within which the next is reported only if it lasts.
 _UNSTEADY = 60.0
@@ -39,7 +39,7 @@ class TopicAlarms:
         self.is_ready = False
 
     def lost(self, reason: str) -> None:
-        """Note that the topic cannot be read; the reader calls it at each failure."""
+        """Note that the topic cannot be read; the reader calls this at each failure."""
         self.is_ready, self._read_at = False, None
         now, _ = self._ledger.now()
         if self._lost_at is None:
@@ -51,7 +51,7 @@ class TopicAlarms:
 
     def read(self, holds: int, seconds: float) -> bool:
         """
-        Note that the topic is read to its end; the reader calls it repeatedly.
+        Note that the topic is read to its end; the reader repeats this call.
 
         Args:
             holds: the number of holds in force.
@@ -60,7 +60,7 @@ class TopicAlarms:
         Returns:
             Whether it became ready by this call.
         """
-        if self.is_ready:  # nearly always
+        if self.is_ready:  # nearly every call
             return False
         now, _ = self._ledger.now()
         if self._read_at is None:
@@ -81,7 +81,7 @@ class TopicAlarms:
         return True
 
     def recreated(self, one: RecreatedTopic) -> None:
-        """Emit that the topic was created again, or lost records."""
+        """Emit an event: the topic was created again, or lost records."""
         self._ledger.emit(
             control_events.ControlTopicReset,
             topic=one.topic,

@@ -28,8 +28,8 @@ class _Waiting:
         floor: the offsets that were applied when the ends were asked for: a topic that
             still exists does not end below them.
         is_asked: whether an answer is pending.
-        is_open: whether the gate was opened by time. The ends are asked for nevertheless:
-            until they are read, partitions flow and are not moved.
+        is_open: whether the gate opened because its time was up. The barrier still asks
+            for the ends: until they are read, partitions flow and are not moved.
     """
 
     owned: Owned
@@ -46,14 +46,15 @@ class _Waiting:
 
 class Barrier:
     """
-    Opens the ledger's control gates, each once all holds from before it are obeyed.
+    Opens each control gate of the ledger once the member obeys all earlier holds.
 
     A hold acknowledged before an assignment has an offset below the end that is asked for
     *after* the assignment, so it is applied before the gate opens.
 
     Args:
         ledger: the ledger that has the gates.
-        run_after: seconds after which a gate opens without having read; None for never.
+        run_after: seconds after which a gate opens although the ends are not read; None
+            for never.
 
     Thread rules: any thread. The ledger and the clients are never called with the lock
     held.
@@ -94,7 +95,7 @@ class Barrier:
 
     def connect(self, ask: Ask, applied: Offsets) -> None:
         """
-        Begin to ask for ends and to open gates; the reader has applied these offsets.
+        Begin to ask for ends and to open gates; the reader is at these offsets.
 
         Questions of an earlier connection are asked again: the topics may have been
         created again, with other ends.

@@ -49,11 +49,11 @@ _LOG_APPEND_TIME = 1
 
 @define(eq=False)
 class _LastReport:
-    """The last record of one reporter; most are never decoded."""
+    """The last record of one reporter; few of these records are ever decoded."""
 
     at: float
     value: bytes | None
-    taken_at: float  # by our monotonic clock
+    taken_at: float  # its time by our monotonic clock
 
     @cached_property
     def report(self) -> Report | None:
@@ -113,10 +113,10 @@ class Board:
     Args:
         settings: the names of the topics, and the allowed clock skew.
         clock: computes the broker's time.
-        most: the most records of the holds topic that are kept; None for all.
+        max_records: the most records of the holds topic that are kept; None for all.
 
     Attributes:
-        records: the holds topic's records, tombstones too, in order.
+        records: the last records of the holds topic, tombstones too, in order.
         positions: the offsets below which everything was taken over.
         reported_at: the time of the newest report; 0.0 if there is none.
         times: the times of the last update.
@@ -127,10 +127,10 @@ class Board:
         self,
         settings: Control,
         clock: LogClock | None = None,
-        most: int | None = None,
+        max_records: int | None = None,
     ) -> None:
         self._holds_topic = settings.holds_topic
-        self.records: deque[RawRecord] = deque(maxlen=most)
+        self.records: deque[RawRecord] = deque(maxlen=max_records)
         self.positions: Mapping[TopicPartition, int] = {}
         self.reported_at = 0.0
         self.times = NO_TIMES
@@ -145,6 +145,10 @@ class Board:
         self._groups: Mapping[str, _OfGroup] = {}
 
     # ------------------------------------------------------------ feeding
+
+    def keep_all_records(self) -> None:
+        """Keep every record of the holds topic from now on, for a history."""
+        self.records = deque(self.records)
 
     def topic_recreated(self, remade: Iterable[RecreatedTopic]) -> None:
         """Note that topics were created again: holds stay in force."""
@@ -179,10 +183,10 @@ class Board:
     @property
     def proven(self) -> float:
         """
-        The newest time that the broker gave a record; 0.0 if there is none.
+        The newest time that the broker has given to a record; 0.0 if there is none.
 
-        A topic without ``LogAppendTime`` has the times of the hosts that wrote, which
-        prove nothing.
+        Records of a topic without ``LogAppendTime`` have the times of the hosts that
+        wrote them, which prove nothing.
         """
         reported_at = self.reported_at if self._reports_are_timed else 0.0
         return max(reported_at, self._written_at)
@@ -289,7 +293,7 @@ class Board:
 
     @property
     def groups(self) -> set[str]:
-        """The groups that have holds, or members or streams that may be there."""
+        """The groups that have holds, or members or streams that may still exist."""
         return {
             name
             for name, one in self._groups.items()
@@ -304,7 +308,7 @@ class Board:
     @property
     def read_until(self) -> float:
         """
-        The time up to which it was fed, which a record proves.
+        The time up to which the topics were read, as far as a record proves it.
 
         This machine's clock counts if it agrees with the broker's. If no member reports
         the broker's time, the time of the newest record counts.

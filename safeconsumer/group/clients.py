@@ -47,9 +47,9 @@ _CONNECTION = (
 )
 _PREFIXES = ("sasl_", "security_", "ssl_")
 
-# A record that the client sends again by itself, because an answer was lost, undoes
-# what others wrote to the same key meanwhile, without a trace. Idempotence would prevent
-# that, but needs a right of its own before Kafka 2.8.
+# If an answer is lost and the client repeats the record by itself, that silently undoes
+# any later write of another client to the same key. Idempotence would prevent that, but
+# needs a right of its own before Kafka 2.8.
 WRITING: Mapping[str, Any] = {
     "acks": "all",
     "enable_idempotence": False,
@@ -293,7 +293,7 @@ class StockHoldsTopic:
         return found
 
     def begin(self) -> tuple[RecreatedTopic, ...]:
-        """Connect; return the topic if it was made again."""
+        """Connect; return the topic if it was created again."""
         self._query_consumer = query_consumer = reader(self._base)
         query_consumer.assign([self._partition])
         return self._reader.begin([self._name], query_consumer=query_consumer)

@@ -28,10 +28,11 @@ class Move:
     A committed offset that has moved while its partition was held.
 
     Attributes:
-        before: the offset, or one that it had not passed when the hold was placed.
+        before: the earlier offset; or an offset that the group had not passed when the
+            hold was placed.
         after: the offset now.
-        is_proven: whether it moved recently, by the broker's clock; else it is past
-            records whose times, by their producers' clocks, are after the hold.
+        is_proven: whether it moved recently, by the broker's clock; otherwise it is
+            past records that, by their producers' clocks, are younger than the hold.
     """
 
     before: int
@@ -93,7 +94,8 @@ class _LastCommit:
     since: float
     # The silent member that owned it while it was held; None if there was none.
     by: str | None
-    # Whether this is the first offset with that member: the hold may be younger.
+    # Whether this is the first offset with that member: the hold may be placed after
+    # it.
     is_first: bool = False
     moved: Move | None = None
 

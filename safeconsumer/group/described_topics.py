@@ -56,8 +56,8 @@ def readable(
 
 
 def _check_readable(described: Mapping[str, Any]) -> None:
-    # A principal that may only write a topic sees it, but brokers refuse its fetches.
-    # Brokers before 2.3 do not report what a principal may do.
+    # A principal that may only write a topic can see the topic, but brokers refuse its
+    # fetches. Brokers before 2.3 do not report what a principal may do.
     name, allowed = described["name"], described.get("authorized_operations")
     if described["error_code"] == _REFUSED or (allowed and "READ" not in allowed):
         message = f"no right to read {name}: {ACLS}"
@@ -125,7 +125,7 @@ def settings_of(
         found = describe(admin, names)
     except (
         kafka_errors.AuthorizationError,
-        kafka_errors.UnsupportedVersionError,  # a broker without this request
+        kafka_errors.UnsupportedVersionError,  # the broker does not know this request
     ):
         return {}
     return {one.name: one.settings or {} for one in found}

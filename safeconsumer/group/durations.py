@@ -5,8 +5,8 @@ import time
 from datetime import UTC, datetime
 
 _UNITS = {"w": 7 * 86400.0, "d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0}
-LONGEST = 100 * 366 * 86400.0  # a century, within what clocks and dates can hold
-_SHORTEST = 0.001  # Kafka's clocks have milliseconds
+LONGEST = 100 * 366 * 86400.0  # a century, which clocks and dates can represent
+_SHORTEST = 0.001  # Kafka counts time in milliseconds
 _WHOLE = re.compile(r"([0-9]+(?:\.[0-9]+)?[wdhms])+")
 _PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)([wdhms])")
 _HOW = "write 90s, 30m, 2h, 1d, 1w or 1h30m"

@@ -58,7 +58,7 @@ class HoldRecord:
         return self.expires_at is not None and self.expires_at <= now
 
     def in_force(self, now: float, skew: float) -> bool:
-        """Tell whether members still obey it: they lift it late by the allowed skew."""
+        """Tell whether members still obey it: they lift it later, by the allowed skew."""
         return self.hold is not None and not self.is_over(now - skew)
 
     @property

@@ -17,7 +17,6 @@ from safeconsumer.group import (
 )
 from safeconsumer.group.board import Board, Readable
 from safeconsumer.group.facts import UNKNOWN
-from safeconsumer.group.members_topic import former_findings
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.report_wire import Report, kept_holds_text
 from safeconsumer.group.troubles import error_text
@@ -57,18 +56,18 @@ def _findings(operator: Operator, group: str | None) -> Iterator[Finding]:
     # Without a status topic there are no reports.
     readable = Readable(ends=None, reports_are_read=True)
     if any(facts.partitions for facts in found):
-        yield Finding(  # Kafka's own tool lists the writers; an operator must judge them
+        # Kafka's own tool lists the writers; an operator must judge them
+        yield Finding(
             "writers",
             NOTE,
-            f"whoever may write {operator.settings.holds_topic} places and lifts holds, "
-            "in any name: see who may",
+            f"every principal that may write {operator.settings.holds_topic} can place "
+            "and lift holds of any owner: list these principals",
             do=rights.listing(operator.settings),
         )
         is_fit = not topics.faults(found[0])
         readable = operator.read(is_strict=is_fit)
         if is_fit:
             yield from _holds(operator.board, group)
-        yield from former_findings(operator)
     yield from _of_group(operator, group, readable)
 
 
@@ -77,9 +76,11 @@ def _versions(operator: Operator) -> Iterator[Finding]:
     what = ", ".join(f"{name} {version(name)}" for name in names)
     yield Finding("versions", GOOD, what)
     broker = ".".join(map(str, operator.broker_version()))
-    yield Finding("cluster", GOOD, f"the cluster answers, protocols of Kafka {broker}")
+    yield Finding(
+        "cluster", GOOD, f"the cluster speaks the protocols of Kafka {broker}"
+    )
     if find_spec("re2") is not None:
-        yield Finding("re2", GOOD, "google-re2 is here: patterns can be checked")
+        yield Finding("re2", GOOD, "google-re2 is installed: patterns can be checked")
     else:
         yield Finding(
             "re2",
@@ -101,7 +102,7 @@ def _topics(operator: Operator, found: Sequence[topics.Facts]) -> Iterator[Findi
         yield Finding("control-topics", BAD, what, do=_ACLS)
     else:
         meant = scopes.suggestion(operator.settings.holds_topic, operator.topics())
-        what = f"no control topic is there: {named}{meant}"
+        what = f"no control topic exists: {named}{meant}"
         yield Finding("control-topics", BAD, what, do=_INIT)
 
 
@@ -135,7 +136,7 @@ def _status_topic(facts: topics.Facts) -> Iterator[Finding]:
             "topic-settings",
             NOTE,
             topics.unknown_settings(facts),
-            do="run doctor as a principal that has it; nothing else needs it",
+            do="run doctor as a principal with that right; only doctor needs it",
         )
     else:
         yield from _settings(facts, faults)
@@ -179,14 +180,14 @@ def _over(label: str, end: float, *, is_proven: bool) -> Finding:
             "hold-end",
             NOTE,
             f"{label} expired at {utc(end)}",
-            do="nothing needs doing; safeconsumer resume tidies it away",
+            do="no action is needed; safeconsumer resume removes it",
         )
     return Finding(
         "hold-end",
         NOTE,
-        f"{label} may have ended at {utc(end)}: it has by this machine's clock, "
-        "and no record proves it",
-        do="members obey it until one does; safeconsumer resume lifts it",
+        f"{label} may have ended at {utc(end)}: that time is past by this machine's "
+        "clock, and no record proves it",
+        do="members obey it until a record proves it; safeconsumer resume lifts it",
     )
 
 
@@ -197,7 +198,7 @@ _AT_ONCE = 1.0
 
 
 def member_findings(view: View) -> Iterator[Finding]:
-    """Check what each member of a group obeys."""
+    """Check that each member of a group obeys the holds."""
     for why in view.unread:
         do = "" if _INIT in why else "check the rights and ACLs"
         yield Finding("unread", BAD, f"unknown: {why}", do=do)
@@ -218,19 +219,19 @@ def member_findings(view: View) -> Iterator[Finding]:
 
 def _membership(view: View) -> Iterator[Finding]:
     if view.unsettled:
-        rank, do = NOTE, "look again"
+        rank, do = NOTE, "run doctor again"
         if view.facts.state in {UNKNOWN, "Empty", "Dead"}:
             rank, do = (
                 BAD,
                 (
-                    "plain clients obey no hold, whatever their protocol: look who uses "
-                    f"this group, and give them {CONTROL}"
+                    "plain clients obey no hold, whatever their protocol: find the "
+                    f"programs that use this group, and give them {CONTROL}"
                 ),
             )
-        what = f"{view.group}: {view.unsettled}; who obeys is not known"
+        what = f"{view.group}: {view.unsettled}; which members obey is not known"
         yield Finding("membership", rank, what, do=do)
     elif view.is_known and not view.all_members:
-        what = f"nobody is in {view.group}; {UNSEEN}, and obeys no hold"
+        what = f"{view.group} has no members; {UNSEEN}, and obeys no hold"
         yield Finding("membership", NOTE, what)
 
 
@@ -241,7 +242,7 @@ def _member(view: View, one: Member) -> Iterator[Finding]:
         yield Finding("member", NOTE, what)
     elif not one.obeys:
         rank = BAD if one.verdict.do else NOTE
-        do = one.verdict.do or "look again"
+        do = one.verdict.do or "run doctor again"
         yield Finding("member", rank, f"{label} {one.verdict.sentence}", do=do)
     elif one.report is not None:
         yield _obedience(view, one.report, label)
@@ -259,8 +260,8 @@ def _obedience(view: View, report: Report, label: str) -> Finding:
         return Finding(
             "member",
             BAD,
-            f"{label} obeys {obeyed}, the topics have {held}: they were lost "
-            f"or made again{named}",
+            f"{label} obeys {obeyed}, and the topics have {held}: the topics were "
+            f"lost or recreated{named}",
             do="place them again with pause, or lift them with resume, by their "
             "scope and owner",
         )
@@ -268,9 +269,9 @@ def _obedience(view: View, report: Report, label: str) -> Finding:
         return Finding(
             "member",
             BAD,
-            f"{label} has read all, and obeys {obeyed} where the topics have "
+            f"{label} has read every record and obeys {obeyed}, and the topics have "
             f"{len(view.lasting)}",
-            do="see its log and restart it; its holds() shows which are missing",
+            do="read its log and restart it; holds() shows which holds are missing",
         )
     return Finding("member", GOOD, f"{label} obeys everything")
 

@@ -2,7 +2,7 @@
 Folds control records into the holds that exist: the last record of each key counts.
 
 Members, commands and the console all fold with this class. The order of offsets
-decides, not times: these are carried along, for people and for expiry.
+decides; times are kept for people and for expiry only.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,8 @@ from attrs import frozen
 from safeconsumer.group import patterns, wire
 from safeconsumer.group.facts import HoldRecord
 
-# The time of a record without one: old clients write such, and producers may.
+# The time of a record that has none: old clients write such records, and any producer
+# may.
 NO_TIME_MS = -1
 
 
@@ -45,7 +46,8 @@ class Fold:
     """
     The last records of one group's holds, or of all groups', fed in the topic's order.
 
-    A tombstone is forgotten with the hold that it lifts. A topic that was created again
+    A tombstone removes the hold that it lifts, and is not kept either. A topic that was
+    created again
     begins a new incarnation: its offsets start over, and count as later than all before.
 
     Thread rules: none; a caller that shares one between threads must lock.
@@ -59,8 +61,9 @@ class Fold:
 
     def __init__(self, group: str | None = None) -> None:
         self._group = group
-        # By the bytes of the key: there is only one way to write a key.
+        # By the bytes of the key: each key has only one encoding.
         self._last: dict[bytes, HoldRecord] = {}
+        self._with_reset: set[bytes] = set()
         self.incarnation = 0
 
     def take(self, records: Iterable[RawRecord]) -> tuple[list[HoldRecord], int]:
@@ -68,8 +71,8 @@ class Fold:
         Take over the next records; return the last of each key, and the number of bad ones.
 
         If the fold has all groups, only the last readable record of each key is decoded:
-        a topic has the records of a month, most of them superseded. So only bad records
-        behind that one are counted.
+        a topic has the records of a month, and later ones supersede most of them. So
+        only bad records behind the last readable one are counted.
         """
         by_key: dict[bytes | None, list[RawRecord]] = {}
         for record in records:
@@ -86,12 +89,23 @@ class Fold:
             if one is None:
                 continue
             fresh.append(one)
-            # A hold that is placed again stands where it first arrived.
+            # A hold that is placed again keeps the place of its first record.
             if one.hold is None:
                 self._last.pop(written, None)
             else:
                 self._last[written] = one
+            if one.hold is not None and one.hold.reset is not None:
+                self._with_reset.add(written)
+            else:
+                self._with_reset.discard(written)
         return fresh, skipped
+
+    def forget_expired(self, before: float) -> None:
+        """Forget holds that had expired at this time, in seconds since the epoch."""
+        expired = [key for key, one in self._last.items() if one.is_over(before)]
+        for written in expired:
+            del self._last[written]
+            self._with_reset.discard(written)
 
     def _latest(self, records: Sequence[RawRecord]) -> tuple[HoldRecord | None, int]:
         """Return the last readable record of a key, and the number of unreadable ones."""
@@ -103,6 +117,10 @@ class Fold:
             if latest is not None and self._group is None:
                 break
         return latest, skipped
+
+    def resets(self) -> tuple[HoldRecord, ...]:
+        """Return the holds that are not lifted and move their group to other offsets."""
+        return tuple(self._last[written] for written in self._with_reset)
 
     def topic_recreated(self) -> None:
         """Note that the topic was created again: its offsets start over, its holds stay."""

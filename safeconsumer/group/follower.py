@@ -56,7 +56,7 @@ class Trouble:
 
     Attributes:
         sentence: a sentence for people.
-        detail: the client's own words.
+        detail: the text of the client's error.
     """
 
     sentence: str
@@ -65,7 +65,7 @@ class Trouble:
 
 _SLOW = Trouble(
     "The cluster has not answered for a while.",
-    f"what is known is older than {OLD_AFTER:.0f} s",
+    f"the snapshot is older than {OLD_AFTER:.0f} s",
 )
 
 
@@ -80,8 +80,8 @@ class Snapshot:
         views: the groups, by name.
         records: the records read from the holds topic, tombstones too.
         times: the times that decide whether a hold has ended.
-        as_of: a moment by our monotonic clock: everything that the cluster had
-            acknowledged by then is included, as it was then or later.
+        as_of: a moment by our monotonic clock: the snapshot includes everything that
+            the cluster had acknowledged by then, in its state of then or later.
         is_complete: whether the holds topic was read to its end, and groups listed.
         trouble: why there is no newer snapshot; None if there is no trouble.
         unread: the parts that could not be read, each with the reason, as text.
@@ -119,7 +119,7 @@ class Snapshot:
 
     @property
     def lack(self) -> str:
-        """Why it is not complete and current, as a sentence; "" if it is."""
+        """The reason why it is not complete and current, as a sentence; "" if it is."""
         if self.trouble:
             return f"{self.trouble.sentence} {self.trouble.detail}".strip()
         return "" if self.is_complete else "the control topics are being read"
@@ -127,7 +127,7 @@ class Snapshot:
 
 @frozen(kw_only=True)
 class _Asked:
-    """A survey, the time of its beginning, and the end of the holds topic then."""
+    """A survey, the time when it began, and the end of the holds topic at that time."""
 
     survey: Survey = field(factory=Survey)
     moves: Mapping[str, Mapping[TopicPartition, Move]] = field(factory=dict)
@@ -156,7 +156,7 @@ class Follower:
         self._base = {"client_id": "safeconsumer-console", **base}
         self.settings = settings
         self._holds = TopicPartition(settings.holds_topic, 0)
-        self._board = Board(settings, most=MOST_RECORDS)
+        self._board = Board(settings, max_records=MOST_RECORDS)
         self._reader = TopicReader(
             lambda: clients.reader(self._base), settings.status_topic, NAMED_FOR
         )
@@ -168,7 +168,7 @@ class Follower:
         self._asked = _Asked()
         self._commits = CommitWatch()
         self._viewed: dict[str, float] = {}
-        self._lags_at = 0.0  # when the lags of all groups are asked for next
+        self._lags_at = 0.0  # when the follower next asks for the lags of all groups
         self._lock = threading.Lock()
         self._published = threading.Condition(self._lock)
         self._stopping = InterruptibleEvent()

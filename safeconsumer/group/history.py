@@ -37,10 +37,10 @@ class Entry:
             :class:`EntryStream` also has ``expired`` or ``may have ended``, for the end of
             a hold that no record reports.
         record: the record.
-        verb: the word before its end: ``expired`` if the hold ended by itself, and no
-            record extended or lifted it before; ``may have ended`` if it ended by this
-            machine's clock, and no record proves that, as for ``View.maybe_ended``; else
-            ``until``.
+        verb: the word before its end: ``expired`` if the hold reached its end, and no
+            record extended or lifted it before; ``may have ended`` if its end is past
+            by this machine's clock, and no record proves that, as for
+            ``View.maybe_ended``; else ``until``.
         is_changeable: whether the hold has expired so recently that members still obey
             it, by the allowed skew: a record of that time still extends or lifts it.
         moves: the partitions that the record is the first to move, with the target; "" if
@@ -107,7 +107,7 @@ class EntryStream:
         self._skew = skew
         self._since = since
         self._seen: set[tuple[int, float | None]] = set()
-        # Holds that have not expired, each with the verb of its last entry.
+        # The holds that have not expired, each with the verb of its last entry.
         self._open: dict[HoldRecord, str] = {}
 
     def of(
@@ -202,7 +202,7 @@ def entries(
     skew: float,
     now: float | None = None,
     here: float | None = None,
-    most: int | None = None,
+    limit: int | None = None,
 ) -> tuple[Entry, ...]:
     """
     Return the entries of records, in their order.
@@ -216,7 +216,7 @@ def entries(
             that time still extends or lifts.
         now: the time by the broker's clock that a record proves; None if unknown.
         here: the time by this machine's clock, which may be wrong; None to ignore it.
-        most: return only this number of the latest entries; None for all.
+        limit: return only this number of the latest entries; None for all.
     """
     # The change by a record depends on the records of its key right before and after it.
     several = tuple(records)
@@ -236,7 +236,7 @@ def entries(
         )
         if (what := _what(one, earlier, skew))
     )
-    return tuple(islice(found, most))[::-1]
+    return tuple(islice(found, limit))[::-1]
 
 
 def _end(
@@ -279,4 +279,6 @@ def _moves(one: HoldRecord, earlier: HoldRecord | None) -> str:
     known = frozenset(before.to if before else ())
     fresh = [move for move in reset.to if move not in known] or reset.to
     tps = partitions_text(TopicPartition(topic, number) for topic, number, _ in fresh)
-    return f"{tps} to {reset.asked}"
+    typed = reset.typed()
+    texts = {typed.get((topic, number), "") for topic, number, _ in fresh}
+    return f"{tps} to {', '.join(sorted(texts))}"

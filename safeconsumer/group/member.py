@@ -13,7 +13,7 @@ from safeconsumer.group.settings import Control
 from safeconsumer.group.state import ControlState
 from safeconsumer.holds.resets import Resets
 
-# Seconds for threads and clients to end, whatever the broker does.
+# Seconds after which threads and clients are abandoned, whatever the broker does.
 _CLOSE_SECONDS = 2.0
 
 

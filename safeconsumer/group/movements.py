@@ -18,6 +18,7 @@ CANNOT_MOVE = "its client, settings or version cannot"
 """The reason why a member that reports does not carry out resets."""
 
 _MOST_REASONS = 5
+_UNKNOWN = "not known to be read from there"
 
 
 @frozen(kw_only=True)
@@ -33,7 +34,9 @@ class Movement:
         offset: the target.
         committed: the group's committed offset; None if there is none, or it is unknown.
         by: the owner of the hold.
-        why: why the partition was not moved yet; empty if it was.
+        why: why the partition was not moved yet, or is not known to be; empty if it was.
+        is_unknown: whether the group has committed the target, and no report says whether
+            the owner continues there.
     """
 
     tp: TopicPartition
@@ -41,6 +44,7 @@ class Movement:
     committed: int | None
     by: str
     why: str
+    is_unknown: bool = False
 
     @property
     def is_moved(self) -> bool:
@@ -56,6 +60,8 @@ class Movement:
         """Describe it in a sentence."""
         if self.is_moved:
             return f"moved to {self.offset:,}"
+        if self.is_unknown:
+            return f"committed at {self.offset:,}, but {_UNKNOWN}: {self.why}"
         return f"to be moved to {self.offset:,}: {self.why}"
 
     def document(self) -> dict[str, object]:
@@ -76,14 +82,23 @@ def movements(view: View, scopes: Iterable[Scope] = ()) -> tuple[Movement, ...]:
     targets = targets_of(view.lasting)
     found = tuple(TopicPartition(*tp) for tp in sorted(targets))
     return tuple(
-        Movement(
-            tp=tp,
-            offset=targets[tp].offset,
-            committed=view.facts.committed.get(tp),
-            by=targets[tp].owner,
-            why=_why_not(view, owners.get(tp, ()), tp, targets[tp]),
-        )
+        _movement(view, owners.get(tp, ()), tp, targets[tp])
         for tp in (covered(wanted, found) if wanted else found)
+    )
+
+
+def _movement(
+    view: View, owners: Sequence[Member], tp: TopicPartition, target: Target
+) -> Movement:
+    committed = view.facts.committed.get(tp)
+    hidden = next(filter(None, map(obstacle, owners)), "")
+    return Movement(
+        tp=tp,
+        offset=target.offset,
+        committed=committed,
+        by=target.owner,
+        why=hidden or _why_not(view, owners, tp, target),
+        is_unknown=bool(hidden) and committed == target.offset,
     )
 
 
@@ -101,7 +116,7 @@ def readers(view: View) -> tuple[Member, ...]:
 
 
 def owners_of(view: View) -> dict[TopicPartition, list[Member]]:
-    """Return the members that own each partition, of those that would move it."""
+    """Return for each partition the owners that would move it."""
     found: dict[TopicPartition, list[Member]] = {}
     for one in readers(view):
         for tp in one.owned:
@@ -123,7 +138,7 @@ def obstacle_without_owner(view: View) -> str:
     whys = [obstacle(one) for one in readers(view)]
     if not whys or not all(whys):
         return ""
-    return f"nobody owns it, and nobody moves it: {'; '.join(whys[:_MOST_REASONS])}"
+    return f"no member owns it, and none moves it: {'; '.join(whys[:_MOST_REASONS])}"
 
 
 def _reports_no_moves(one: Member) -> bool:
@@ -135,17 +150,12 @@ def _why_not(
 ) -> str:
     committed = view.facts.committed.get(tp)
     for one in owners:
-        if committed == target.offset and _reports_no_moves(one):
-            began = f"{one.name} cannot report whether it began there"
-            why = f"the group has committed it, but {began}"
-        else:
-            why = obstacle(one) or _reported_obstacle(view, one, tp, target)
-        if why:
+        if why := _reported_obstacle(view, one, tp, target):
             return why
     if committed == target.offset:
         return ""
     if not view.facts.has_committed:
-        return "what the group has committed cannot be read"
+        return "the group's committed offsets cannot be read"
     if view.unsettled:
         return f"{view.unsettled}; its owner moves it after that"
     if not owners:
@@ -156,13 +166,13 @@ def _why_not(
 def _unowned(view: View, tp: TopicPartition, target: Target) -> str:
     if tp.topic in view.no_longer_read:
         until = "until one does, or until the group has no member"
-        return f"nobody of the group reads {tp.topic}: nothing moves it {until}"
+        return f"no member of the group reads {tp.topic}: it is not moved {until}"
     if why := obstacle_without_owner(view):
         return why
     again = "" if readers(view) else "; run reset-offsets again, and it is done at once"
     # The next owner knows the topic's id; a view does not.
     unless = ", unless its topic was recreated since" if target.topic_id else ""
-    return f"nobody owns it, and its next owner moves it first{unless}{again}"
+    return f"no member owns it; its next owner moves it first{unless}{again}"
 
 
 def _reported_obstacle(
@@ -176,7 +186,10 @@ def _reported_obstacle(
         if line.startswith(begins):
             return f"at {one.name} it {line.removeprefix(begins)}"
     if len(report.resets or ()) >= MOST_KEPT:
-        return f"{one.name} has not moved so many others that it does not name it"
+        return (
+            f"{one.name} has so many other partitions to move that it does not name "
+            "this one"
+        )
     topics = view.ends or report.applied
     if any(report.applied.get(name, 0) <= target.record for name in topics):
         return f"{one.name} has not read the reset yet"
@@ -185,12 +198,14 @@ def _reported_obstacle(
 
 def reasons(several: Iterable[Movement], state: str = "not moved yet") -> Iterator[str]:
     """Yield a sentence for each reason, with the partitions that it keeps from moving."""
-    found: dict[str, list[TopicPartition]] = {}
+    unknown = f"committed at the target, but {_UNKNOWN}"
+    found: dict[tuple[str, str], list[TopicPartition]] = {}
     for one in several:
-        found.setdefault(one.why, []).append(one.tp)
-    for why, tps in tuple(found.items())[:_MOST_REASONS]:
+        now = unknown if one.is_unknown else state
+        found.setdefault((now, one.why), []).append(one.tp)
+    for (now, why), tps in tuple(found.items())[:_MOST_REASONS]:
         verb = "is" if len(tps) == 1 else "are"
-        yield f"{partitions_text(tps)} {verb} {state}: {why}"
+        yield f"{partitions_text(tps)} {verb} {now}: {why}"
     if (more := len(found) - _MOST_REASONS) > 0:
         yield f"and {counted(more, 'other reason')}"
 
@@ -198,9 +213,12 @@ def reasons(several: Iterable[Movement], state: str = "not moved yet") -> Iterat
 def summaries(several: Iterable[Movement]) -> Iterator[str]:
     """Yield a line for each topic and owner of a hold, for people."""
     moved: Counter[tuple[str, str]] = Counter()
+    unknown: Counter[tuple[str, str]] = Counter()
     every: Counter[tuple[str, str]] = Counter()
     for one in several:
         every[one.tp.topic, one.by] += 1
         moved[one.tp.topic, one.by] += one.is_moved
+        unknown[one.tp.topic, one.by] += one.is_unknown
     for (topic, by), count in every.items():
-        yield f"{topic}  moved {moved[topic, by]} of {count} by {by}"
+        more = f", unknown {unknown[topic, by]}" if unknown[topic, by] else ""
+        yield f"{topic}  moved {moved[topic, by]} of {count}{more} by {by}"

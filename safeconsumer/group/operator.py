@@ -39,12 +39,13 @@ from safeconsumer.group.timed_call import TimedCall
 from safeconsumer.group.topic_reader import TopicReader
 from safeconsumer.group.view import View
 from safeconsumer.group.wire import ControlHold, ControlKey
+from safeconsumer.holds import ranges
 from safeconsumer.holds.hold import checked_duration, checked_reason, operator_name
 from safeconsumer.holds.scope import Target
 
 _WRITE_TIMEOUT = 10.0
 _READ_TIMEOUT = 30.0
-# The part of the time of look() that is left for requests, after waiting for reports.
+# The share of look()'s time that is kept for requests, after the wait for reports.
 _ANSWER_SECONDS = 0.5
 _CLOSE_MS = 500
 _BACKOFF_MS = 20
@@ -74,7 +75,7 @@ class Operator:
     Attributes:
         base: how the cluster is reached.
         settings: the names of the control topics.
-        board: the records that were read.
+        board: the state by the records that were read.
 
     Raises:
         KafkaError: from every method, if the broker cannot be reached or refuses.
@@ -99,13 +100,15 @@ class Operator:
         )
         self._admin: KafkaAdminClient | None = None
         self._query_consumer: KafkaConsumer | None = None
-        self.board = Board(settings, self._clock)
+        # A program may have one for months, and only a history needs the records.
+        self.board = Board(settings, self._clock, max_records=0)
         self._reader = TopicReader(
             lambda: clients.reader(self.base), settings.status_topic, NAMED_FOR
         )
         self._other: Operator | None = None
         self._is_fit = False
-        # The moment until which it must wait for reports before a member counts as silent.
+        # The moment until which the operator waits for reports before a member counts
+        # as silent.
         self._silent_at: float | None = None
 
     def __enter__(self) -> Self:
@@ -198,20 +201,21 @@ class Operator:
         Members obey within milliseconds, and no assignment that begins after the return
         delivers any of it. The hold outlives this process: :meth:`resume` or the command
         of that name lifts it, or it expires by the broker's clock. A hold of this owner
-        and target that is in force is replaced, and counts as held since it was placed.
+        and target that is in force is replaced, and its partitions count as held since
+        that hold was placed.
 
         Args:
             group: the consumer group.
             targets: as for ``SafeConsumer.pause``; a pattern must be RE2, which every
                 member reads alike. Each is a hold of its own.
-            owner: whose hold it is, as people read it in ``status``.
+            owner: the owner of the hold, as ``status`` shows it.
             reason: text for people, or None.
             for_: seconds or a ``timedelta`` until it expires; None for no limit.
 
         Raises:
             ControlTopicError: there is no holds topic, or its settings would let Kafka
                 delete holds; nothing was written. The settings are asked for once, and
-                again if the topic was made again.
+                again if the topic was created again.
             ControlWriteError: a hold was not acknowledged within 10 s. Acknowledged holds
                 are in force, those that the message names may be written later;
                 repeating the call is safe.
@@ -249,7 +253,7 @@ class Operator:
         Args:
             group: the consumer group.
             targets: as for :meth:`pause`.
-            owner: whose holds they are.
+            owner: the owner of the holds.
             force: lift them without reading the topic, even if ``reset-offsets`` has not
                 moved every partition yet.
 
@@ -267,7 +271,7 @@ class Operator:
             return [one for one in found if one.key in keys]
 
         if not any(one.hold and one.hold.reset for one in own(self.holds(group))):
-            return  # a view costs more
+            return  # making a view costs more
         view = self.look(group, is_strict=True, has_lags=False)
         if undone := unmoved(view, own(view.holds)):
             why = "; ".join(reasons(undone))
@@ -350,9 +354,15 @@ class Operator:
 
     # ------------------------------------------------------------ groups and topics
 
-    def group(self, group: str) -> GroupFacts:
-        """Ask the cluster about a consumer group."""
-        return facts_of_one(self.admin, group)
+    def group(self, group: str, until: float = math.inf) -> GroupFacts:
+        """
+        Ask the cluster about a consumer group.
+
+        Args:
+            group: the consumer group.
+            until: when it stops to wait for a coordinator, on the monotonic clock.
+        """
+        return facts_of_one(self.admin, group, until)
 
     def groups(self) -> tuple[str, ...]:
         """Return the names of all groups that this principal may see."""
@@ -371,7 +381,7 @@ class Operator:
         return tuple(self.admin.list_topics())
 
     def missing(self, names: Collection[str]) -> tuple[str, ...]:
-        """Return the topics among these that do not exist, as far as this principal sees."""
+        """Return those of the topics that do not exist, as far as this principal can see."""
         described = self.admin.describe_topics(sorted(names)) if names else ()
         return tuple(one["name"] for one in described if one["error_code"] == _NO_TOPIC)
 
@@ -403,9 +413,9 @@ class Operator:
         """
 
         def ask(one: Operator, until: float) -> View:
-            if is_strict:  # its advice comes before that of later errors
+            if is_strict:  # the advice of this error is better than that of later ones
                 one.check()
-            facts = one.group(group)
+            facts = one.group(group, until)
             readable = one.read(is_strict=is_strict, until=until)
             return one.view(group, facts, readable, has_lags=has_lags)
 
@@ -415,7 +425,7 @@ class Operator:
             until = time.monotonic() + timeout - _ANSWER_SECONDS
             view = self.within(timeout, lambda one: ask(one, until))
         moves = self._commits.note(group, view.facts, view.held_by_silent)
-        if has_lags:  # a caller that asks repeatedly wants none
+        if has_lags:  # a caller that asks repeatedly needs no moves
             moves = {**self._moves_at_once(view), **moves}
         return evolve(view, moves=moves)
 
@@ -472,7 +482,7 @@ class Operator:
         *,
         has_lags: bool = False,
     ) -> View:
-        """Return the view of a group by the last read; ``has_lags`` asks for its lags."""
+        """Return the view of a group after the last read; ``has_lags`` asks for its lags."""
         survey = Survey(facts={group: facts})
         if has_lags:
             survey = self._asked(
@@ -514,7 +524,7 @@ class Operator:
         """
         readable = self._read(self.settings, is_strict=is_strict)
         if readable.ends is not None:
-            # A topic that was made for other data has no holds.
+            # A topic that was created for other data has no holds.
             try:
                 self.check()
             except ControlTopicError as error:
@@ -539,5 +549,6 @@ class Operator:
 def _wanted(
     group: str, owner: str, targets: Iterable[object], hold: ControlHold | None
 ) -> tuple[Change, ...]:
-    found = [str(patterns.target(one)) for one in targets]
+    each = ranges.spread_targets(targets)
+    found = [str(patterns.target(one)) for one in each]
     return changes(checked_group(group), operator_name(owner), found, hold)

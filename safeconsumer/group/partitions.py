@@ -27,9 +27,9 @@ class Coverage(Generic[C]):
     """
     An index of scopes, or holds, by the partitions that they cover.
 
-    A thousand holds of single partitions are found by the partition, not compared one by
-    one. Scopes of other kinds cover all of a topic or nothing of it, so these are compared
-    once for each topic.
+    Holds of single partitions are found by the partition: a thousand of them are not
+    compared one by one. Scopes of other kinds cover all of a topic or nothing of it, so
+    these are compared once for each topic.
     """
 
     def __init__(self, several: Iterable[C]) -> None:

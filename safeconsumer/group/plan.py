@@ -64,7 +64,7 @@ Point = tuple[str, str]
 GONE = "it was lifted, it ended, or it has another owner"
 """The reasons why a named hold may not exist."""
 
-LACKED = "the holds topic was made again and lacks it"
+LACKED = "the holds topic was recreated and lacks it"
 """The reason for writing a hold again that members obey."""
 
 
@@ -102,7 +102,8 @@ class Action(Protocol):
         Return the plan with its records, and the needs that must be agreed to.
 
         Args:
-            plan: has the partitions and the existing holds that the action meets.
+            plan: the plan so far, with the partitions and the existing holds that the
+                action affects.
             cluster: as for :func:`plan_of`.
         """
 
@@ -120,7 +121,7 @@ class Action(Protocol):
 
 
 class Consent(Enum):
-    """The ways in which an operator agrees: a flag of that name, a click, or typing."""
+    """The ways in which an operator agrees: a flag of that name, a click, or typed text."""
 
     FUTURE = "future"
     REPLACE = "replace"
@@ -291,7 +292,7 @@ class TimedHolds:
         return [ControlKey(self.group, self.owner, str(one)) for one in self.scopes]
 
     def points(self, plan: Plan, /) -> Iterator[Point]:
-        """Yield sentences about the covered partitions, disobeying members, and the end."""
+        """Yield sentences about covered partitions, members that disobey, and the end."""
         return _placed(plan, self.seconds)
 
     def facts(self) -> list[Any]:
@@ -525,7 +526,7 @@ class Extend(TimedHolds):
             and one.expires_at > plan.view.times.here + self.seconds - _SENT_AGAIN
             for one in plan.own
         )
-        if is_done:  # this form was sent before
+        if is_done:  # the same form was sent before
             return evolve(plan, is_done=True, unchanged=plan.own)
         ask = "it was lifted, replaced or extended, or it ended: look at the group"
         return evolve(plan, needs=(refusal("the hold has changed", ask),))
@@ -776,13 +777,13 @@ def _placed(plan: Plan, seconds: float | None) -> Iterator[Point]:
     yield from _disobeying(view, covers)
     yield from (("waiting", one.why) for one in plan.needs if one.why)
     for row in _rows(plan.unchanged):
-        yield "note", f"held already, and stays as it is: {row}"
+        yield "note", f"held already, and stays unchanged: {row}"
     lacked = [one for one in plan.renewed if view.is_from_earlier_topic(one)]
     over = [one for one in plan.renewed if not view.is_from_earlier_topic(one)]
     for why, several in ((LACKED, lacked), ("it may have ended", over)):
         for row in _rows(several):
             yield "note", f"would be renewed, as {why}: {row}"
-    if not plan.is_done:  # else the sentence of each unchanged hold has its end
+    if not plan.is_done:  # otherwise the sentence about each unchanged hold has its end
         yield _end(view, seconds)
         yield from _kept(plan, seconds)
 
@@ -803,7 +804,7 @@ def _end(view: View, seconds: float | None) -> Point:
 def _disobeying(view: View, covers: Sequence[TopicPartition]) -> Iterator[Point]:
     wanted = frozenset(covers)
     for one in view.all_members if covers else ():
-        if one.is_behind:  # the member obeys what it has read, and reads on
+        if one.is_behind:  # the member obeys the holds that it has read, and reads on
             yield "waiting", f"would obey later: {one.name} {one.verdict.sentence}"
         elif not one.obeys:
             owned = one.owned & wanted
@@ -812,7 +813,7 @@ def _disobeying(view: View, covers: Sequence[TopicPartition]) -> Iterator[Point]
             sentence = f"would not obey: {one.name} {one.verdict.sentence}{flows}"
             yield "alarm" if may_flow else "waiting", sentence
     if covers and view.unsettled:
-        yield "unknown", f"who obeys is unknown: {view.unsettled}"
+        yield "unknown", f"which members obey is unknown: {view.unsettled}"
     for why in view.unread:
         yield "unknown", f"unknown: {why}"
 
@@ -826,7 +827,7 @@ def _kept(plan: Plan, seconds: float | None) -> Iterator[Point]:
         topic, kept = min(limited.items(), key=lambda one: one[1])
         limit = f"{topic} deletes records after {duration_text(kept)}"
         if waiting(plan.view, plan.covers) != 0:
-            limit += "; records that wait now go first"
+            limit += "; it deletes the records that wait now first"
         if seconds is None or seconds + plan.view.skew >= kept:
             yield "waiting", f"retention ends BEFORE the hold does: {limit}"
         else:

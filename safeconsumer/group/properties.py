@@ -36,7 +36,7 @@ _NUMBERS = {
 _LOGIN = "sasl.jaas.config"
 _HOSTNAME = "ssl.endpoint.identification.algorithm"
 _CARRIED_OVER = (*_TEXTS, *_FILES, *_INLINE, *_NUMBERS, _LOGIN, _HOSTNAME)
-# A typing error is closer to one of these than Java's other names are, except this one.
+# Java's other names are less similar to these than a typing error is, except this one.
 _ALIKE = 0.85
 _PASSED_OVER = {"retry.backoff.max.ms"}
 _JAAS = re.compile(

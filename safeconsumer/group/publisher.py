@@ -17,7 +17,7 @@ from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.partitions import scopes_text
 from safeconsumer.group.wire import ControlHold, ControlKey
 
-# Seconds in which the client gives up by itself after the timeout.
+# Seconds after the timeout within which the client itself gives up.
 _MARGIN = 0.5
 # Seconds between two tries of a record that the broker refused for the moment.
 _BACKOFF = 0.1
@@ -44,7 +44,7 @@ class Change:
 
     def held_since(self, at: float | None) -> "Change":
         """
-        Return the change for an owner who holds the scope already.
+        Return the change for an owner that holds the scope already.
 
         Args:
             at: since when, in seconds since the epoch; None if unknown.
@@ -140,7 +140,7 @@ def publish(
 
 
 class _Writing:
-    """Writes changes, and knows the result of each."""
+    """Writes changes, and keeps the result of each."""
 
     def __init__(self, topic: str, wanted: Sequence[Change]) -> None:
         self._topic = topic
@@ -241,7 +241,7 @@ class _Writing:
 
 
 def _is_refusal(error: BaseException) -> bool:
-    # The broker refused it, or it was never sent.
+    # The broker refused the record, or the record was never sent.
     if isinstance(error, kafka_errors.NodeNotReadyError):
         return True
     is_answer = isinstance(error, kafka_errors.BrokerResponseError)

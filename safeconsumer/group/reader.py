@@ -17,8 +17,8 @@ from safeconsumer.holds.ledger import PauseLedger
 
 log = logging.getLogger("safeconsumer.group")
 
-# Milliseconds; a poll ends at the first record, so this only limits how late timers
-# are.
+# Milliseconds; a poll ends at the first record, so this only limits the delay of
+# timers.
 _POLL_MS = 500
 # The same while a gate waits: a topic may end with records that were compacted away,
 # for which poll() does not return.
@@ -32,8 +32,8 @@ class Reader:
     """
     Applies the holds topic's records, and reports to the barrier how far it has read.
 
-    The reader keeps the holds through every failure: an unreachable broker, a topic that
-    is gone, refused or created again, a defect of this package.
+    The reader keeps the holds through every failure: an unreachable broker, a topic
+    that is deleted, refused or created again, or a defect of this package.
 
     Thread rules: it has one thread; the public methods may be called on any.
     """
@@ -121,7 +121,7 @@ class Reader:
         try:
             self._read_until_stopped()
         except ControlTopicError as error:
-            self._refused = error  # before _lose() lets start() go on
+            self._refused = error  # set before _lose() lets start() continue
             self._lose(str(error))
         except BaseException as error:  # noqa: BLE001 - without the reader no hold would arrive
             self._lose(f"{type(error).__name__}: {error}")
@@ -201,7 +201,7 @@ class Reader:
         except ControlTopicError as error:
             self._failure = error
             self._topic.wake()
-        except Exception:  # the reader notices by itself if the cluster is away
+        except Exception:  # the reader itself notices an unreachable cluster
             log.debug("the holds topic's settings could not be read", exc_info=True)
 
     # ------------------------------------------------------------ beginning

@@ -85,7 +85,7 @@ class Report:
         quiet: the owned partitions that deliver nothing, as ranges by topic.
         gated: the number of partitions that wait for the control topics.
         is_partial: whether the partitions did not fit, and are left out.
-        outages: holds that its worker placed for an outage, in words.
+        outages: descriptions of the holds that its worker placed for an outage.
         kept: holds that it obeys and that the holds topic does not have any more.
         recreated: topics that were deleted and recreated while it owned partitions of
             them, and whose new records it has not read; at most a hundred.
@@ -168,7 +168,7 @@ def decode_report(data: object) -> Report | None:
 
 def for_people(name: str) -> str:
     """
-    Return text as a report shows it: short, and with unprintable characters escaped.
+    Return text in the form of reports: short, and with unprintable characters escaped.
 
     An application may choose names with a tab or a line end in them.
     """
@@ -212,8 +212,8 @@ def count_of(ranges: Mapping[str, tuple[tuple[int, int], ...]]) -> int:
 
 
 def _shown(value: object) -> str:
-    # Reports of an earlier version have names with tabs in them. If these made a report
-    # unreadable, no command would wait for its member.
+    # Reports of an earlier version have names with tabs in them. If the tabs made a
+    # report unreadable, no command would wait for its member.
     found = of_type(str, value)
     within(len(found), 0, MAX_GROUP_LENGTH)
     return for_people(found)

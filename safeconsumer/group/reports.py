@@ -70,7 +70,7 @@ class ControlStatus:
 
 
 class HasView(Protocol):
-    """Has a view of holds, owned partitions and quiet partitions, as a ledger does."""
+    """An object that has a view of holds, owned and quiet partitions, as a ledger does."""
 
     def view(self) -> View:
         """Return the view of this moment."""
@@ -108,13 +108,13 @@ class Client(ReportSource, Protocol):
     ledger: PauseLedger
 
     def call_after_joins(self, call: Callable[[], object]) -> None:
-        """Have a function called after each completed join; it must be quick."""
+        """Call a function after each join that completes; it must be quick."""
 
     def note_broker_time(self, at: float, sent: float, received: float) -> None:
         """Note that the broker's clock showed a time between two monotonic moments."""
 
     def carry_out(self, resets: Resets) -> bool:
-        """Move owned partitions to the targets of resets from now on; False: it cannot."""
+        """Move owned partitions to the targets of resets; return False if it cannot."""
 
 
 class Reporter:
@@ -197,7 +197,7 @@ class Reporter:
             self._topic.close(time.monotonic() + _END_SECONDS)
 
     def _report(self, state: str | None = None) -> None:
-        if self._is_given_up:  # busy() would call a program that may be gone
+        if self._is_given_up:  # busy() would call into a program that may have ended
             return
         try:
             self._send(self._make(state))
@@ -305,7 +305,7 @@ class MemberReports:
         except BaseException:
             if not self._has_failed:
                 self._has_failed = True
-                log.exception("consumer.busy failed: what is held counts as busy")
+                log.exception("consumer.busy failed: held partitions count as busy")
             return frozenset(view.partitions())
 
 

@@ -73,7 +73,7 @@ _NO_ID = UUID(int=0)
 @frozen(kw_only=True)
 class ResetTarget:
     """
-    The target of a reset as it was typed; at most one of the values is set.
+    The target of a reset as an operator typed it; at most one of the values is set.
 
     Attributes:
         text: the target as text; ``earliest`` and ``latest`` set no value.
@@ -133,7 +133,8 @@ class PartitionMove:
         start: the first offset of its log.
         end: the offset behind its last record.
         committed: the group's committed offset at that time; None if there is none.
-        offset: the target; None if there is no committed offset to count from.
+        offset: the target; None if the target counts from a committed offset and there
+            is none.
     """
 
     start: int
@@ -181,17 +182,19 @@ def reset_action(
 
     starts = offsets_at(OffsetSpec.EARLIEST)
     committed, wanted = view.facts.committed, starts
+    topic_ids = _topic_ids(admin, {tp.topic for tp in several})
     if to.offset is not None:
         wanted = dict.fromkeys(several, to.offset)
     elif to.back is not None:
         wanted = {tp: committed[tp] - to.back for tp in several if tp in committed}
-        wanted |= _asked_already(view, owner, to)
+        wanted |= _asked_already(view, owner, to, topic_ids)
     elif to.text != "earliest":
         wanted = offsets_at(OffsetSpec.LATEST, "read_committed")
         if to.at_ms is not None:
             later = offsets_at(to.at_ms)
             wanted |= {tp: at for tp, at in later.items() if at >= 0}
-    ends = offsets_at(OffsetSpec.LATEST)  # last, as the logs may grow meanwhile
+    # asked for last, as the logs may grow meanwhile
+    ends = offsets_at(OffsetSpec.LATEST)
     return ResetTo(
         group=view.group,
         owner=owner,
@@ -206,7 +209,7 @@ def reset_action(
             )
             for tp in several
         },
-        topic_ids=_topic_ids(admin, {tp.topic for tp in several}),
+        topic_ids=topic_ids,
     )
 
 
@@ -225,18 +228,32 @@ def _left(view: View, scopes: tuple[Scope, ...]) -> list[str]:
 
 
 def _asked_already(
-    view: View, owner: str, to: ResetTarget
+    view: View, owner: str, to: ResetTarget, topic_ids: Mapping[str, str]
 ) -> dict[TopicPartition, int]:
-    """Return the targets of an owner's holds for which the same text was typed."""
+    """
+    Return the targets of an owner's holds for which the same text was typed.
+
+    A target of a topic that was recreated since belongs to the deleted topic.
+    """
     same = [
-        one
+        evolve(one, hold=evolve(one.hold, reset=_typed_as(one.hold.reset, to.text)))
         for one in view.lasting
         if one.key.owner == owner
         and one.hold is not None
         and one.hold.reset is not None
-        and one.hold.reset.asked == to.text
     ]
-    return {TopicPartition(*tp): one.offset for tp, one in targets_of(same).items()}
+    return {
+        TopicPartition(*tp): one.offset
+        for tp, one in targets_of(same).items()
+        if one.topic_id in {None, topic_ids.get(tp[0], one.topic_id)}
+    }
+
+
+def _typed_as(reset: Reset, typed: str) -> Reset:
+    """Return the part of a reset for which this target was typed."""
+    known = reset.typed()
+    to = tuple(one for one in reset.to if known.get(one[:2]) == typed)
+    return evolve(reset, to=to)
 
 
 def _topic_ids(admin: KafkaAdminClient, names: Iterable[str]) -> dict[str, str]:
@@ -300,7 +317,7 @@ class ResetTo:
 
     def _over(self, view: View) -> dict[TopicPartition, HoldRecord]:
         """Return the hold of the owner that covers each partition, the first of several."""
-        # For us a key of a later version covers everything; only that version writes it.
+        # Here a key of a later version covers everything; only that version writes it.
         held = [
             one
             for one in view.lasting
@@ -337,15 +354,25 @@ class ResetTo:
     def _moved_by(self, own: HoldRecord, to: Mapping[TopicPartition, int]) -> Change:
         hold = own.hold or ControlHold()
         known = hold.reset or Reset(())
-        places = {(topic, number): at for topic, number, at in known.to}
-        places |= {(tp.topic, tp.partition): at for tp, at in to.items()}
         ids = {**dict(known.topic_ids), **self.topic_ids}
+        recreated = {topic for topic, one in known.topic_ids if ids[topic] != one}
+        places = {
+            (topic, number): at
+            for topic, number, at in known.to
+            if topic not in recreated
+        }
+        places |= {(tp.topic, tp.partition): at for tp, at in to.items()}
         topics = {topic for topic, _ in places}
-        is_same = known.asked == self.asked or all(tp[:2] in to for tp in known.to)
+        typed = known.typed() | dict.fromkeys(to, self.asked)
+        texts = {tp: typed.get(tp, "") for tp in places}
+        is_same = len(set(texts.values())) == 1
         written = Reset(
             tuple((*tp, at) for tp, at in sorted(places.items())),
             tuple(sorted((name, one) for name, one in ids.items() if name in topics)),
             self.asked if is_same else "",
+            ()
+            if is_same
+            else tuple((*tp, one) for tp, one in sorted(texts.items()) if one),
         )
         changed = Change(own.key, evolve(hold, reset=written, ttl_ms=None))
         return changed.held_since(own.since)
@@ -367,7 +394,7 @@ class ResetTo:
         elif why := mistakes(view, self.scopes, cluster.topics):
             yield refusal(why, "look for a typing error")
         elif not self.places and (left := _left(view, self.scopes)):
-            why = f"nobody of the group reads {', '.join(left)}"
+            why = f"no member of the group reads {', '.join(left)}"
             yield refusal(why, "name it to move it all the same")
         elif not self.places:
             yield refusal(f"{self.group} consumes nothing", "nothing can be moved")
@@ -457,7 +484,7 @@ class ResetTo:
         for topic in _left(plan.view, self.scopes):
             if topic not in there:
                 stays = "it stays where it is, unless it is named"
-                yield "note", f"nobody of the group reads {topic}: {stays}"
+                yield "note", f"no member of the group reads {topic}: {stays}"
         for report in plan.view.reports:
             if report.kind == STREAM:
                 yield "note", f"{report.client_id} is a stream: its offsets do not move"

@@ -85,7 +85,7 @@ def grants(
     topics: Sequence[str],
 ) -> Iterator[Grant]:
     """
-    Yield the rights that operators and members need for holds and resets, and no more.
+    Yield exactly the rights that operators and members need for holds and resets.
 
     ``dead-letters replay`` needs the right to commit its position; the operator names its
     topics. As consumers, members have the rights for resets already.
@@ -113,7 +113,7 @@ def _operators(
     if settings.status_topic is not None:
         found.append((TOPIC, settings.status_topic, ("Read",)))
     found += ((GROUP, name, ("Describe",)) for name in groups)
-    # reset-offsets commits for a group that has no member to do it.
+    # reset-offsets commits for a group that has no members.
     found += ((GROUP, name, ("Read",)) for name in groups)
     found += ((TOPIC, name, ("Read",)) for name in topics)
     found.append((GROUP, f"{REPLAYING}{_ANY}", ("Read",)))

@@ -18,7 +18,7 @@ _FEW = 5
 
 def scopes_of(texts: Iterable[str], group: str) -> tuple[Scope, ...]:
     """
-    Read scopes; ``orders:0-2,5`` stands for four.
+    Read scopes; ``orders:0-2,5`` is four scopes.
 
     Raises:
         HoldSettingError: the group's name is not legal.
@@ -41,7 +41,7 @@ def _parsed(text: str) -> Scope:
         if "," not in text or text.startswith("re:"):
             raise
         several = " ".join(filter(None, text.split(",")))
-        message = f"{error}; several scopes stand apart: {several}"
+        message = f"{error}; write several scopes with spaces between them: {several}"
         raise ScopeSyntaxError(message) from error
 
 
@@ -71,7 +71,7 @@ def mistakes(
     Args:
         view: the group.
         scopes: the scopes as they were typed.
-        topics: returns the names of all topics; called only if they help.
+        topics: returns the names of all topics; called only if the names help.
     """
     here, several = view.consumed, tuple(scopes)
     met = frozenset(meeting(several, here))
@@ -124,7 +124,9 @@ def _hint(scope: Scope, here: Iterable[TopicPartition], known: Sequence[str]) ->
     own = {tp.topic for tp in here}
     if isinstance(scope, Pattern):
         of_re = "re" in own and ranges.NUMBERS.fullmatch(scope.text)
-        meant = f"; of the topic re, partitions are re:{scope}" if of_re else ""
+        meant = (
+            f"; for partitions of a topic named re, write re:{scope}" if of_re else ""
+        )
         return f"; it consumes {_some(own)}{meant}"
     topic = str(getattr(scope, "topic", ""))
     if topic in own:

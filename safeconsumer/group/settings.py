@@ -1,10 +1,9 @@
 """Defines ``Control``: how a member takes part in group control."""
 
-import inspect
 from collections.abc import Mapping
 from datetime import timedelta
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Self, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from attrs import Attribute, field, frozen
 
@@ -18,8 +17,6 @@ if TYPE_CHECKING:
 
 PREFIX = "__safeconsumer_"
 
-
-# Operators' holds were on a topic of this name when members had one of their own.
 _HOLDS, _STATUS = "holds_ops", "status"
 
 HOLDS_TOPIC, STATUS_TOPIC = PREFIX + _HOLDS, PREFIX + _STATUS
@@ -36,7 +33,7 @@ def _is_topic(_self: object, attribute: "Attribute[Any]", value: object) -> None
 
 
 def _is_known(_self: object, _attribute: object, value: object) -> None:
-    if value not in {"hold", "run"}:
+    if value not in ("hold", "run"):  # a list has no hash
         message = f'unavailable must be "hold" or "run", not {value!r}'
         raise ControlSettingError(message)
 
@@ -86,12 +83,13 @@ class Control:
     Makes a member obey holds that are kept in Kafka, for its whole group.
 
     Attributes:
-        holds_topic: the topic of the holds: clients that may write it hold and lift,
-            members only read it.
+        holds_topic: the topic of the holds: clients that may write it place and lift
+            holds; members only read it.
         status_topic: the topic to which members report; None for no reports.
         unavailable: the treatment of newly assigned partitions while the holds topic
             cannot be read: ``hold`` keeps them quiet, ``run`` lets them flow after
-            ``run_after`` seconds. Partitions that flowed or were held before stay so.
+            ``run_after`` seconds. Partitions that flowed before keep flowing, and held
+            ones stay held.
         run_after: seconds; only for ``run``.
         clock_skew: seconds by which this machine's clock may differ from the broker's;
             a hold that expires is lifted later by this time, never early.
@@ -100,7 +98,7 @@ class Control:
             checked when the reader connects. A topic that has become unfit counts as
             unavailable until it is repaired.
         start_timeout: the most seconds for which the consumer's constructor waits for
-            the topics' settings, to refuse topics from which Kafka would delete holds.
+            the topics' settings: it refuses topics from which Kafka would delete holds.
         trust_topic: whether the member does not ask for those settings, for brokers that
             cannot answer.
         resets: whether this member moves its partitions if a hold of its group asks for
@@ -132,21 +130,6 @@ class Control:
         factory=dict, repr=False, converter=_copied, validator=_are_settings
     )
 
-    if not TYPE_CHECKING:  # type checkers use the fields
-
-        def __new__(cls, *_args: object, **settings: object) -> Self:
-            """Refuse the settings of versions before 0.6, by the name of the new one."""
-            if "operator_topic" in settings:
-                message = "operator_topic= is holds_topic= now: give it the same topic"
-                raise ControlSettingError(message)
-            if "group_topic" in settings:
-                message = (
-                    "group_topic= is gone: holds are on one topic, holds_topic=, and "
-                    "members place none"
-                )
-                raise ControlSettingError(message)
-            return object.__new__(cls)
-
     def __attrs_post_init__(self) -> None:
         if self.holds_topic == self.status_topic:
             message = f"control topics must differ: both are {self.holds_topic}"
@@ -163,7 +146,8 @@ class Control:
         Raises:
             ControlSettingError: a value is not acceptable.
         """
-        if not isinstance(prefix, str):  # of an unset variable, None would be a name
+        # None, from an unset variable, would become part of a name
+        if not isinstance(prefix, str):
             message = f"prefix must be text, not {prefix!r}"
             raise ControlSettingError(message)
         return cls(
@@ -195,8 +179,3 @@ class Control:
         attached: GroupControl = module.GroupControl(self, client, clients)
         attached.start()
         return attached
-
-
-if not TYPE_CHECKING:  # otherwise that of __new__ would be shown, which takes anything
-    _self, *_settings = inspect.signature(Control.__init__).parameters.values()
-    Control.__signature__ = inspect.Signature(_settings)

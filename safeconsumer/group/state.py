@@ -18,6 +18,11 @@ from safeconsumer.holds.scope import Scope
 
 # Seconds between two log lines about unreadable records, however many come.
 _REPORT_SKIPPED_EVERY = 10.0
+# Seconds after which the record of an expired hold is forgotten. Until then a correction of
+# the broker's time can put the hold in force again.
+_KEPT_AFTER_END = 3600.0
+# Seconds between two searches for such records.
+_FORGET_EVERY = 60.0
 
 
 class ControlState:
@@ -55,16 +60,20 @@ class ControlState:
         self._fold = Fold(group)
         self._unreported = 0
         self._reported_at = -_REPORT_SKIPPED_EVERY
+        self._forgot_at = -_FORGET_EVERY
         self.skipped = 0
 
     def absorb(self, topic: str, records: Iterable[RawRecord]) -> None:
-        """Take over the next records of the holds topic, whose name events have."""
+        """Take over the next records of the holds topic, whose name the events carry."""
         with self._lock:
             fresh, skipped = self._fold.take(records)
             self.skipped += skipped
             self._unreported += skipped
             self._follow(fresh)
             self._report_skipped(topic)
+            moment = self._ledger.now()
+            if moment[0] - self._forgot_at >= _FORGET_EVERY:
+                self._forget_expired(moment)
 
     def topic_recreated(self) -> None:
         """Note that the topic was created again: its offsets start over, the holds stay."""
@@ -124,9 +133,20 @@ class ControlState:
         # these were lifted meanwhile, and which offsets were committed: they move nothing.
         return targets_of(
             one
-            for one in self._fold.holds()
+            for one in self._fold.resets()
             if not self._fold.is_from_earlier_topic(one)
         )
+
+    def _forget_expired(self, moment: tuple[float, float]) -> None:
+        # Nobody writes a tombstone for an expired hold, and a program may hold with an owner
+        # for each job. A hold that this forgets cannot come back, so both the broker's time
+        # and ours must be past its end: either may be wrong by days.
+        self._forgot_at = moment[0]
+        now = self._clock.time(moment)
+        if now is None:
+            return
+        at = min(now, moment[1]) - self._skew
+        self._fold.forget_expired(at - _KEPT_AFTER_END)
 
     def _apply(self, records: Iterable[HoldRecord]) -> None:
         place: list[Hold] = []
@@ -150,7 +170,8 @@ class ControlState:
             return None
         now, at = self._clock.time(moment), one.at
         if at is None:
-            # The time of such a hold begins when it is read: late, never early.
+            # The duration of such a hold counts from the moment when it is read, so the
+            # hold ends late, never early.
             now = at = moment[1]
         expires_at = None if body.ttl_ms is None else at + body.ttl_ms / 1000
         deadline = None  # while the broker's time is unknown, no hold may expire
@@ -193,6 +214,7 @@ class ControlState:
             ]
             if place:
                 self._ledger.follow(place, ())
+            self._forget_expired(moment)
 
     def _key(self, one: HoldRecord) -> HoldKey:
         return self._scope_and_owner(one.key, emit=False)

@@ -1,5 +1,6 @@
 """Asks the cluster about groups: their members, committed offsets and lags."""
 
+import math
 import re
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -37,12 +38,16 @@ _ASK_TIMEOUT_MS = 5_000
 _EXTRA_SECONDS = 3.0
 _EXTRA_SECONDS_EACH = 1.5
 
-_COORDINATOR_SECONDS = 5.0
+# Seconds: the controller fences a broker 9 s after its last heartbeat, by Kafka's setting
+# broker.session.timeout.ms; then the next coordinator loads the group.
+_COORDINATOR_SECONDS = 12.0
 _COORDINATOR_BACKOFF = 0.2
 _COORDINATOR_ERRORS = (
+    *AWAY,
     kafka_errors.CoordinatorLoadInProgressError,
     kafka_errors.CoordinatorNotAvailableError,
     kafka_errors.NotCoordinatorError,
+    kafka_errors.UnknownBrokerIdError,
 )
 
 # By group, the questions without an answer, each with the reason.
@@ -123,7 +128,7 @@ def survey_of(admin: KafkaAdminClient, besides: Iterable[str]) -> Survey:
 
     Args:
         admin: the client.
-        besides: more groups, which the cluster may not list.
+        besides: further groups, which the cluster may not list.
 
     Raises:
         KafkaError: no broker answers, or one refuses to list its groups.
@@ -141,22 +146,31 @@ def survey_of(admin: KafkaAdminClient, besides: Iterable[str]) -> Survey:
     )
 
 
-def facts_of_one(admin: KafkaAdminClient, group: str) -> GroupFacts:
+def facts_of_one(
+    admin: KafkaAdminClient, group: str, until: float = math.inf
+) -> GroupFacts:
     """
     Return the cluster's description of one group.
+
+    Args:
+        admin: the client.
+        group: the group.
+        until: when it stops to wait for the group's next coordinator, on the monotonic
+            clock; it never waits for longer than a broker's failover takes.
 
     Raises:
         KafkaError: the cluster does not answer, or refuses.
     """
-    # A coordinator may move, and a cluster's first is created only on demand.
-    deadline = time.monotonic() + _COORDINATOR_SECONDS
+    # A coordinator may move or die, and a cluster's first is created only on demand.
+    until = min(until, time.monotonic() + _COORDINATOR_SECONDS)
     while True:
         facts, missing = _asked(admin, [group])
         if not missing:
             return facts[group]
-        error = missing[group][0][1]
-        if not isinstance(error, _COORDINATOR_ERRORS) or time.monotonic() > deadline:
-            raise error
+        errors = [error for _, error in missing[group]]
+        is_passing = all(isinstance(one, _COORDINATOR_ERRORS) for one in errors)
+        if not is_passing or time.monotonic() > until:
+            raise errors[0]
         time.sleep(_COORDINATOR_BACKOFF)
 
 
@@ -172,7 +186,7 @@ def with_lags(
     Args:
         survey: the survey.
         groups: the groups whose lags are wanted.
-        admin: the client that asks which topics there are.
+        admin: the client that asks which topics exist.
         query_consumer: the client that asks for their ends.
     """
     facts = {group: one for group, one in survey.facts.items() if group in groups}
@@ -221,7 +235,7 @@ def first_offsets(
 
     Args:
         times: by partition, seconds since the epoch.
-        admin: the client that asks which topics there are.
+        admin: the client that asks which topics exist.
         query_consumer: the client that asks for offsets.
     """
 

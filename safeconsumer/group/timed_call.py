@@ -16,7 +16,7 @@ class TimedCall(Generic[T]):
     Args:
         ask: the function; it may block for any time.
         tidy: called on the call's thread once it has ended, if it was abandoned; None
-            if that is not needed.
+            if no tidying is needed.
     """
 
     def __init__(

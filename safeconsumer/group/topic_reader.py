@@ -16,7 +16,8 @@ _ASK_TIMEOUT_MS = 5_000
 _CLOSE_MS = 500
 # Seconds; the broker answers an idle fetch every fetch_max_wait_ms.
 _SILENCE = 5.0
-# The last records to read if a broker cannot look up times: some seconds have fewer.
+# The number of records to read from the end if a broker cannot look up times; a few
+# seconds rarely have more.
 _LAST_RECORDS = 20_000
 
 
@@ -32,7 +33,7 @@ class TopicReader:
     Args:
         connect: makes its client.
         recent: a topic of which only the last seconds are read; None if there is none.
-        seconds: about how many seconds these are.
+        seconds: the approximate number of these seconds.
 
     Attributes:
         positions: the offsets below which everything was returned, past compacted
@@ -81,7 +82,7 @@ class TopicReader:
             KafkaError: the broker does not answer, or refuses.
         """
         if self.replaced(ids or {}):
-            self.close()  # its metadata is of the old topic
+            self.close()  # the client's metadata is of the old topic
         is_new = self._consumer is None
         consumer = self._connected(tps := [TopicPartition(name, 0) for name in names])
         query_consumer = consumer if query_consumer is None else query_consumer
@@ -140,7 +141,8 @@ class TopicReader:
         Return the next records by topic, waiting at most so many milliseconds.
 
         Raises:
-            KafkaError: the brokers do not answer, or refuse, or a topic was made again.
+            KafkaError: the brokers do not answer, or refuse, or a topic was created
+                again.
         """
         # While the caller was busy with records, no fetch was pending.
         if self._consumer is None or self._client is None or self._waited > _SILENCE:
@@ -159,7 +161,7 @@ class TopicReader:
         # Once the client knows the new id of a recreated topic, it fetches from the old
         # topic's offset: those records do not follow the earlier ones.
         if replaced := self.replaced(topic_ids(self._consumer, [*self._ids])):
-            message = f"{', '.join(replaced)} was made again"
+            message = f"{', '.join(replaced)} was recreated"
             raise kafka_errors.UnknownTopicOrPartitionError(message)
         self.positions.update(self._client.positions())
         self._epochs.update(self._client.epochs())
@@ -202,7 +204,7 @@ def _since(
     at_ms = int((time.time() - seconds) * 1000)
     try:
         one = consumer.offsets_for_times({tp: at_ms})[tp]
-    except (kafka_errors.KafkaError, ValueError):  # a broker that cannot look up times
+    except (kafka_errors.KafkaError, ValueError):  # the broker cannot look up times
         return otherwise
     return otherwise if one is None or one.offset < 0 else int(one.offset)
 

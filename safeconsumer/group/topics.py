@@ -10,7 +10,7 @@ from safeconsumer.group import report_wire, wire
 _DAY_MS = 24 * 3600 * 1000
 # A member that was away for a day should still read tombstones.
 _LEAST_KEPT_MS = _DAY_MS
-# Bytes: the longest record that is ever written, and what a batch adds.
+# Bytes: the longest record that is ever written, and the overhead of a batch.
 _LEAST_BYTES = wire.MAX_VALUE_BYTES + wire.MAX_KEY_BYTES + 1024
 _LEAST_STATUS_BYTES = report_wire.MAX_REPORT_BYTES + wire.MAX_KEY_BYTES + 1024
 
@@ -81,7 +81,7 @@ def require_fit(facts: Facts) -> None:
 
 
 def faults(facts: Facts) -> tuple[str, ...]:
-    """Return why a topic is unfit to keep holds, each with advice; () if it is fit."""
+    """Return the faults of a topic for keeping holds, each with advice; () if it is fit."""
     if fault := _not_one(facts, absent(facts.name)):
         return (fault,)
     policy = (facts.settings or {}).get("cleanup.policy", "compact")
@@ -133,7 +133,7 @@ def unknown_settings(facts: Facts) -> str:
 def shortcomings(facts: Facts) -> tuple[str, ...]:
     """Return the settings that an operator must change, each as a sentence."""
     obeying = (
-        "a member that cannot read for so long goes on obeying holds that were lifted "
+        "a member that cannot read for so long continues to obey holds that were lifted "
         "meanwhile"
     )
     return (
@@ -150,15 +150,13 @@ def shortcomings(facts: Facts) -> tuple[str, ...]:
 def forgotten(facts: Facts) -> tuple[str, ...]:
     """Return why the history of a topic is shorter than 30 days; () if it is not."""
     least = HISTORY_DAYS * _DAY_MS
-    what = (
-        f"what was held and lifted may be forgotten before {HISTORY_DAYS} days are over"
-    )
+    what = f"records of past holds may be deleted before {HISTORY_DAYS} days are over"
     return _below(facts, "min.compaction.lag.ms", least, what)
 
 
 def status_faults(facts: Facts) -> tuple[str, ...]:
-    """Return why a topic could not keep reports for a while; () if it can."""
-    unseen = f"{facts.name} does not exist: it is unknown who obeys"
+    """Return why a topic cannot keep reports for a while; () if it can."""
+    unseen = f"{facts.name} does not exist: which members obey is unknown"
     if fault := _not_one(facts, unseen):
         return (fault,)
     what = "longer reports cannot be written"

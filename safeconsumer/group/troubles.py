@@ -30,7 +30,7 @@ class _Judgement:
 
 
 def kind_of(error: BaseException | None) -> Kind:
-    """Tell what kind of error it is."""
+    """Return the kind of an error."""
     return _judged(error).kind
 
 
@@ -127,7 +127,7 @@ _TABLE: Mapping[tuple[type[BaseException], ...], _Judgement] = {
     ),
     (kafka_errors.UnknownBrokerIdError,): _Judgement(
         Kind.AWAY,
-        "no broker is known to be in charge of the cluster",
+        "the cluster has no known controller",
         "try again",
     ),
 }

@@ -83,35 +83,35 @@ HOLD_ENDED = Verdict(
 MAY_HAVE_ENDED = Verdict(
     Level.UNKNOWN,
     "may have ended",
-    "it was to end at {by}, which is past by this machine's clock; no record proves it, "
-    "so it counts as in force",
+    "its end, {by}, is past by this machine's clock; no record proves that, so it "
+    "counts as in force",
 )
 
 # ---------------------------------------------------------------- partitions
 
 QUIET = Verdict(Level.QUIET, "quiet", "held by {owner} {until}{reason}{more}")
-NO_OWNER = Verdict(Level.UNKNOWN, "no owner", "nobody of the group owns it")
+NO_OWNER = Verdict(Level.UNKNOWN, "no owner", "no member of the group owns it")
 HELD_WITHOUT_OWNER = Verdict(
     Level.QUIET,
     "no owner",
-    "nobody of the group owns it; a new owner reads the holds first",
+    "no member of the group owns it; a new owner reads the holds first",
 )
 STARTING = Verdict(
     Level.WAITING,
     "waits",
-    "{member} just got it, or paused it by itself, and reads the holds",
+    "{member} just got it or paused it with pause(), and still reads the holds",
 )
 PAUSED = Verdict(
     Level.QUIET,
     "paused by its member",
-    "{member} paused it by itself; no hold covers it",
+    "{member} paused it with pause(); no hold of the group covers it",
 )
 KEPT_BY_MEMBER = Verdict(
     Level.WAITING,
     "kept by its member",
-    "{member} keeps what its control topic has lost, until resume lifts it: {kept}",
+    "{member} keeps holds that its control topic lost, until resume lifts them: {kept}",
 )
-ALL_READ = Verdict(Level.FLOWS, "nothing to read", "everything is read and committed")
+ALL_READ = Verdict(Level.FLOWS, "nothing to read", "every record is read and committed")
 FLOWS = Verdict(Level.FLOWS, "flows", "not held; {why}")
 
 # ---------------------------------------------------------------- members
@@ -128,15 +128,15 @@ UNAVAILABLE = Verdict(
 SILENT = Verdict(
     Level.UNKNOWN,
     "does not report",
-    "does not report: a plain client, which obeys no hold, one that was told not to "
-    "report, or one whose last report is over a minute old",
+    "does not report: a plain client, which obeys no hold, one whose settings turn "
+    "reports off, or one whose last report is over a minute old",
     do=f"give it {CONTROL}; or it may not write the status topic",
 )
 LOST = Verdict(
     Level.UNKNOWN,
     "does not report",
     "has not reported{for_}: it died, hangs, or cannot write its reports",
-    do="look whether its process runs, and what its log says",
+    do="check that its process runs, and read its log",
 )
 STOPPED = Verdict(
     Level.UNKNOWN,
@@ -146,7 +146,7 @@ STOPPED = Verdict(
 AT_WORK = Verdict(
     Level.UNKNOWN,
     "unknown",
-    "has stopped, and still worked on records of {topics} then",
+    "has stopped, and was still working on records of {topics}",
 )
 REPORTS_UNREAD = Verdict(
     Level.UNKNOWN, "unknown", "cannot be judged: reports cannot be read"
@@ -166,8 +166,8 @@ DISOBEYS = Verdict(Level.ALARM, "does not obey", "delivers what is held")
 
 STREAM_STATES = {
     "deciding": "has not decided on its next batch",
-    "starting": "has not planned a batch yet; one from before may run again",
-    "unavailable": "cannot read what is held, and plans nothing",
+    "starting": "has not planned a batch yet; an earlier batch may run again",
+    "unavailable": "cannot read the holds, and plans no batch",
 }
 """
 The sentences about a Spark stream that is not ready, by the state that it reports.
@@ -175,7 +175,7 @@ The sentences about a Spark stream that is not ready, by the state that it repor
 
 
 def of_report(report: Report, ends: Mapping[str, int] | None) -> Verdict:
-    """Return whether a member obeys everything below these offsets."""
+    """Return the verdict whether a member obeys all records below these offsets."""
     if report.state != "ready":
         row = UNAVAILABLE
         if report.kind == STREAM:
@@ -212,7 +212,7 @@ def lost_stream_text(report: Report) -> str:
             "or not, when its query is started again"
         )
     return (
-        f"{report.client_id} on {report.host} is not heard of any more, and not "
+        f"{report.client_id} on {report.host} no longer reports, and is not "
         "counted: it was killed, or its driver cannot report"
     )
 
@@ -226,13 +226,13 @@ NOTHING_HELD = Verdict(Level.FLOWS, "nothing held")
 KEPT_BY_MEMBERS = Verdict(
     Level.WAITING,
     "kept by members",
-    "the control topic was lost; place it again, or resume it, by scope and owner: "
-    "{kept}",
+    "the control topic was lost; place each hold again, or resume it, by scope and "
+    "owner: {kept}",
 )
 HOLDS_UNKNOWN = Verdict(
     Level.UNKNOWN,
     "unknown",
-    "the control topics cannot be read, so what is held is unknown",
+    "the control topics cannot be read, so the holds are unknown",
 )
 
 # ---------------------------------------------------------------- checks
@@ -244,10 +244,10 @@ class Finding:
     The result of a check.
 
     Attributes:
-        id: the check's name, which stays when its words change; one check may have
-            several findings.
+        id: the check's name, which stays the same when its text changes; one check may
+            have several findings.
         rank: ``ok``, ``note`` or ``PROBLEM``.
-        what: the finding.
+        what: the finding, as a sentence.
         do: the advice; empty if there is no need for any.
     """
 

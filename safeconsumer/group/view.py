@@ -1,5 +1,5 @@
 """
-Describes one group at one moment: members, partitions and the group, with their verdicts.
+Describes one group at one moment: its members, its partitions, and their verdicts.
 
 Commands, pages, JSON and metrics print a :class:`View`. A view makes no requests, and
 computes verdicts when they are first asked for:
@@ -71,8 +71,8 @@ class Times:
         wall: this machine's time, which may be wrong.
         is_by_broker: whether the broker sets the times of holds' records; otherwise the
             host that writes a record does.
-        taken_at: when these times were taken, by our monotonic clock; None if they stand
-            still.
+        taken_at: when these times were taken, by our monotonic clock; None if they do
+            not advance.
     """
 
     now: float | None = None
@@ -119,7 +119,7 @@ class Member:
             themselves, or are not in the group any more.
         report: its last report; None if it has not reported.
         verdict: whether it obeys everything on the control topics.
-        has_gone: whether it was a member that Kafka no longer lists; False if Kafka's
+        has_gone: whether it was a member and Kafka no longer lists it; False if Kafka's
             list is not known.
     """
 
@@ -208,7 +208,7 @@ class Member:
         Tell whether a group is not quiet because of this member.
 
         A member that no longer reports counts only if one of its partitions is not quiet:
-        it may have died quiet.
+        it may have died while it was quiet.
 
         Args:
             not_quiet: the partitions that flow, or whose state is unknown.
@@ -262,7 +262,7 @@ def _recreated_text(topics: Sequence[str]) -> str:
 
 
 class Answer(Enum):
-    """The possible answers to whether a partition's owner delivers records of it."""
+    """The answers to the question whether a partition's owner delivers its records."""
 
     QUIET = "quiet"
     FLOWING = "flowing"
@@ -400,11 +400,13 @@ class Quietness:
         """Describe the progress in a sentence."""
         quiet = self.members - len(self.missing)
         if self.view.unsettled:
-            text = f"{self.view.unsettled}: who owns what is not known"
+            text = f"{self.view.unsettled}: the owners of partitions are not known"
         elif not self.members:
             text = f"no members: {UNSEEN}"
         elif not self.covers:
-            text = "nothing that the group owns or has committed for is covered"
+            text = (
+                "the scopes cover no partition that the group owns or has committed for"
+            )
         else:
             text = f"{quiet} of {self.members} members quiet"
         lost = map(verdicts.lost_stream_text, self.view.lost_streams[:_MANY])
@@ -634,12 +636,12 @@ class View:
         facts = self.facts
         if facts.state == UNKNOWN:
             return (
-                "the cluster does not tell who is in the group (no right, or no answer)"
+                "the cluster does not list the group's members (no right, or no answer)"
             )
         if facts.state not in _SETTLED:
             return f"the group rebalances ({facts.state})"
         if not facts.members and not facts.has_committed:
-            return "what is committed for the group cannot be read"
+            return "the group's committed offsets cannot be read"
         return ""
 
     @cached_property
@@ -793,7 +795,7 @@ class View:
 
     @property
     def lag(self) -> int | None:
-        """The number of records in held partitions; None if unknown, or nothing is held."""
+        """The number of records in held partitions; None if unknown, or if none is held."""
         lags = [one.lag for one in self.held]
         return None if not lags or None in lags else sum(one or 0 for one in lags)
 
@@ -817,7 +819,7 @@ class View:
         return evolve(row, verdict=self._verdict(row))
 
     def _owner(self, tp: TopicPartition, member: Member | None) -> str | None:
-        # Kafka's list comes first.
+        # Kafka's list has precedence.
         for one in reversed(self._owners.get(tp, ())):
             if one.facts is not None and tp in one.facts.assigned:
                 return one.name
@@ -832,7 +834,7 @@ class View:
             for one in owners:
                 if one.delivers(tp):
                     return Answer.FLOWING, one, ""
-            why = f"{self.unsettled}: who owns it is not known"
+            why = f"{self.unsettled}: its owner is not known"
             return Answer.UNKNOWN, None, why
         found = [self._by_owner(tp, one) for one in owners]
         for delivery in found:
@@ -980,7 +982,8 @@ def _disobeying(one: Member, alarms: AbstractSet[TopicPartition]) -> Member:
         return one
     if one.report is None:
         return evolve(one, verdict=evolve(one.verdict, level=Level.ALARM))
-    # A member that is behind, or cannot read the holds, reports that itself.
+    # The verdict of a member that is behind, or cannot read the holds, explains it
+    # already.
     return evolve(one, verdict=verdicts.DISOBEYS) if one.obeys else one
 
 
@@ -1009,7 +1012,7 @@ def _by_partition(
 
 
 def _moved_text(move: Move) -> str:
-    return f"its committed offset went on from {move.before:,} to {move.after:,}"
+    return f"its committed offset moved from {move.before:,} to {move.after:,}"
 
 
 def _busy_of(one: Member) -> _Delivery:
@@ -1021,7 +1024,8 @@ def _busy_of(one: Member) -> _Delivery:
 def _by_delivering_owner(tp: TopicPartition, one: Member) -> _Delivery:
     if tp in one.busy:
         return _busy_of(one)
-    # Kafka's answer and the report are from two moments; a rebalance may lie in between.
+    # Kafka's answer and the report are from two moments; a rebalance may have happened
+    # in between.
     if tp not in one.claimed:
         return Answer.UNKNOWN, one, _UNREPORTED
     return Answer.FLOWING, one, _LEFT if one.has_gone else one.verdict.sentence

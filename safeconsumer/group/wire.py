@@ -62,7 +62,7 @@ class ControlKey:
 @frozen
 class Reset:
     """
-    Offsets to which a group is moved for as long as a hold of it stands.
+    Offsets to which a group is moved for as long as a hold of it is in force.
 
     The offsets are absolute: the command that writes them asks the brokers once, so that
     every owner of a partition moves it to the same place.
@@ -70,15 +70,24 @@ class Reset:
     Attributes:
         to: topic, partition, and the offset of the next record to be read there; each
             partition once, sorted.
-        topic_ids: topics with their ids at that time, as Kafka writes them: a topic that
-            was deleted and recreated since is left alone.
+        topic_ids: topics with their ids at that time, as Kafka writes them: members do
+            not move a topic that was deleted and recreated since.
         asked: the target that the operator typed; empty if that was not the same for all
             partitions.
+        texts: in that case topic, partition, and the target that was typed for it, if that
+            is known; sorted. Versions before 0.9 do not write it.
     """
 
     to: tuple[tuple[str, int, int], ...]
     topic_ids: tuple[tuple[str, str], ...] = ()
     asked: str = ""
+    texts: tuple[tuple[str, int, str], ...] = ()
+
+    def typed(self) -> dict[tuple[str, int], str]:
+        """Return the target that was typed for each partition, if that is known."""
+        if self.asked:
+            return {(topic, number): self.asked for topic, number, _ in self.to}
+        return {(topic, number): one for topic, number, one in self.texts}
 
 
 @frozen
@@ -90,16 +99,17 @@ class ControlHold:
         hold_id: identifies this placing, for people.
         reason: the reason, or None.
         ttl_ms: milliseconds after the broker's time of the record, or None.
-        version: the value's version; a later version is not understood, but held.
-        host: the machine that placed it, by its own name, or None.
+        version: the value's version; a value of a later version is not understood, but
+            its scope is held.
+        host: the name of the machine that placed it, or None.
         principal: the login that its writer claims to have, or None. The topic's ACLs
             decide which logins may write.
         since_ms: the broker's time of the record that placed the hold, if a later record
             of its owner and scope came before its end: it was extended, renewed or
             replaced, and its partitions are held since then. Otherwise None.
         reset: the offsets to which the group is moved while the hold is in force; None if
-            it is not moved. Members of versions before 0.6 hold, and do not move. A hold
-            that ends by itself has no reset, as it might end too early.
+            it is not moved. Members of versions before 0.6 obey the hold, and move no
+            partitions. A hold with an end has no reset, as it might end too early.
     """
 
     hold_id: str = ""
@@ -177,7 +187,7 @@ def _decoded(data: bytes) -> ControlHold | None:
     if found is None:
         return None
     hold_id, reset = found.pop("id"), found.pop("reset", None)
-    # A hold that ends by itself has no reset.
+    # A hold with an end has no reset.
     return ControlHold(hold_id, reset=None if found["ttl_ms"] else reset, **found)
 
 
@@ -186,12 +196,16 @@ def _reset_document(reset: Reset) -> dict[str, object]:
     for topic, partition, offset in reset.to:
         offsets.setdefault(topic, []).append([partition, offset])
     ids = dict(reset.topic_ids)
-    return {"to": offsets, "topic_ids": ids, "asked": reset.asked}
+    found = {"to": offsets, "topic_ids": ids, "asked": reset.asked}
+    texts: dict[str, dict[str, list[int]]] = {}
+    for topic, partition, one in reset.texts:
+        texts.setdefault(one, {}).setdefault(topic, []).append(partition)
+    return {**found, "texts": texts} if texts else found
 
 
 def _reset(value: object) -> Reset:
-    # A reset that is partly unreadable moves nothing; its hold counts.
-    found = fields_of(value, _RESET, {"asked": text(MAX_NAME_LENGTH)})
+    # A reset that is partly unreadable moves no partition; its hold counts.
+    found = fields_of(value, _RESET, _TEXTS)
     offsets = {
         (topic, partition): offset
         for topic, places in (found or {"to": {}})["to"].items()
@@ -203,6 +217,19 @@ def _reset(value: object) -> Reset:
         tuple((*tp, offset) for tp, offset in sorted(offsets.items())),
         tuple(sorted(found["topic_ids"].items())),
         found.get("asked", ""),
+        found.get("texts", ()),
+    )
+
+
+def _texts(value: object) -> tuple[tuple[str, int, str], ...]:
+    read = text(MAX_NAME_LENGTH)
+    return tuple(
+        sorted(
+            (topic, partition, read(one))
+            for one, topics in of_type(dict, value).items()
+            for topic, numbers in _PARTITIONS(topics).items()
+            for partition in numbers
+        )
     )
 
 
@@ -328,6 +355,9 @@ _CLAIMS: Mapping[str, Read] = {
     "since_ms": number(0, _MAX_TIME_MS),
     "reset": _reset,
 }
+_PARTITIONS = by_topic(lambda value: tuple(map(PARTITION, of_type(list, value))))
+# These are for the next command alone.
+_TEXTS: Mapping[str, Read] = {"asked": text(MAX_NAME_LENGTH), "texts": _texts}
 _RESET: Mapping[str, Read] = {
     "to": by_topic(pairs(PARTITION, OFFSET)),
     "topic_ids": by_topic(text(MAX_NAME_LENGTH)),

@@ -6,7 +6,7 @@ from safeconsumer.holds.hold import WHOLE, Hold, Lifetime
 from safeconsumer.holds.scope import Partition, TopicPartition
 from safeconsumer.holds.view import View
 
-# datetime ends with the year 9999; a day less leaves room for time zones.
+# datetime ends with the year 9999; one day before leaves room for time zones.
 _END_OF_CALENDAR = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
 

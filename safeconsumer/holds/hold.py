@@ -34,13 +34,13 @@ RESET = "operator's reset"
 OPERATOR = "operator:"
 # Owners of holds that a worker places begin with this.
 WORKER = "worker:"
-# The owners of holds that last for an outage: a handler asked for one, a breaker
-# placed the other. A worker places and lifts all its other holds by itself, all the time.
+# The owners of holds that last for an outage: one for the pauses that handlers request,
+# one for breakers. A worker places and lifts all its other holds continuously.
 OUTAGE, BREAKER = f"{WORKER}outage", f"{WORKER}breaker"
 OUTAGES = frozenset({OUTAGE, BREAKER})
 
 
-# The kinds of owners by which holds are counted.
+# The kinds of owners; metrics count holds by these.
 KINDS = ("local", "worker", "operator")
 
 
@@ -57,7 +57,7 @@ class Lifetime(enum.Enum):
     """No event ends it; rebalances, lost membership and changed subscriptions do not."""
 
     WHILE_ASSIGNED = "while_assigned"
-    """The last partition that the hold covered here is really revoked or lost."""
+    """The last partition that the hold covered here is revoked or lost for good."""
 
     PLAIN = "plain"
     """
@@ -76,15 +76,15 @@ class Hold:
     One owner's request to keep a scope quiet.
 
     Attributes:
-        scope: the partition, topic, pattern or everything that is held.
+        scope: the held partition, topic or pattern, or everything.
         owner: its owner; no owner can change another owner's holds.
         reason: free text for people, or None.
         placed_at: seconds since the epoch.
         expires_at: seconds since the epoch, or None for no limit.
-        lifetime: the event that ends it by itself.
+        lifetime: the event that ends it without a resume.
         deadline: the expiry on the monotonic clock of this process, seconds.
-        beneath: the strict hold that a plain pause was placed over, and that ends before
-            it; it is in force again if the pause ends by itself.
+        beneath: the strict hold over which a plain pause was placed, and which ends
+            before the pause; it is in force again if the pause ends without a resume.
         record: the time of its record on the holds topic, in seconds since the epoch or
             None, and the record's offset; None if it has no record.
     """
@@ -106,7 +106,7 @@ class Hold:
 
     @property
     def is_routine(self) -> bool:
-        """Tell whether a worker placed the hold by itself, to limit its own load."""
+        """Tell whether a worker placed the hold to limit its own load."""
         return is_routine(self.owner)
 
     def lifted_by(self, group_id: str | None = None) -> str:
@@ -121,13 +121,13 @@ class Hold:
             words = ("safeconsumer", "resume", "--group", group_id or "GROUP")
             what = (*words, "--owner", owner)
             where, scope = ("--bootstrap", "HOST:PORT"), str(self.scope)
-            if scope.startswith("-"):  # a topic may be called so; it is no option
+            if scope.startswith("-"):  # a topic may have such a name; it is no option
                 return shlex.join((*what, *where, "--", scope))
             return shlex.join((*what, scope, *where))
         if self.owner == WHOLE:
             return "resume(*assignment())"
         if self.owner == RESET:
-            return "nothing: it ends once this member has moved the partition"
+            return "nothing: the hold ends once this member has moved the partition"
         whose = "" if self.owner == APP else f", owner={self.owner!r}"
         return f"resume({str(self.scope)!r}{whose})"
 
@@ -216,12 +216,12 @@ def checked_owner(owner: object) -> str:
         HoldSettingError: as :func:`checked_name`, or if it has the prefix of
             operators' holds, or is that of their resets.
     """
-    if owner is APP:  # as nearly always
+    if owner is APP:  # the usual case
         return APP
     name = checked_name(owner)
     if name == RESET:
         message = (
-            f"owner {name!r} is reserved: what it holds flows once it is moved to the "
+            f"owner {name!r} is reserved: its partitions flow once they are moved to the "
             "offsets that the group is reset to, or the operator's hold is lifted"
         )
         raise HoldSettingError(message)
@@ -275,7 +275,7 @@ def checked_placer(owner: object) -> str:
         HoldSettingError: as :func:`checked_owner`, or if it is a name of a worker's own
             holds.
     """
-    if owner is APP:  # as nearly always
+    if owner is APP:  # the usual case
         return APP
     name = checked_owner(owner)
     if name == WHOLE:

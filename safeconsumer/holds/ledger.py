@@ -36,16 +36,16 @@ from safeconsumer.holds.view import View
 
 Watcher = Callable[[Owned], object]
 """
-A function that is called with the ownerships that begin, after their gates are closed.
+A function that is called with new ownerships, after their gates are closed.
 """
 
-# The ledger gives a change up that raises so often: every reader would get the exception.
-# Signal handlers do not interrupt one change so often in a row.
+# After so many exceptions the ledger drops a change: otherwise every reader would get
+# the exception. Signal handlers do not interrupt one change so often in a row.
 _MAX_TRIES = 10
 
 
 class _QueuedChange:
-    # A function that makes a step from a table, and the step once it is stored.
+    # A function that makes a step from a table; and the step, once it is stored.
 
     __slots__ = ("args", "is_announced", "kwargs", "make", "step", "tries")
 
@@ -62,7 +62,7 @@ class PauseLedger:
     Thread rules: every method may be called from any thread and from a signal handler,
     :meth:`begin_call` and :meth:`end_call` from the polling thread. A handler that
     interrupts a change on its own thread gets the state before that change; its own
-    change is applied when that thread goes on.
+    change is applied when that thread continues.
 
     Attributes:
         wakers: functions that are called, under no lock, when partitions become quiet
@@ -106,8 +106,9 @@ class PauseLedger:
         self._unannounced: dict[int, _QueuedChange] = {}
         # Whether an exception prevented the call of all observers.
         self._is_behind = False
-        self._version = 0  # how often readers' answers have changed
-        self._moves = 0  # how often partitions became quiet or began to flow
+        self._version = 0  # the number of changes of readers' answers
+        # the number of times that partitions became quiet or began to flow
+        self._moves = 0
         self._table = Table()
         # The view that readers get; None: the next reader makes it from the table.
         self._view: View | None = View()
@@ -157,7 +158,7 @@ class PauseLedger:
 
     @property
     def moves(self) -> int:
-        """How often partitions have become quiet or begun to flow."""
+        """The number of times that partitions became quiet or began to flow."""
         return self._moves
 
     def was_held(self, tp: TopicPartition) -> bool:
@@ -191,7 +192,7 @@ class PauseLedger:
         named: Collection[tuple[Scope, Snapshot]] = (),
     ) -> None:
         """
-        Place one hold per scope, all at once; unchanged holds stay as they are.
+        Place one hold per scope, all at once; unchanged holds stay.
 
         The holds are in force once this has returned. By then the hooks have received the
         event, or the thread that is calling them passes it on next. The event of a
@@ -220,7 +221,7 @@ class PauseLedger:
         """
         Place the application's pauses that previous owners of partitions left.
 
-        ``owned`` has the ownerships that are to take them over. A partition that has another
+        ``owned`` has the ownerships that take them over. A partition that has another
         ownership by now, or a pause by the application, gets no pause.
         """
         scopes = [Partition(tp[0], tp[1]) for tp in owned]
@@ -325,7 +326,7 @@ class PauseLedger:
         self._named = NamedPartitions()
         view, table = self.view(), self._table
         if self.queue or table.poll_begun(view) is not table:
-            self._apply(_QueuedChange(self._begun))
+            self._apply(_QueuedChange(self._poll_begun))
         return self._table.is_gating
 
     def end_call(self) -> None:
@@ -369,19 +370,21 @@ class PauseLedger:
 
         A thread that is handing out events also hands out those queued now.
         """
+        if not self.outbox.waiting:
+            return False  # as in most calls
         if self._changing_thread == threading.get_ident():
             return False  # in a signal handler that interrupted a change
         return self.outbox.deliver()
 
-    # ------------------------------------------------------------ the one way in
+    # ------------------------------------------------------------ applying changes
 
     def _apply(
         self, change: _QueuedChange | None = None, *, makes_view: bool = False
     ) -> None:
         # The change is applied when this returns, by whichever thread; only a signal
         # handler that interrupted a change on this thread returns before. The versions
-        # are noted first: another thread may apply the change at once, and this one must
-        # not go on before all observers were called.
+        # are noted first: another thread may apply the change at once, and this one
+        # must not continue before all observers were called.
         here, version, moves = threading.get_ident(), self._version, self._moves
         if change is not None:
             self.queue.append(change)
@@ -401,9 +404,8 @@ class PauseLedger:
                 if not self.queue:
                     break
             self._notify(version, moves)
-        except (
-            BaseException
-        ):  # a signal handler's, for example: the next reader goes on
+        # for example a signal handler's exception: the next reader continues
+        except BaseException:
             self._is_behind, self._view, self.settled = True, None, None
             raise
 
@@ -414,8 +416,8 @@ class PauseLedger:
         if self._unannounced:
             self._announce_rest()
         if self._version != version:
-            for look in tuple(self.observers):
-                look()
+            for observe in tuple(self.observers):
+                observe()
         if self._moves != moves:
             self.wake()
 
@@ -442,7 +444,7 @@ class PauseLedger:
 
     def _apply_queue(self) -> None:
         now = self._clock()
-        if now >= self._table.due:  # first: no change may find an expired hold
+        if now >= self._table.due:  # done first: no change may find an expired hold
             self._store(self._table.expired(now), None)
         while self.queue:
             # An exception may be a signal handler's: the change stays in the queue, and
@@ -486,7 +488,7 @@ class PauseLedger:
 
     # ------------------------------------------------------------ steps of a table
 
-    def _begun(self, table: Table) -> Step:
+    def _poll_begun(self, table: Table) -> Step:
         return Step(table.poll_begun(self._view or self._make_view()), is_visible=False)
 
     def _confirmed(

@@ -1,4 +1,4 @@
-"""Remembers which partitions were quiet since a broker last had their position (P16)."""
+"""Remembers the partitions that were quiet since a broker confirmed their position (P16)."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ class QuietMarks:
     """
     The partitions that were quiet since their last valid position.
 
-    *Moves* count how often partitions became quiet or began to flow. Once a broker has
-    confirmed a position after so many moves, earlier marks of the partition are void.
+    *Moves* is the number of times that partitions became quiet or began to flow. Once a
+    broker has confirmed a position after so many moves, earlier marks of the partition
+    are void.
 
     Thread rules: changes under the ledger's lock; it is read on any thread.
     """
 
     def __init__(self) -> None:
-        # The number of moves when a partition was last quiet, by partition.
+        # By partition, the number of moves when it was last quiet.
         self._quiet_until: dict[TopicPartition, int] = {}
 
     def __contains__(self, tp: object) -> bool:

@@ -1,9 +1,10 @@
 """
-Tells ownerships apart, and finds what a new assignment changed.
+Distinguishes ownerships, and finds the changes of a new assignment.
 
 An object identifies each ownership of a partition: the client makes a new object each time,
 as kafka-python does with its state of the partition. This module only compares the objects
-by identity. So no request of an earlier ownership passes for one of the present ownership.
+by identity. So a request of an earlier ownership is never taken for one of the present
+ownership.
 """
 
 from collections.abc import Mapping
@@ -42,13 +43,13 @@ class Cause(Enum):
     LOST = "lost"
     """
     The membership was lost, so that others may have owned the partitions; the next
-    completed join decides here, too.
+    completed join decides about these, too.
     """
 
     RENEWED = "renewed"
     """
     Topics were deleted and recreated, or an operator has reset the group: their
-    partitions get new ownerships, and nothing else is decided.
+    partitions get new ownerships, and no undecided ownership is decided.
     """
 
     @property
@@ -79,7 +80,7 @@ class Reassignment(NamedTuple):
 
 
 def still(owned: Owned, earlier: Owned) -> frozenset[TopicPartition]:
-    """Return the partitions whose earlier ownership goes on."""
+    """Return the partitions whose earlier ownership continues."""
     return frozenset(tp for tp, one in earlier.items() if owned.get(tp) is one)
 
 

@@ -42,9 +42,10 @@ class NamedPartitions:
         """
         Note the partitions that a pause names; return the whole pauses that it completes.
 
-        A whole pause ends with the first of the pauses that complete it: no partition is
-        quiet for longer than the program asked for by name. If earlier calls named some
-        of the partitions, a whole pause that is in force already is not replaced.
+        A whole pause ends with the first of the pauses that complete it: no partition
+        is quiet for longer than the program has requested for it by name. If earlier
+        calls named some of the partitions, a whole pause that is in force already is
+        not replaced.
 
         Args:
             named: the partitions, each with its snapshot.
@@ -135,7 +136,7 @@ def placed_over(known: Hold | None, hold: Hold) -> Hold | None:
         return hold
     if hold.lifetime is Lifetime.PLAIN and known.lifetime is not Lifetime.PLAIN:
         is_longer = end_of(hold) > end_of(known)
-        if known.lifetime is Lifetime.WHILE_ASSIGNED:  # a lost membership ends it
+        if known.lifetime is Lifetime.WHILE_ASSIGNED:  # a lost membership ends the hold
             return hold if is_longer else evolve(known, lifetime=hold.lifetime)
         return evolve(hold, beneath=known) if is_longer else None
     if hold.asks_the_same_as(known):
@@ -145,7 +146,7 @@ def placed_over(known: Hold | None, hold: Hold) -> Hold | None:
 
 
 def travels(holds: Holds, tp: TopicPartition) -> bool:
-    """Tell whether the pause of a partition is handed over; under a whole pause it is not."""
+    """Tell whether the pause of a partition is handed over: not under a whole pause."""
     hold = holds.get((Partition(tp[0], tp[1]), APP))
     is_under_whole = holds.get((Topic(tp[0]), WHOLE)) is not None
     return hold is not None and may_travel(hold) and not is_under_whole

@@ -1,7 +1,8 @@
-"""Reads ranges of partitions: ``orders:0-2,5`` stands for four scopes."""
+"""Reads ranges of partitions: ``orders:0-2,5`` is four scopes."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
 
 from safeconsumer.errors.base import ScopeSyntaxError
 
@@ -18,9 +19,26 @@ The part of a scope behind the colon: numbers and ranges.
 _RANGES = re.compile(rf"(re:re|(?!re:)[^:]+):({NUMBERS.pattern})")
 
 
+T = TypeVar("T")
+
+
+def spread_targets(targets: Iterable[T]) -> Iterator[T | str]:
+    """
+    Yield targets, and for each text the texts of the scopes that it stands for.
+
+    Raises:
+        ScopeSyntaxError: a range does not go up, or is too long.
+    """
+    for target in targets:
+        if isinstance(target, str):
+            yield from spread(target)
+        else:
+            yield target
+
+
 def spread(text: str) -> Iterator[str]:
     """
-    Yield the scopes that a text stands for: one for each partition of a range.
+    Yield the scopes of a text: one for each partition of a range.
 
     Raises:
         ScopeSyntaxError: a range does not go up, or is too long.

@@ -1,5 +1,5 @@
 """
-Knows the offsets to which a member has to move partitions of its group.
+Keeps the offsets to which a member has to move partitions of its group.
 
 A reset is a field of a hold's record, and lasts exactly as long as the hold. Meanwhile the
 partition delivers nothing, so an owner may move it once more without an effect; once the
@@ -38,7 +38,7 @@ class Target:
 
     Attributes:
         offset: the offset of the next record to be read.
-        topic_id: the id that its topic had, as Kafka writes it; None stands for any.
+        topic_id: the id that its topic had, as Kafka writes it; None matches any.
         owner: the owner of the hold, as ``operator:alice``.
         hold_id: the id of the hold.
         record: the offset of its record on the holds topic, which changes if the hold is
@@ -85,7 +85,7 @@ class Resets:
         self.on_change: Callable[[], object] = tuple
 
     def end(self, wanted: Targets) -> None:
-        """Forget the targets that are not wanted any more, before their holds are lifted."""
+        """Forget the targets that no longer apply, before their holds are lifted."""
         known = self.targets
         self.targets = {tp: one for tp, one in known.items() if wanted.get(tp) == one}
 

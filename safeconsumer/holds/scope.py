@@ -1,5 +1,5 @@
 """
-Names what a hold covers: a partition, a topic, a pattern over topics, or all.
+Defines the scopes of holds: a partition, a topic, a pattern over topics, or all.
 
 Command line, control records, ``repr`` and errors use one notation: ``orders:3``,
 ``orders``, ``re:ord.*``, ``@all``. Kafka allows a topic of the name ``re``: ``re:3`` is
@@ -23,7 +23,7 @@ _LEGAL_TOPIC = re.compile(r"[a-zA-Z0-9._-]+")
 # org.apache.kafka.common.protocol: a partition index is an INT32.
 _MAX_PARTITION = 2**31 - 1
 
-# A text that begins so is a pattern, unless it names a partition of a topic ``re``.
+# A text with this prefix is a pattern, unless it names a partition of a topic ``re``.
 _PATTERN, _TOPIC_RE = "re:", "re"
 _OF_RE = re.compile(r"re:re:[0-9]{1,10}")
 
@@ -144,7 +144,7 @@ The types that ``pause`` takes: a partition, text in scope notation, a pattern, 
 
 def of(target: object) -> Scope:
     """
-    Return the scope that a target stands for.
+    Return the scope of a target.
 
     Args:
         target: a ``kafka.TopicPartition`` or another pair of topic and number, text in

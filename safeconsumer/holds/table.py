@@ -5,9 +5,9 @@ Theory of operation
 -------------------
 
 A :class:`Table` never changes. Each change returns a :class:`Step`: the next table, the
-events, and the partitions that flow now or have departed. What became quiet or flows is
-the difference of two tables; it is looked for only where the change reaches. The ledger
-stores the tables one after another.
+events, and the partitions that flow now or have departed. The partitions that became
+quiet, or flow, are the difference of two tables; only the reach of the change is
+searched for them. The ledger stores the tables one after another.
 
 Four kinds of things have a state.
 
@@ -26,8 +26,8 @@ Some changes end holds that they do not name.
 
 | change | holds that it ends |
 |---|---|
-| a ``resume`` of the application | whole pauses, and plain pauses of what is away |
-| a whole pause expires | plain pauses of what is away, of its topic |
+| a ``resume`` of the application | whole pauses, and plain pauses of absent partitions |
+| a whole pause expires | plain pauses of absent partitions of its topic |
 | a completed join | plain pauses of partitions that it leaves out |
 | ``assign``, ``unsubscribe`` | those, and whole pauses |
 | the partition departs, for whatever reason | those that are bound to its assignment |
@@ -51,14 +51,14 @@ it *undecided*: the next completed join gives the partition back, or decides tha
 gone. Everything else decides at once.
 
 **4. A poll.** A program that held everything before a ``poll`` could not hold
-partitions that it gained during it (KAFKA-13463), so a gate stands in for the holds
-that were in force when the ``poll`` began. The gate opens when the ``poll`` returns,
-when all of those holds have been lifted, or when an owner names the partition in a
+partitions that it gained during it (KAFKA-13463), so a gate replaces the holds that
+were in force when the ``poll`` began. The gate opens when the ``poll`` returns, when
+all of those holds have been lifted, or when an owner names the partition in a
 ``resume`` and only that owner's holds are left of them. If nothing is assigned when a
-``poll`` begins, the holds of the last one that found something still count: the loss of
-a membership must not look like a resume. A hold that ends because its partition departs
-was not lifted, and still counts. Another gate keeps gained partitions quiet until the
-control topics are read.
+``poll`` begins, the holds of the last ``poll`` with an assignment still count: the loss
+of a membership must not look like a resume. A hold that ends because its partition
+departs was not lifted, and still counts. Another gate keeps gained partitions quiet
+until the control topics are read.
 """
 
 from __future__ import annotations
@@ -88,8 +88,9 @@ NEVER = math.inf
 CALL_GATE = "gained during a poll() that began all paused"
 CONTROL_GATE = "waits until the control topics are read"
 
-# The most partitions that left quiet and are remembered: under a hold of everything,
-# topics with ever new names would fill the memory. A page of a million bytes.
+# The most remembered partitions that left while they were quiet: under a hold of
+# everything, topics with ever new names would fill the memory. A page of a million
+# bytes.
 MOST_LEFT = 10_000
 
 _NONE: frozenset[TopicPartition] = frozenset()
@@ -110,7 +111,7 @@ class Step(NamedTuple):
         events: the events, in the order in which things happened.
         ended: partitions that were quiet and flow now, or have departed.
         is_moved: whether partitions became quiet or began to flow.
-        is_visible: whether readers of holds find anything changed.
+        is_visible: whether the change is visible to readers of holds.
         reassignment: the difference of the old and the new assignment.
     """
 
@@ -133,24 +134,25 @@ class Table(NamedTuple):
         holds: the holds.
         due: the time at which the first of them expires, on the monotonic clock, or
             earlier.
-        ends_more: whether a resume may end more than it names; only one resume looks
-            for that, so that a loop of resumes is linear.
+        ends_more: whether a resume may end holds that it does not name; only one resume
+            searches for these, so that a loop of resumes is linear.
         owned: the owned partitions; another object after each change of them.
         assigned: the same partitions, by topic.
-        undecided: ownerships that ended while no completed join has said whether their
+        undecided: ownerships that ended before a completed join decides whether their
             partitions are given back.
-        lost: undecided ones that ended, or may have, because the membership was lost.
+        lost: undecided ownerships that ended, or may have ended, because the membership
+            was lost.
         gated: partitions that wait for the ``poll`` under way to return.
         unread: partitions that wait for the control topics.
         in_call: whether a ``poll`` is under way that may gate.
-        gating_holds: the holds that a gate stands in for: those that kept everything
-            quiet when the last ``poll`` began that found something assigned, without
-            those lifted since. None: something flowed, or all of them were lifted.
+        gating_holds: the holds that a gate replaces: those that kept everything quiet
+            when the last ``poll`` with an assignment began, without those lifted since.
+        None: a partition flowed, or all of them were lifted.
         gating_assigned: the partitions that were assigned then.
         left_quiet: partitions that departed while they were quiet and are still held,
-            each with whether the membership was lost; the latest stand last.
-        left_alone: whole pauses that were reported because the application paused by
-            name no partition that is left of their topic, by topic.
+            each with whether the membership was lost; the latest come last.
+        left_alone: by topic, the reported whole pauses under which the application has
+            paused no remaining partition by name.
     """
 
     holds: Holds = Holds()
@@ -197,8 +199,11 @@ class Table(NamedTuple):
         # A worker lifts its own holds many times a second and does not use the answer.
         if not holds or all(is_routine(owner) for _, owner in keys):
             return ()
-        found = {hold.key: hold for one, _ in keys for hold in holds.overlapping(one)}
-        return tuple(found.values())
+        found = [holds.overlapping(one) for one in {scope: None for scope, _ in keys}]
+        if len(found) == 1:  # the usual case
+            return found[0]
+        several = {hold.key: hold for held in found for hold in held}
+        return tuple(several.values())
 
     def reached(self, holds: Iterable[Hold]) -> dict[TopicPartition, None]:
         """Return the assigned partitions that holds cover, each once."""
@@ -299,7 +304,7 @@ class Table(NamedTuple):
         is_all: bool = False,
     ) -> Step:
         """
-        Lift holds; a resume of the application ends more than it names.
+        Lift holds; a resume of the application also ends holds that it does not name.
 
         ``is_all``: the keys are all holds of their owner.
         """
@@ -327,7 +332,7 @@ class Table(NamedTuple):
         reported: list[EventParts] = []
         if gone:
             parts = {"holds": gone, "flowing": flowing, "remaining": remaining}
-            # A resume that names nothing, or all holds of its owner, means all of them.
+            # A resume without targets, or with all holds of its owner, lifts all of them.
             if more and keys and not is_all:
                 parts["besides"] = ended_besides(more, keys, flowing)
                 parts["waiting"] = ended_unnamed(more, keys)
@@ -393,7 +398,7 @@ class Table(NamedTuple):
     # ------------------------------------------------------------ gates
 
     def poll_begun(self, view: View) -> Table:
-        """Note that a ``poll`` begins; most polls gate nothing, and keep this table."""
+        """Note that a ``poll`` begins; most polls gate no partition, and keep this table."""
         holds, assigned = self.gating_holds, self.gating_assigned
         if self.assigned:
             is_held = view.is_quiet_throughout() and all(
@@ -412,13 +417,13 @@ class Table(NamedTuple):
         )
 
     def control_read(self, owned: Owned) -> Step:
-        """Note that the control topics are read for these ownerships, if they go on."""
+        """Note that the control topics are read for these ownerships, if they still exist."""
         unread = self.unread - still(self.owned, owned)
         after = self if unread == self.unread else self._replace(unread=unread)
         return self._step_to(after, [], (), (), "the control topics are read")
 
     def subscription_changed(self) -> Step:
-        """Forget the holds that gates stand in for, if no partition is owned."""
+        """Forget the holds that gates replace, if no partition is owned."""
         if self.assigned or self.in_call:
             return Step(self, is_visible=False)
         after = self._replace(gating_holds=None, gating_assigned=NOTHING)
@@ -428,7 +433,7 @@ class Table(NamedTuple):
         self, keys: Iterable[HoldKey], *, all_of: Collection[str] = ()
     ) -> Table:
         """
-        Open the gates that nothing keeps closed after holds were lifted or expired.
+        Open the gates that no hold keeps closed after holds were lifted or expired.
 
         A key counts if an owner named it, whether the hold existed or not. No hold of the
         owners in ``all_of`` counts any more.
@@ -466,9 +471,9 @@ class Table(NamedTuple):
         """
         Move to a new assignment.
 
-        The application's pauses of ``carried`` partitions go to their next owners; None
-        stands for no partition. If ``is_watched``, gained partitions wait for the
-        control topics.
+        The application's pauses of ``carried`` partitions move to their next owners;
+        None: of no partition. If ``is_watched``, gained partitions wait for the control
+        topics.
         """
         what = difference(self.owned, owned)
         if not (what.gained or what.departed):
@@ -533,8 +538,8 @@ class Table(NamedTuple):
         ):
             return False
         has_been = tp in change.departed or tp in self.undecided
-        # A join that assigns nothing ends no pause of a partition that was never here:
-        # the first join may be led by a member without metadata.
+        # A join that assigns no partition ends no pause of a partition that was never
+        # here: the first join may be led by a member without metadata.
         is_decided = cause.is_called or bool(change.owned) or has_been
         is_over = hold.lifetime is Lifetime.PLAIN and is_decided
         return is_over or (has_been and change.carries(hold))
@@ -665,7 +670,8 @@ def ended_besides(
     """
     Return the whole pauses that a resume ends without naming their topic.
 
-    A resume that names less of the topic than then flows counts, too.
+    The result includes whole pauses of a topic of which the resume names fewer
+    partitions than flow afterwards.
     """
     names = {
         (one.topic, one.partition) for one, _ in keys if isinstance(one, Partition)
@@ -746,12 +752,13 @@ def _left_behind(
 
 
 def _placed_back(restored: Collection[Hold]) -> list[EventParts]:
-    # The holds beneath pauses that have ended; no partition becomes quiet by them.
+    # Returns the holds beneath pauses that have ended; they make no partition quiet.
     return [(events.HoldsPlaced, {"holds": tuple(restored)})] if restored else []
 
 
 def _restored_after(ended: Iterable[Hold], now: float) -> tuple[Hold, ...]:
-    # The strict holds beneath pauses that ended by themselves are in force again.
+    # Returns the strict holds beneath pauses that ended without a resume: they are in
+    # force again.
     found = (hold.beneath for hold in ended)
     return tuple(one for one in found if one is not None and end_of(one) > now)
 

@@ -35,7 +35,7 @@ class Holds:
     def __init__(self, holds: Iterable[Hold] = ()) -> None:
         # The holds of topics and partitions: by topic, and by partition; None is the topic.
         self._narrow: dict[str, dict[int | None, ByOwner]] = {}
-        # The holds of patterns and of everything: each lookup asks all of them.
+        # The holds of patterns and of everything: each lookup checks all of them.
         self._wide: dict[Scope, ByOwner] = {}
         if holds:
             self._change((), holds)
@@ -114,13 +114,16 @@ class Holds:
             case Partition():
                 return self.covering((scope.topic, scope.partition))
             case Topic():
-                near: list[Mapping[Any, ByOwner]] = [
-                    self._narrow.get(scope.topic, {}),
-                    self._wide,
-                ]
+                near = [self._narrow.get(scope.topic, {})]
             case _:
-                near = [*self._narrow.values(), self._wide]
-        return tuple(hold for hold in _each(near) if _overlap(scope, hold.scope))
+                near = [
+                    held
+                    for topic, held in self._narrow.items()
+                    if scope.covers((topic, 0))
+                ]
+        # A scope may have the holds of thousands of owners: it is compared once.
+        wide = {one: by for one, by in self._wide.items() if _overlap(scope, one)}
+        return tuple(_each((*near, wide)))
 
     def __iter__(self) -> Iterator[Hold]:
         return _each((*self._narrow.values(), self._wide))
@@ -142,7 +145,7 @@ class Holds:
 
     def without(self, keys: Iterable[HoldKey], instead: Iterable[Hold] = ()) -> Holds:
         """
-        Return a copy without some holds; a key that is not there is no error.
+        Return a copy without some holds; an unknown key is no error.
 
         The copy shares the index of each topic that does not change.
 
@@ -156,18 +159,28 @@ class Holds:
         return made
 
     def _change(self, keys: Iterable[HoldKey], instead: Iterable[Hold]) -> None:
-        # Called for a copy that no reader has yet.
+        # Called for a copy that no reader has yet. The holds of a scope are copied once,
+        # however many of them change.
         own: set[str] = set()
+        copies: dict[Scope, dict[str, Hold]] = {}
         for scope, owner in keys:
             index, at = self._place_of(scope, own)
             by = index.get(at, _NONE)
-            if len(by) > 1:
-                index[at] = {one: hold for one, hold in by.items() if one != owner}
-            elif owner in by:
+            if owner not in by:
+                continue
+            if len(by) == 1:
                 del index[at]
+                copies.pop(scope, None)
+                continue
+            if scope not in copies:
+                index[at] = copies[scope] = dict(by)
+            del copies[scope][owner]
         for hold in instead:
-            index, at = self._place_of(hold.scope, own)
-            index[at] = {**index.get(at, _NONE), hold.owner: hold}
+            scope = hold.scope
+            index, at = self._place_of(scope, own)
+            if scope not in copies:
+                index[at] = copies[scope] = dict(index.get(at, _NONE))
+            copies[scope][hold.owner] = hold
         for topic in own:
             if not self._narrow[topic]:
                 del self._narrow[topic]
@@ -205,7 +218,7 @@ def _covered(
         if None in held or any(one.covers((topic, 0)) for one in wide):
             found.update(partitions)
         elif len(held) < len(partitions):
-            # the objects that the assignment holds: Kafka's named tuples
+            # the objects in the assignment: Kafka's named tuples
             several = (partitions.get((topic, at)) for at in held)  # type: ignore[arg-type]  # None is asked above
             found.update(tp for tp in several if tp is not None)
         else:
@@ -214,12 +227,10 @@ def _covered(
 
 
 def _overlap(asked: Scope, held: Scope) -> bool:
-    match held:
-        case Partition() | Topic():
-            return asked.covers((held.topic, 0))
-        case Pattern():
-            is_named = isinstance(asked, Topic) and held.matches(asked.topic)
-            return is_named or asked == held or isinstance(asked, Everything)
+    # The scope that is held is a pattern or everything.
+    if isinstance(held, Pattern):
+        is_named = isinstance(asked, Topic) and held.matches(asked.topic)
+        return is_named or asked == held or isinstance(asked, Everything)
     return True
 
 
@@ -282,7 +293,7 @@ def affected_by(assigned: Assigned, scope: Scope) -> Iterable[TopicPartition]:
     """Return the assigned partitions that a scope covers."""
     if isinstance(scope, Partition):
         here = assigned.get(scope.topic, _NOTHING_HERE)
-        # the object that the assignment holds: Kafka's named tuple
+        # the object in the assignment: Kafka's named tuple
         tp = here.get((scope.topic, scope.partition))
         return () if tp is None else (tp,)
     if isinstance(scope, Topic):

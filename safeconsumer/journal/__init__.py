@@ -1,1 +1,1 @@
-"""Writes delivery journals: what one process did, for ``safeconsumer audit`` to judge."""
+"""Writes delivery journals: the actions of one process, for ``safeconsumer audit``."""

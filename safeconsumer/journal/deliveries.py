@@ -30,7 +30,7 @@ class Deliveries:
     def __init__(self, journal: JournalWriter) -> None:
         self._journal = journal
         self.next: dict[str, int] = {}
-        self._sought: set[str] = set()  # since the latest poll began
+        self._sought: set[str] = set()  # the seeks since the latest poll began
 
     def begins_at(self, tp: tuple[str, int], offset: int) -> None:
         """Note the position from which reading begins or continues."""
@@ -95,7 +95,7 @@ class Deliveries:
             if not is_peek:
                 if offsets is runs[-1] and not is_sought:
                     after = max(after, end or 0)
-                self.next[name] = after  # first: a signal handler may raise below
+                self.next[name] = after  # set first: a signal handler may raise below
                 if name in self._sought:
                     self.next.pop(name, None)
             start = offsets[0] if position is None else position
@@ -106,7 +106,7 @@ class Deliveries:
 
 
 def _time_of(record: Any) -> dict[str, float]:  # noqa: ANN401 - any client's
-    # Only a time by the broker is that of the append; a producer chooses its own.
+    # Only the broker's time is the time of the append; a producer chooses its own.
     at = record.timestamp
     if at is None or at < 0:
         return {}

@@ -1,45 +1,45 @@
 """
-Defines the delivery journal: what one process did, in JSON lines.
+Defines the delivery journal: the actions of one process, in JSON lines.
 
 This is version 5. The first line, ``{"journal": 5, "member": ..., "group": ..., "at":
 ...}``, names the member. Each further line has ``n``, counted up by one, ``at``, the
 seconds since the epoch on a clock that never goes back, ``e``, the event, and its
-fields. A partition is written ``topic:number``, a time as seconds since the epoch. What
-is not known is left out, or null. A reader passes over events that are not named here.
+fields. A partition is written ``topic:number``, a time as seconds since the epoch.
+Unknown values are left out, or null. A reader skips events that are not named here.
 
-Of every consumer:
+Events of every consumer:
 
 - ``assigned``: ``partitions``, ``generation``, ``topics``: the ids of their topics by
-  name, which tell a topic from another of its name that was deleted before,
-  ``cluster``: the id of the cluster, which a journal's head is written too early for;
+  name, which distinguish a topic from a deleted one of the same name,
+  ``cluster``: the id of the cluster, which is unknown when a journal's head is written;
 - ``revoked``, ``lost``: ``partitions``, ``generation``;
-- ``unseen``: from here on commits may be made for this member that the journal lacks: a
+- ``unseen``: from here on the journal may lack commits for this member: a
   producer was given ``group_metadata()`` for its transactions, or the client, which is
   not ours, commits by itself;
-- ``committed``: ``offsets``: what the broker answered that the group has committed, where
-  ownerships begin, by partition, or null if nothing is committed; ``notes``: the
-  metadata of these commits. The metadata of a commit that a member with a journal made,
-  and that the program gave none, are ``journal:name#n``: the ``member`` of that journal's
-  head, and its newest entry when the commit was asked for, which is the ``call`` or
-  follows it. Other metadata are a program's own;
+- ``committed``: ``offsets``: by partition, the group's committed offset where an
+  ownership begins, by the broker's answer, or null if nothing is committed; ``notes``:
+  the metadata of these commits. The metadata of a commit that a member with a journal
+  made, and that the program gave none, are ``journal:name#n``: the ``member`` of that
+  journal's head, and its newest entry when the commit was asked for, which is the
+  ``call`` or follows it. Other metadata are a program's own;
 - ``clock``: ``least``, ``most``: the broker's clock shows this journal's time and at
   least, at most so many seconds; with ``control=``, once a minute and when it is set;
-- ``begins``: ``tp``, ``offset``: a position was set that no seek had named: the
-  committed offset, or the one that the client's reset rule gives;
-- ``reset``: ``tp``, ``offset``, ``owner``: the ownership that has just begun stands where
-  a hold of this owner, such as ``operator:alice``, moves the partition;
-- ``log_start``: ``tp``, ``first``: where the log begins, by the broker's first answer to
-  a fetch after a position went forward that was out of range (``begins``);
+- ``begins``: ``tp``, ``offset``: the position was set to an offset that no seek named:
+  the committed offset, or the offset of the client's reset rule;
+- ``reset``: ``tp``, ``offset``, ``owner``: the ownership that has just begun is at the
+  offset to which a hold of this owner, such as ``operator:alice``, moves the partition;
+- ``log_start``: ``tp``, ``first``: the first offset of the log, by the broker's first
+  answer to a fetch after an out-of-range position was moved forward (``begins``);
 - ``deliver``: the records of one partition that a poll returned, or a step of an
   iteration: ``tp``, ``from`` and ``next``, the positions before and after, ``first`` and
   ``last`` offset, ``count``, ``gaps``: offsets between these that no record had,
   ``[7, 9]`` for 7 and 8; ``after``, the number of the last entry before that poll or
   step began, and ``asked``, when it began; ``peek`` true if the position stays where it
   was (``poll(update_offsets=False)``); of the first record ``written``, when the broker
-  appended it, or ``created``, when its producer says that it was made. Polls that
+  appended it, or ``created``, the producer's time of it. Polls that
   return nothing are not written;
 - ``transactional``: ``tp``: from here on records may be a transaction's, which leaves
-  offsets without a record: its markers, and what was aborted;
+  offsets without a record: its markers, and aborted records;
 - ``moved``: ``tp``, ``from`` and ``next``: the position moved over offsets without a
   record;
 - ``call`` and ``return``: ``op`` (pause, resume, seek, commit, assign, unsubscribe),
@@ -48,20 +48,20 @@ Of every consumer:
   (pause: true if ``pause_handover`` is on), ``offsets`` (commit;
   seek, null: the first, the next or, of seeks that overlap, any), ``ok`` false in a
   ``return`` if it failed. Of a commit, ``call`` is written when the application calls,
-  or where the client commits by itself, and ``return`` when the answer is known; one
-  that failed may have been done all the same. A ``seek`` may also be the client's own:
-  back to where records begin that are written as delivered, and that the poll or step
-  then could not return;
+  or where the client commits by itself, and ``return`` when the answer is known; a
+  commit that failed may still have been stored. A ``seek`` may also be the client's
+  own: back to records that are written as delivered, and that the poll or step then
+  could not return;
 - ``hold``, ``lift``: ``scope``, ``owner`` of a hold that no call names: one of an
   operator or a group, one that was handed over, a whole pause. With ``hold`` also
   ``written``, when the broker appended it to the control topic, and ``offset``, its
-  place there; of others ``since``, when it was placed, as the entry may be written a
+  place there; for others ``since``, when it was placed, as the entry may be written a
   little later, and ``until`` if it expires. With ``lift`` also ``since``, when it
-  ended, and ``why`` if nobody elsewhere lifted it: it expired, it ended with an
+  ended, and ``why`` if no other process lifted it: it expired, it ended with an
   ownership, or a ``resume`` of this consumer ended it.
 
-Of a worker, whose consumer keeps a journal; each is written before anything else can
-follow from it, such as a commit, the next record of a lane, or an event:
+Events of a worker whose consumer keeps a journal; each is written before its
+consequences, such as a commit, the next record of a lane, or an event:
 
 - ``working``: ``order`` (partition, key, unordered): from here on a worker's handlers
   get the records, so that a record counts as done only if they report it;
@@ -79,13 +79,13 @@ follow from it, such as a commit, the next record of a lane, or an event:
 - ``running``: ``records``, the offsets by partition that handlers are working on;
   written between the moment when a hold is in force and the entry that reports it.
 
-Of others:
+Events of others:
 
 - ``acked``: ``tp``, ``first``, ``last``: a producer's acknowledged records;
-- ``kept``: ``tp``, ``first``: where the log of a topic begins that was read; what it
-  had before is deleted.
+- ``kept``: ``tp``, ``first``: the first offset of a topic's log that was read; earlier
+  records are deleted.
 
-A process that is killed may leave half a line at the end; nothing else may be broken.
+A killed process may leave half a line at the end; no other line may be broken.
 
 A journal may be in parts, each a file. The head of a later one also has ``part``,
 counted up by one from 1, ``after``, the number of the last entry before it, and
@@ -95,10 +95,10 @@ counted up by one from 1, ``after``, the number of the last entry before it, and
 
 VERSION = 5
 
-# Begins the metadata by which a commit names its journal.
+# The prefix of the metadata with which a commit names its journal.
 NOTE = "journal:"
 
-# The reasons why a hold that nobody elsewhere lifted is over.
+# The reasons for the end of a hold that no other process lifted.
 EXPIRED, ENDED, RESUMED = "expired", "ended", "resume"
 
 # The reasons why a record is complete although its handler failed.

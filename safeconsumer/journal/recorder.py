@@ -1,4 +1,4 @@
-"""Makes a consumer keep a journal, for ``SafeConsumer(journal=...)``."""
+"""Records the actions of a consumer, for ``SafeConsumer(journal=...)``."""
 
 import itertools
 import logging
@@ -41,7 +41,7 @@ _MS = 0.001
 
 class Recorder:
     """
-    Writes what one consumer does into its journal.
+    Writes the actions of one consumer into its journal.
 
     The consumer, its parts (``Membership.keep_journal``) and its worker, if it has one,
     call these methods.
@@ -155,7 +155,7 @@ class Recorder:
         Args:
             records: the records.
             began: the answer of :meth:`began` when this poll began.
-            is_peek: whether the positions stay where they are.
+            is_peek: whether the positions stay.
 
         Raises:
             JournalError: the records could not be written, so they must not be returned.
@@ -186,7 +186,9 @@ class Recorder:
         try:
             began = self.began()
             for record in records:
-                try:  # no call before it: a signal handler's exception would come first
+                # no call comes before this: a signal handler's exception would come
+                # first
+                try:
                     tp = TopicPartition(record.topic, record.partition)
                     self._go_back(tp, record.offset)
                     self._deliveries.write(tp, [record], began)
@@ -238,7 +240,8 @@ class Recorder:
         try:
             self.write("call", call)
         except BaseException:
-            # It is not made, and the entry may be written later, or stands already.
+            # The call is not made, and its entry may be written later, or is written
+            # already.
             with suppress(JournalError):
                 self.note("return", failed)
             raise
@@ -287,7 +290,7 @@ class Recorder:
         """
         Write a ``seek``; an offset of None is the first of a partition, or the next.
 
-        If several seeks overlap, no one knows which is the last: each is written with None.
+        If several seeks overlap, the last of them is unknown: each is written with None.
 
         Raises:
             JournalError: as :meth:`calling`.
@@ -379,7 +382,7 @@ class Recorder:
 
     def clock(self, at: float, sent: float, received: float) -> None:
         """
-        Write how far the broker's clock is from the journal's.
+        Write the difference between the broker's clock and the journal's.
 
         An entry follows after a minute, or when the new bounds exclude the last ones.
 
@@ -398,7 +401,7 @@ class Recorder:
         self._without_raising(lambda: self._write_clock(bounds))
 
     def _write_clock(self, bounds: Mapping[str, object]) -> None:
-        # If the newest entry was that of a commit, the same commit is still left out.
+        # If the newest entry was a commit's, the same commit is still left out.
         (committed, newest), before = self._committed, self.writer.number
         self.write("clock", bounds)
         if newest == before and self.writer.number == before + 1:
@@ -437,7 +440,7 @@ class Recorder:
 
     def note(self, event: str, fields: Mapping[str, object]) -> None:
         """
-        Have one entry written before the next one, unless the recorder has ended.
+        Queue an entry that is written before the next one, unless the recorder has ended.
 
         Raises:
             JournalError: the journal is closed.
@@ -484,7 +487,7 @@ class Recorder:
 
     def log_starts_at(self, tp: TopicPartition, first: int, asked: int) -> None:
         """
-        Write where the log begins, once after each position that was out of range.
+        Write the start of the log, once after each position that was out of range.
 
         Args:
             tp: the partition.
@@ -560,7 +563,7 @@ class Recorder:
         self._without_raising(lambda: self.write(event, fields))
 
     def _without_raising(self, write: Callable[[], object]) -> None:
-        # An error would do harm here, under upstream's lock or in a hook. The entry
+        # An exception would do harm here, under upstream's lock or in a hook. The entry
         # waits, and the next poll reports it if it still cannot be written.
         try:
             write()

@@ -78,7 +78,8 @@ class JournalWriter:
     ) -> None:
         self._part_bytes = _checked("part_bytes", part_bytes)
         self._part_seconds = _checked("part_seconds", part_seconds)
-        self._folder = Path(folder).absolute()  # the program may go to another one
+        # the program may change to another folder
+        self._folder = Path(folder).absolute()
         self._member = member
         self._group = group
         self._clock = clock or time.monotonic
@@ -89,7 +90,7 @@ class JournalWriter:
         self.running: Running | None = None
         self._user: weakref.ref[object] | None = None
         self._may_end_in_part_of_line: bool
-        self._has_served = False  # a consumer, in the current journal
+        self._has_served = False  # the served consumer, in the current journal
         self._is_writing: bool
         # The part's size and the time when it was begun, or when the next part could not
         # be begun: the limits count from there.
@@ -241,7 +242,7 @@ class JournalWriter:
 
     def renew(self) -> None:
         """Forget the consumer and other threads' calls: a forked child has neither."""
-        # A signal handler may write while its thread does: the lock lets it in, and its
+        # A signal handler may write while its thread does: the lock admits it, and its
         # entry waits in the queue.
         self._lock = threading.RLock()
         self._is_writing = False

@@ -11,12 +11,12 @@ the extra ``metrics``, register a collector, and let prometheus-client answer::
     prometheus_client.start_http_server(9100)
 
 ``Collector`` needs the extra: without it even ``hasattr``, or
-``from safeconsumer.metrics import *``, raises :class:`MissingExtraError`, which says
-what to install. For OpenTelemetry, with the extra ``otel``, there is
+``from safeconsumer.metrics import *``, raises :class:`MissingExtraError`, which has the
+install command. For OpenTelemetry, with the extra ``otel``, there is
 :func:`safeconsumer.metrics.otel.observe`.
 
 Counters come from events; gauges are read at each scrape. Reading takes no lock of a
-consumer, and a lock of a worker only while that counts its records. It works from any
+consumer, and a lock of a worker only while the records are counted. It works from any
 thread, while ``poll`` blocks and after ``close``, and costs nothing per record.
 """
 

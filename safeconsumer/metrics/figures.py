@@ -29,7 +29,7 @@ class OtherMember(Protocol):
 
     @property
     def is_caught_up(self) -> bool | None:
-        """Whether the holds topic is read to its end; None: the consumer obeys none."""
+        """Whether the holds topic is read to its end; None: it obeys no such topic."""
 
     def polled_at(self) -> float | None:
         """Return when the program last asked for records, in seconds since the epoch."""

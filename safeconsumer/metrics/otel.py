@@ -1,4 +1,4 @@
-"""Has OpenTelemetry observe what the collector for Prometheus yields."""
+"""Lets OpenTelemetry observe the values of the collector for Prometheus."""
 
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -30,7 +30,7 @@ _Observe: TypeAlias = "Callable[[object], Iterable[Observation]]"
 
 
 class _Global:
-    """Stands for the global provider, before a program sets it and after."""
+    """Represents the global provider, before a program sets it and after."""
 
 
 # An SDK takes an instrument's callbacks only when it is made first.
@@ -72,7 +72,8 @@ def observe(
     is_global = provider is None or provider is the_global
     key, provider = (_Global, the_global) if is_global else (provider, provider)
     made = Collector()
-    collector = _by_provider.setdefault(key, made)  # one of two threads makes them
+    # only one of two threads makes the instruments
+    collector = _by_provider.setdefault(key, made)
     if collector is made:
         _create(get_meter("safeconsumer", version("safeconsumer"), provider), made)
     collector.add(*sources)
@@ -119,7 +120,7 @@ def _read(collector: Collector) -> dict[str, list[Observation]]:
     }
     for family in collector.collect():
         for one in family.samples:
-            if one.name in found:  # without the buckets of a histogram
+            if one.name in found:  # the buckets of a histogram are left out
                 labels = {_ATTRIBUTES.get(k, k): v for k, v in one.labels.items() if v}
                 found[one.name].append(Observation(one.value, labels))
     return found

@@ -1,7 +1,7 @@
 """
 Reads the table's metrics from consumers and workers, for ``prometheus-client``.
 
-OpenTelemetry observes what this collector yields.
+OpenTelemetry observes the values of this collector.
 """
 
 import threading

@@ -1,5 +1,5 @@
 """
-Defines all metrics: name, where it comes from, labels and meaning.
+Defines all metrics: the name, source, labels and meaning of each.
 
 Prometheus, OpenTelemetry, the reference page and the tests are made from this table;
 dashboard and alert rules use only its metrics. A name also shows type and unit: the name

@@ -3,7 +3,7 @@ Provides ``format("safekafka")``: Spark's own Kafka source, steered by holds.
 
 Delivery journals are DataFrames, and are judged by :func:`findings`.
 
-Importing this does not need pyspark; :func:`register` does.
+Importing this package does not need pyspark; :func:`register` does.
 """
 
 from safeconsumer.spark.auditing import findings

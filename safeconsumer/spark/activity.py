@@ -1,4 +1,4 @@
-"""Keeps track of which partitions a stream's batch may still be reading."""
+"""Tracks the partitions that a stream's batch may still be reading."""
 
 import re
 import threading
@@ -23,7 +23,7 @@ class Activity:
     Attributes:
         query: the name of its query; empty if it has none.
         partitions: the partitions that it reads, as of its last plan.
-        reading: those that the last planned batch reads, until it has ended.
+        reading: the partitions that the last planned batch reads, until it has ended.
         is_planned: whether it has planned a batch yet; until then a batch from before a
             restart may run again.
         is_deciding: whether a plan is being made, so that the partitions of the next
@@ -80,7 +80,7 @@ class ActivityTracker:
         """
         Return the activity.
 
-        Waits for a plan that is being made, so many seconds at most.
+        Waits for a plan that is being made, for a limited number of seconds.
         """
         with self._changed:
             self._changed.wait_for(lambda: not self._now.is_deciding, timeout)
@@ -90,8 +90,8 @@ class ActivityTracker:
         """
         Note that a batch is being planned, so that the one before has ended.
 
-        Call it before holds are read, so that a caller who places one meanwhile does
-        not take this stream for quiet.
+        Call it before holds are read, so that a caller who places a hold meanwhile does
+        not regard this stream as quiet.
         """
         with self._changed:
             self._now = evolve(
@@ -102,7 +102,7 @@ class ActivityTracker:
             )
 
     def planned(self, start: Offsets, end: Offsets) -> None:
-        """Note which partitions the batch reads: those that end after they start."""
+        """Note the partitions that the batch reads: those whose end is after their start."""
         reads = frozenset(tp for tp, at in end.items() if at > start.get(tp, 0))
         with self._changed:
             self._now = Activity(

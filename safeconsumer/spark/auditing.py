@@ -1,9 +1,9 @@
 """
 Runs the audit on Spark over raw journals, in parallel by process and then by partition.
 
-A task takes apart the journals of one process, by the code of the plain command; then
-each entry goes to its cases, and a task judges each group and partition, by the judge of
-the plain command (:mod:`safeconsumer.audit.distributed`).
+A task turns the journals of one process into facts, with the code of the plain command;
+then each fact is sent to its cases, and a task judges each group and partition, with
+the judge of the plain command (:mod:`safeconsumer.audit.distributed`).
 """
 
 import json
@@ -38,7 +38,7 @@ FINDINGS = (
 )
 """
 The columns of :func:`findings`, as Spark's DDL; :class:`~safeconsumer.audit.report.Row`
-says what they mean.
+describes them.
 """
 
 
@@ -67,8 +67,8 @@ def findings(
     Raises:
         JournalError: there is no journal at the path, or it cannot be read, or the
             history cannot.
-        SparkSetupError: the session cannot read there, or an executor lacks what
-            judging needs.
+        SparkSetupError: the session cannot read there, or an executor lacks a package
+            for judging.
     """
     assumed = settings or Settings()
     if history is not None:
@@ -124,7 +124,7 @@ class SparkJournals:
         self._facts.unpersist()
 
     def __len__(self) -> int:
-        """How many journals can be read, at least in part."""
+        """Return the number of journals that can be read, at least in part."""
         return sum(int(one["opened"]) for one in self._reports)
 
     def partitions(self) -> set[TopicPartition]:
@@ -151,16 +151,16 @@ class SparkJournals:
         self, settings: Settings, more: Sequence[Source] = ()
     ) -> tuple[tuple[Row, ...], tuple[str, ...]]:
         """
-        Return one row per check and case, and why some could not be read.
+        Return one row per check and case, and why some journals could not be read.
 
         Args:
             settings: the assumptions.
-            more: journals that the driver has.
+            more: further journals, on the driver.
 
         Raises:
             JournalError: the journals cannot be read.
             MissingExtraError: pandas or pyarrow is missing, which Spark needs.
-            SparkSetupError: an executor lacks what judging needs.
+            SparkSetupError: an executor lacks a package for judging.
         """
         troubles = list(self._empty)
         facts = self._facts
@@ -210,13 +210,13 @@ def _answers(spark: Any, facts: Frame, settings: Settings) -> Frame:  # noqa: AN
 
 
 def _try(spark: Any) -> None:  # noqa: ANN401 - pyspark is optional
-    # A query for verdicts comes later, and would report a missing package by Java's trace.
+    # A later query for verdicts would report a missing package with Java's trace.
     nothing = spark.range(1).coalesce(1).selectExpr(f"'{REPORT}' as address")
     nothing.mapInArrow(distributed.tell_needs, _ddl(NEEDS)).collect()
 
 
 def _tasks(spark: Any) -> int:  # noqa: ANN401 - pyspark is optional
-    # Several for each core, since they are not equally long.
+    # Several tasks for each core, since they differ in length.
     return 4 * int(spark.sparkContext.defaultParallelism)
 
 

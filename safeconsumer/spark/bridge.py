@@ -2,7 +2,7 @@
 Answers Java's questions: one function for all streams of a session.
 
 Questions and answers are texts, ``name=value`` pairs as in a URL's query;
-``design/spark.md`` lists them, and says what counts as an answer.
+``design/spark.md`` lists them, and defines a valid answer.
 """
 
 import itertools
@@ -45,14 +45,14 @@ _REFUSALS = (
 
 class Bridge:
     """
-    Answers the shim: go on, no with a reason, or no decision.
+    Answers the shim: continue, no with a reason, or no decision.
 
     Thread rules: any thread; Java's threads call it.
 
     Args:
         open_stream: makes a stream from a name, its options, and the folder that Spark
             gives the source in the checkpoint.
-        ends: returns whether the query with an id ends by itself.
+        ends: tells whether the query with an id stops without a call.
 
     Attributes:
         decider: the unique name under which the shim knows it.
@@ -84,7 +84,7 @@ class Bridge:
         """
         Return the queries of streams that Spark has made and not opened yet.
 
-        A caller that uses this before :meth:`streams` misses none. Spark gives some up
+        A caller that uses this before :meth:`streams` misses none. Spark drops some
         silently: their query has ended.
         """
         return tuple(self._made.values())
@@ -97,7 +97,7 @@ class Bridge:
             return "refuse", {"why": str(error)}
         except Exception as error:
             why = f"{type(error).__name__}: {error}"
-            if self._failed.get(asker) != why:  # once, not with every trigger
+            if self._failed.get(asker) != why:  # reported once, not at every trigger
                 self._failed[asker] = why
                 log.exception("the question %r was not answered", question)
             return "none", {"why": why}
@@ -139,13 +139,14 @@ class Bridge:
         stream = facts["stream"]
         if (
             stream not in self._streams
-        ):  # asked again after an answer that came too late
+        ):  # the shim asks again after an answer that came too late
             name = str(next(self._numbers))
             opened = self._open_stream(
                 name, options.parse(_options(facts)), facts.get("checkpoint", "")
             )
             self._streams[stream] = opened
-            self._made.pop(stream, None)  # in this order: it is always in one of them
+            # in this order, so that the stream is always in one of the two
+            self._made.pop(stream, None)
         return {}
 
     def _close(self, facts: Facts) -> Facts:
@@ -158,7 +159,7 @@ class Bridge:
         return {}
 
     class Java:
-        """Tells py4j which interface this is."""
+        """Names the Java interface of the bridge, for py4j."""
 
         implements: ClassVar = ["java.util.function.BiFunction"]
 

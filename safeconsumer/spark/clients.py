@@ -1,4 +1,4 @@
-"""Describes the Kafka clients that streams need, of Java's library or another."""
+"""Describes the Kafka clients that streams need, from Java's library or another."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
@@ -12,7 +12,7 @@ from safeconsumer.spark.offsets import Offsets
 
 class HoldsTopic(Protocol):
     """
-    Reads the holds topic in the rhythm of plans: each up to where the topic ends then.
+    Reads the holds topic for plans, each time up to the topic's end at that moment.
 
     After an exception its caller closes it. The next :meth:`connect` makes other
     clients, and the next :meth:`begin` continues at its position.
@@ -26,7 +26,7 @@ class HoldsTopic(Protocol):
 
     @property
     def is_complete(self) -> bool:
-        """Whether it has read up to where the topic ended at the last :meth:`begin`."""
+        """Whether it has read up to the topic's end at the last :meth:`begin`."""
 
     def connect(self) -> bool:
         """Make the clients, if there are none; return whether they were made."""
@@ -41,7 +41,7 @@ class HoldsTopic(Protocol):
 
     def begin(self, until: float) -> RecreatedTopic | None:
         """
-        Ask where the topic ends now, to read up to there.
+        Ask for the topic's present end, to read up to it.
 
         Returns:
             The topic, if it was created again or cut: it is read from its beginning.
@@ -51,7 +51,7 @@ class HoldsTopic(Protocol):
         """Return the next records, once they have come; it may return none."""
 
     def reason(self, error: BaseException) -> str:
-        """Return for people why a method failed."""
+        """Return, as text for people, why a method failed."""
 
     def close(self) -> None:
         """Close the clients; read records stay known. It may be called twice."""
@@ -75,7 +75,7 @@ class Cluster(Protocol):
     """
     Answers a stream's questions about its topics.
 
-    It connects at the first question; ``until`` is of the monotonic clock.
+    The object connects at the first question; ``until`` is on the monotonic clock.
 
     Thread rules: any thread.
     """
@@ -87,10 +87,10 @@ class Cluster(Protocol):
     def firsts(
         self, partitions: Collection[TopicPartition], until: float
     ) -> Mapping[TopicPartition, int]:
-        """Return the first offsets that are there."""
+        """Return the first offsets of the partitions that exist and have a leader."""
 
     def topic_ids(self, names: Collection[str], until: float) -> Mapping[str, str]:
-        """Return the topics' ids, as far as there are any."""
+        """Return the ids of the topics that exist and have one."""
 
     def close(self) -> None:
         """Close the client; it may be called twice."""
@@ -100,7 +100,7 @@ class ProgressGroup(Protocol):
     """
     Commits a stream's progress to a consumer group without members.
 
-    It connects at the first call; ``until`` is of the monotonic clock.
+    The object connects at the first call; ``until`` is on the monotonic clock.
 
     Thread rules: any thread.
     """
@@ -114,13 +114,13 @@ class ProgressGroup(Protocol):
         """The exceptions with which it fails; others are defects."""
 
     def state(self, until: float) -> tuple[int, Mapping[TopicPartition, str]]:
-        """Return how many members it has, and the metadata of its committed offsets."""
+        """Return the number of its members, and the metadata of its committed offsets."""
 
     def commit(self, ends: Offsets, note: str, until: float) -> None:
         """Commit offsets with this metadata."""
 
     def reason(self, error: BaseException) -> str:
-        """Return for people why a method failed."""
+        """Return, as text for people, why a method failed."""
 
     def close(self) -> None:
         """Close the client; it may be called twice."""

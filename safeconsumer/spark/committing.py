@@ -25,13 +25,14 @@ log = logging.getLogger("safeconsumer.spark")
 
 class Committer:
     """
-    Commits the ends of batches, the newest ones only, on a thread of its own.
+    Commits the ends of batches, only the newest ones, on its own thread.
 
     A failure is reported once, and the next batch tries again: no batch waits for it.
     Each commit asks first whether the group is still the stream's own: a fleet may have
-    come to it and be away for a moment, when Kafka accepts anybody's commits. Of two
-    streams with one group the one that began to commit last continues, as after a restart.
-    If a committer is dropped without :meth:`close`, its thread ends after the last commit.
+    begun to use it and be absent for a moment, in which Kafka accepts any commits. If
+    two streams share a group, the one that began to commit last continues, as after a
+    restart. If a committer is dropped without :meth:`close`, its thread ends after the
+    last commit.
 
     Thread rules: any thread.
 
@@ -55,7 +56,7 @@ class Committer:
         self._commits.add(ends, query)
 
     def close(self) -> None:
-        """Commit what is left, or had failed, and end the thread, in two seconds at most."""
+        """Commit remaining and failed offsets, and end the thread, in two seconds at most."""
         self._commits.end()
         self._thread.join(_CLOSE_SECONDS)
 
@@ -66,9 +67,10 @@ class _Commits:
     def __init__(self, group: ProgressGroup, failed: Callable[[str], object]) -> None:
         self._group = group
         self._failed = failed
-        self._sign = secrets.token_hex(4)  # ends its notes, and no other stream's
-        self._own: frozenset[TopicPartition] = frozenset()  # it committed these
-        self._reason = ""  # why the last commit failed
+        self._sign = secrets.token_hex(4)  # the suffix of this stream's notes alone
+        # the offsets that it committed
+        self._own: frozenset[TopicPartition] = frozenset()
+        self._reason = ""  # the reason why the last commit failed
         self._lock = threading.Lock()
         self._ends: Offsets = {}
         self._note = ""
@@ -90,7 +92,8 @@ class _Commits:
         while not is_over:
             self._changed.wait(None)
             self._changed.clear()
-            is_over = self._is_over  # before the commit, which has the last ends then
+            # read before the commit, which then has the last ends
+            is_over = self._is_over
             try:
                 self._commit()
             except BaseException:
@@ -129,16 +132,16 @@ class _Commits:
 
 def require_own(group: str, members: int, notes: Mapping[TopicPartition, str]) -> None:
     """
-    Return if a group can be a stream's own.
+    Check that a group can belong to one stream alone.
 
     Args:
         group: its name.
-        members: how many it has.
+        members: the number of its members.
         notes: the metadata of its committed offsets.
 
     Raises:
-        SparkSettingError: it has members, or offsets that others have committed: those
-            of a fleet that is away would move.
+        SparkSettingError: it has members, or offsets that others have committed: the
+            offsets of an absent fleet would move.
     """
     others = [one for one in notes.values() if not one.startswith(MARK)]
     if not members and not others:

@@ -26,8 +26,8 @@ class ControlFollower:
     """
     Reads the holds that were placed for one consumer group.
 
-    A plan asks for the topic's end after it began, and reads up to there: so it obeys
-    every hold that was acknowledged before.
+    A plan asks for the topic's end after its start, and reads up to that end: so it
+    obeys every hold that was acknowledged before.
 
     Thread rules: any thread; one reads at a time, the others wait for it.
 
@@ -62,7 +62,7 @@ class ControlFollower:
         self._checked_at = 0.0
 
     def status(self) -> ControlStatus:
-        """Return how far the holds topic is read, and whether it can be."""
+        """Return the state of reading the holds topic."""
         at = self._reader.position
         return ControlStatus(
             state="ready" if self._alarms.is_ready else "unavailable",

@@ -1,6 +1,5 @@
 """Holds streams by hand, from the notebook or program that runs them."""
 
-import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from safeconsumer.events.dispatch import Hook
 from safeconsumer.events.log import log_event
 from safeconsumer.holds import ranges
 from safeconsumer.holds import scope as scopes
+from safeconsumer.holds.blocks import check_block, next_owner
 from safeconsumer.holds.explain import hold_line
 from safeconsumer.holds.hold import (
     APP,
@@ -34,7 +34,7 @@ from safeconsumer.spark.queries import SparkQueries
 from safeconsumer.spark.skipping import SkipRequests, checked_skip
 
 _POLL_SECONDS = 0.05
-_STARTING = "it is starting; what it reads is not known yet"
+_STARTING = "it is starting; its partitions are not known yet"
 
 
 class Controller:
@@ -44,7 +44,8 @@ class Controller:
     A batch whose planning began before :meth:`pause` returned may still read held
     partitions; no batch that is planned later does. Holds placed here live as long as
     the session and this process: longer ones belong on the control topics. Once the
-    session is stopped this controls nothing, and methods that place or list holds raise
+    session is stopped, the controller has no effect, and methods that place or list
+    holds raise
     :class:`SparkSetupError`.
 
     Thread rules: any thread.
@@ -66,7 +67,6 @@ class Controller:
         self._ledger = ledger
         self._queries = queries
         self._bridge = Bridge(open_stream, queries.ends)
-        self._blocks = itertools.count(1)
         self.is_over: Callable[[], bool] = lambda: False
         self.on_close: Callable[[], object] = lambda: None
 
@@ -116,7 +116,7 @@ class Controller:
 
         Returns:
             The holds that still cover them; empty means that they flow. If a stream
-            cannot read its holds, one says why.
+            cannot read its holds, one of them has the reason.
         """
         found = _scopes(targets)
         whose = checked_owner(owner)
@@ -136,30 +136,31 @@ class Controller:
         Skip offsets of one partition, without an edit of the checkpoint.
 
         The next planned batch ends the partition at ``to`` and reads nothing of it, held
-        or not; one that was cut off and runs again reads it from there. One query skips,
-        and only once: another one that reads the partition does not. Progress and an
-        event name the skipped offsets, the owner and the reason, or the reason of a refusal.
-        The checkpoint keeps the skip, so a batch that runs again skips the same offsets.
+        or not; a batch that was interrupted and runs again reads the partition from
+        there. One query skips, and only once: other queries that read the partition do
+        not. Progress and an event name the skipped offsets, the owner and the reason,
+        or the reason of a refusal. The checkpoint keeps the skip, so a batch that runs
+        again skips the same offsets.
 
         Args:
             target: one partition: ``"orders:3"``, or a ``TopicPartition``.
             to: the offset at which reading continues: ahead of the offset that is read
-                next, and not behind the partition's end. If the topic was made again and
-                is shorter now than that, any offset up to its end.
+                next, and not behind the partition's end. If the topic was recreated and
+                is shorter now, any offset up to its end.
             reason: text for people.
             owner: the owner of the skip.
             query: the name or id of the query that skips; a new checkpoint has a new
-                id. None is the only query of this session that has read the partition,
-                be it stopped since. Before any query has planned a batch it is the
-                first one that reads the partition. A skip that no query can take yet
-                is a warning in the log, and ``skipWaiting`` in each progress until
-                one takes it.
+                id. None means the only query of this session that has read the
+                partition, even if it has stopped since. Before any query has planned a
+                batch, None means the first one that reads the partition. A skip that no
+                query can take yet is a warning in the log, and ``skipWaiting`` in each
+                progress until one takes it.
 
         Raises:
             ScopeSyntaxError, TargetTypeError, HoldSettingError: nothing is skipped.
             SparkSetupError: the session was stopped; no query is named, and several of
-                the session have read the partition; or the queries that could be meant
-                read other partitions.
+                the session have read the partition; or the possible queries read other
+                partitions.
         """
         self._refuse_if_over()
         scope = _scopes((target,))
@@ -168,8 +169,16 @@ class Controller:
 
     @contextmanager
     def held(self, *targets: object, reason: str | None = None) -> Iterator[None]:
-        """Hold for a block, under a new owner name."""
-        owner = f"block-{next(self._blocks)}"
+        """
+        Hold for a block, under a new owner name.
+
+        Raises:
+            HoldSettingError: without targets, as the block would run with nothing held,
+                or as :meth:`pause`.
+            ScopeSyntaxError, TargetTypeError, SparkSetupError: as :meth:`pause`.
+        """
+        owner = next_owner()
+        check_block(_scopes(targets), owner, self._ledger.view().holds)
         self.pause(*targets, owner=owner, reason=reason)
         try:
             yield
@@ -178,16 +187,16 @@ class Controller:
 
     def wait_quiet(self, *targets: object, timeout: float = 60.0) -> None:
         """
-        Wait until no stream of this session reads held partitions, or will.
+        Wait until no stream of this session reads, or will read, held partitions.
 
         A batch that was planned before a hold may run for any time. A hold's partitions
         are quiet when no such batch runs any more. The call also waits for a query of
         this session that is starting, whatever it will read: it begins with the batch in
-        which it was stopped, if there is one, held or not. So does a query that starts
-        after this has returned.
+        which it was stopped, if there is one, held or not. A query that starts after
+        the return of this call does the same.
 
         Args:
-            targets: as for :meth:`pause`; without any, everything that is held. A
+            targets: as for :meth:`pause`; without any, all held partitions. A
                 stream that cannot read its holds is not quiet.
             timeout: seconds.
 
@@ -208,7 +217,8 @@ class Controller:
 
     def _not_quiet(self, found: tuple[Scope, ...]) -> list[str]:
         reasons = self._starting()
-        for stream in self._bridge.streams():  # after those that are not opened yet
+        # read after the queries that are not opened yet
+        for stream in self._bridge.streams():
             by_reason: dict[str, list[TopicPartition]] = {}
             for tp, reason in stream.not_quiet(found).items():
                 by_reason.setdefault(reason, []).append(tp)
@@ -220,7 +230,8 @@ class Controller:
 
     def _starting(self) -> list[str]:
         active = self._queries.active()
-        made = self._bridge.made()  # after Spark: a query that has started is in one
+        # read after Spark's list: a query that has started is in one of the two
+        made = self._bridge.made()
         if active is None:
             found = [f"{one.name or one.id}: {_STARTING}" for one in made]
             return [*found, "Spark does not tell which queries are starting"]
@@ -255,9 +266,9 @@ class Controller:
         """
         Release the session: its thread and port end, and the holds placed here.
 
-        For programs that make many sessions (``newSession()``): a session that is not
-        closed is kept for as long as this process and the session's context live. A
-        closed session can be registered again. Closing again does nothing.
+        Programs that make many sessions (``newSession()``) need it: a session that is
+        not closed is kept as long as this process and the session's context live. A
+        closed session can be registered again. A second call has no effect.
 
         Raises:
             SparkSetupError: a stream of it runs or begins; nothing is closed.
@@ -311,7 +322,7 @@ class Controller:
         """
         Return the partitions that the last planned batches left out, with their lag.
 
-        If two streams read one partition the greater lag counts.
+        If two streams read the same partition, the greater lag counts.
         """
         lags: dict[TopicPartition, int] = {}
         for stream in self._bridge.streams():
@@ -321,16 +332,13 @@ class Controller:
 
 
 def _scopes(targets: Iterable[object]) -> tuple[Scope, ...]:
-    return tuple(
-        scopes.of(one)
-        for target in targets
-        for one in (ranges.spread(target) if isinstance(target, str) else (target,))
-    )
+    return tuple(map(scopes.of, ranges.spread_targets(targets)))
 
 
 def _checked_timeout(timeout: object) -> float:
     is_number = not isinstance(timeout, bool)
-    if is_number and isinstance(timeout, int | float) and timeout >= 0:  # no NaN is
+    # NaN fails this comparison
+    if is_number and isinstance(timeout, int | float) and timeout >= 0:
         return timeout
     message = f"timeout must be seconds, 0 or more, not {timeout!r:.60}"
     raise HoldSettingError(message)

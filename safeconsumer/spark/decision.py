@@ -19,7 +19,8 @@ class KnownHolds:
 
     Attributes:
         states: each source's holds; a partition that any of them covers is held.
-        troubles: why a source could not be read; one is enough to hold everything.
+        troubles: the reasons why sources could not be read; one is enough to hold
+            everything.
     """
 
     states: tuple[Holds, ...] = ()
@@ -30,7 +31,7 @@ class KnownHolds:
         return tuple(hold for state in self.states for hold in state.covering(tp))
 
     def held(self, partitions: Iterable[TopicPartition]) -> Held:
-        """Return which of the partitions are held, each with the holds that cover it."""
+        """Return the held ones of the partitions, each with the holds that cover it."""
         everything = bool(self.troubles)
         found = {tp: self.covering(tp) for tp in sorted(partitions)}
         return {tp: holds for tp, holds in found.items() if everything or holds}
@@ -42,8 +43,8 @@ class Plan:
     One batch.
 
     Attributes:
-        start: where it starts.
-        latest: where the partitions end now.
+        start: the offsets at which it starts.
+        latest: the present ends of the partitions.
         held: the held partitions, each with its holds.
         skips: the target of each skip, of held partitions and others.
     """
@@ -61,15 +62,15 @@ class Plan:
 
     def adjusted_end(self, end: Offsets) -> dict[TopicPartition, int]:
         """
-        Return ``end`` with every held partition put back to where it starts.
+        Return ``end`` with every held partition put back to its start.
 
-        A new one starts at 0: lifting the hold brings all of it. A partition that was
-        truncated or created again, and ends before its start, ends there, as with the
-        official source, which refuses a batch that ends after the existing records;
-        :meth:`losses` reports that as a loss. A partition that was missing at one plan,
-        which the query survived by ``failOnDataLoss=false``, begins at 0 like a new one
-        when it is back: it may have been created again. A partition with a skip ends
-        at the skip's target.
+        A new partition starts at 0, so that all its records come after the hold is
+        lifted. A partition that was truncated or created again, and ends before its
+        start, ends there, as with the official source, which refuses a batch that ends
+        after the existing records; :meth:`losses` reports that as a loss. A partition
+        that was missing at one plan, which the query survived by
+        ``failOnDataLoss=false``, begins at 0 like a new one when it is back: it may have
+        been created again. A partition with a skip ends at the skip's target.
         """
         kept = {tp: self._kept(tp) for tp in self.held if tp in end}
         skipped = {tp: to for tp, to in self.skips.items() if tp in end}
@@ -80,7 +81,7 @@ class Plan:
         return min(start, self.latest.get(tp, start))
 
     def lags(self) -> dict[TopicPartition, int]:
-        """Return how many offsets each held partition is behind."""
+        """Return the number of offsets by which each held partition is behind."""
         return {
             tp: max(0, self.latest[tp] - self.next_of(tp))
             for tp in self.held
@@ -95,17 +96,17 @@ class Plan:
         """
         Return the held partitions whose next record is gone, each with the reason.
 
-        The official source checks only what a batch reads, so it would not notice
-        before the hold is lifted.
+        The official source checks only offsets that a batch reads, so it would not
+        notice before the hold is lifted.
         """
         lost = {}
         for tp in set(self.held).difference(self.skips):
             start, latest = self.start.get(tp, 0), self.latest.get(tp)
             if latest is None:
-                lost[tp] = f"it is gone; offset {start} was to be read next"
+                lost[tp] = f"it is deleted; offset {start} was to be read next"
             elif latest < start:
                 lost[tp] = (
                     f"it ends at offset {latest}, before {start}, which was to be read "
-                    "next: it was deleted and made again, or cut"
+                    "next: it was recreated, or truncated"
                 )
         return lost

@@ -8,7 +8,7 @@ class StreamEvent(Event):
     Parent of the events of a steered stream.
 
     Attributes:
-        stream: which stream of this session.
+        stream: the name of the stream in this session.
     """
 
     __match_args__ = ("name",)
@@ -19,13 +19,14 @@ class StreamEvent(Event):
 
 class PlanChanged(StreamEvent):
     """
-    The next batch holds other partitions than the one before.
+    The next batch holds other partitions than the previous one.
 
     Attributes:
         held: the partitions that are held now.
-        lag_at_plan: how many offsets they were behind, in all, when this batch was
-            planned; it does not grow with what comes later, as ``holds.lag()`` does.
-        because: one line per hold: who, why, since when, until when.
+        lag_at_plan: the number of offsets by which they were behind, in total, when
+            this batch was planned; unlike ``holds.lag()`` it does not grow with later
+            records.
+        because: one line per hold: its owner, reason, start and end.
     """
 
     name = "spark_plan_changed"
@@ -69,7 +70,7 @@ class OffsetsSkipped(StreamEvent):
     A batch skips offsets, as :meth:`Controller.skip` asked for.
 
     Attributes:
-        skipped: one line per partition: which offsets, who, why.
+        skipped: one line per partition: the offsets, the owner and the reason.
     """
 
     name = "spark_offsets_skipped"
@@ -98,7 +99,7 @@ class ProgressNotCommitted(StreamEvent):
 
     Attributes:
         group: the group.
-        reason: why; empty once it succeeds again.
+        reason: the reason; empty once commits succeed again.
     """
 
     name = "spark_progress_not_committed"

@@ -11,7 +11,7 @@ _BATCH = re.compile(r"(\d+)(\.compact)?")
 
 def refuse_another_checkpoint(spark: Any, to: str, checkpoint: str) -> None:  # noqa: ANN401 - pyspark is optional
     """
-    Return if a checkpoint knows every batch in a folder of files.
+    Check that a checkpoint knows every batch in a folder of files.
 
     Spark counts the batches of each checkpoint from 0, and a folder takes a batch only
     if its number is new there: Spark silently drops those of a second checkpoint until
@@ -21,7 +21,7 @@ def refuse_another_checkpoint(spark: Any, to: str, checkpoint: str) -> None:  # 
     Args:
         spark: the session.
         to: the folder of the files, on any file system of the session.
-        checkpoint: the folder of the checkpoint with which a query is to begin.
+        checkpoint: the folder of the checkpoint with which a query begins.
 
     Raises:
         SparkSettingError: the folder has other batches; a query would lose records.

@@ -1,8 +1,9 @@
 """
-Makes Kafka clients in the driver's JVM, of the classes that the connector brings.
+Makes Kafka clients in the driver's JVM, of the connector's classes.
 
 They log in as the stream itself does, with the very same ``kafka.*`` properties: key
-stores, Kerberos, IAM, and whatever else a login module or an engine of Java brings.
+stores, Kerberos, IAM, and anything else that a login module or an engine of Java
+supports.
 """
 
 import importlib
@@ -44,13 +45,13 @@ _LEAST_MS = 1
 # Seconds; a poll ends at the first record, so this only limits how late a read ends.
 _POLL = 0.2
 _WRITE_TIMEOUT = 5.0
-# The settings that are judged; each costs a call into the JVM.
+# The settings to judge; each costs a call into the JVM.
 _SETTINGS = (
     "cleanup.policy",
     "message.timestamp.type",
     "unclean.leader.election.enable",
 )
-_NO_GROUP = "GroupIdNotFoundException"  # of Kafka 4
+_NO_GROUP = "GroupIdNotFoundException"  # a name of Kafka 4
 _MISSING = "UnknownTopicOrPartitionException"
 _REFUSED = "AuthorizationException"
 _SILENT = (
@@ -63,7 +64,7 @@ def errors(*more: type[Exception]) -> tuple[type[Exception], ...]:
     """
     Return the exceptions of a call into the JVM, also if that has ended, and others.
 
-    PySpark makes errors of its own of some of Java's, wherever they come from.
+    PySpark turns some of Java's errors into its own ones.
     """
     py4j = importlib.import_module("py4j.protocol")
     pyspark = importlib.import_module("pyspark.errors")
@@ -93,8 +94,8 @@ class JavaClients:
     """
     Makes the clients of one cluster and login.
 
-    Thread rules: any thread. An admin and a producer may be used by several at a time,
-    a consumer by one.
+    Thread rules: any thread. Several threads at a time may use an admin or a producer,
+    one a consumer.
 
     Args:
         jvm: the driver's JVM, by py4j.
@@ -168,7 +169,8 @@ class JavaClients:
                 "linger.ms": "0",
                 "max.block.ms": milliseconds,
                 "request.timeout.ms": milliseconds,
-                "retry.backoff.ms": "1000",  # a missing topic is asked for seldom
+                # the producer seldom asks for a missing topic
+                "retry.backoff.ms": "1000",
                 "value.serializer": writes,
             },
         )
@@ -237,7 +239,7 @@ class JavaHoldsTopic:
         self._admin: Any = None
         self._partition: Any = None
         self._to_end: Any = (
-            None  # the question for its end: made once, as each call costs
+            None  # the question for its end, made once, as each call is costly
         )
         self._is_placed = False
         self._id = ""
@@ -246,7 +248,7 @@ class JavaHoldsTopic:
 
     @property
     def is_complete(self) -> bool:
-        """Whether it has read up to where the topic ended at the last beginning."""
+        """Whether it has read up to the topic's end at the last beginning."""
         return (self.position or 0) >= self._end
 
     def connect(self) -> bool:
@@ -267,12 +269,12 @@ class JavaHoldsTopic:
         return topic_facts.Facts(self._name, partitions, self._settings(until))
 
     def begin(self, until: float) -> RecreatedTopic | None:
-        """Query where the topic ends now; return it if it was created again, or cut."""
+        """Query the topic's end; return the topic if it was recreated, or truncated."""
         asked = self._admin.listOffsets(self._to_end).partitionResult(self._partition)
         self._end = int(self._clients.result(asked, until).offset())
         remade = self._remade(until)
         if remade is not None:
-            self.close()  # its consumer knows the old one
+            self.close()  # its consumer knows the old topic
             self.connect()
             self.position = None
         if not self._is_placed:
@@ -335,7 +337,7 @@ class JavaHoldsTopic:
             config = self._clients.result(asked, until)[wanted]
         except errors() as error:
             if root_cause(error)[0].endswith(_REFUSED):
-                return None  # the right to see them is lacking
+                return None  # the right to see the settings is missing
             raise
         return {
             name: str(one.value())
@@ -402,8 +404,17 @@ class JavaCluster(_Admin):
     def firsts(
         self, partitions: Collection[TopicPartition], until: float
     ) -> dict[TopicPartition, int]:
-        """Return the first offsets that are there."""
-        java = {tp: self._clients.partition(*tp) for tp in partitions}
+        """Return the first offsets of the partitions that exist and have a leader."""
+        described = self._described({topic for topic, _ in partitions}, until)
+        there = {
+            (name, int(one.partition()))
+            for name, topic in described.items()
+            for one in topic.partitions()
+            if one.leader() is not None
+        }
+        java = {
+            tp: self._clients.partition(*tp) for tp in there.intersection(partitions)
+        }
         wanted = self._clients.offsets_of(java.values(), "earliest")
         asked = self._admin().listOffsets(wanted)
         return {
@@ -412,10 +423,21 @@ class JavaCluster(_Admin):
         }
 
     def topic_ids(self, names: Collection[str], until: float) -> dict[str, str]:
-        """Return the topics' ids."""
-        asked = self._admin().describeTopics([*names]).allTopicNames()
-        found = self._clients.result(asked, until)
-        return {name: str(found[name].topicId()) for name in names}
+        """Return the ids of the topics that exist."""
+        described = self._described(names, until)
+        return {name: str(topic.topicId()) for name, topic in described.items()}
+
+    def _described(self, names: Collection[str], until: float) -> dict[str, Any]:
+        # A topic that does not exist must not hide the others.
+        asked = self._admin().describeTopics([*names]).topicNameValues()
+        found: dict[str, Any] = {}
+        for name in names:
+            try:
+                found[name] = self._clients.result(asked[name], until)
+            except errors() as error:
+                if root_cause(error)[0] != _MISSING:
+                    raise
+        return found
 
 
 class JavaGroup(_Admin):
@@ -436,7 +458,7 @@ class JavaGroup(_Admin):
         self.name = name
 
     def state(self, until: float) -> tuple[int, dict[TopicPartition, str]]:
-        """Return how many members it has, and the metadata of its committed offsets."""
+        """Return the number of its members, and the metadata of its committed offsets."""
         name = self.name
         asked = self._admin().describeConsumerGroups([name]).describedGroups()[name]
         try:
@@ -465,12 +487,12 @@ class JavaGroup(_Admin):
         self._clients.result(asked.all(), until)
 
     def reason(self, error: BaseException) -> str:
-        """Return for people why a method failed."""
+        """Return, as text for people, why a method failed."""
         return root_cause(error)[1]
 
 
 def _partition(text: str) -> TopicPartition:
-    topic, _, number = text.rpartition("-")  # as Java's TopicPartition writes itself
+    topic, _, number = text.rpartition("-")  # the format of Java's TopicPartition
     return topic, int(number)
 
 

@@ -25,14 +25,15 @@ _OWNER = "option"
 
 class Opening:
     """
-    Makes the streams of one session; those that obey one group share its reader.
+    Makes the streams of one session; streams that obey the same group share its reader.
 
     Thread rules: any thread.
 
     Args:
         own: holds of this process; its hooks take the streams' events.
         clients: makes the clients of a stream.
-        files: makes the skips' files of a checkpoint, from the source's folder.
+        files: makes the skips' files of a checkpoint, from the source's folder; None for
+            a source that cannot skip.
         group: makes a group that commits progress; None refuses ``commitGroup``.
 
     Attributes:
@@ -43,7 +44,7 @@ class Opening:
         self,
         own: PauseLedger,
         clients: MakesClients,
-        files: Callable[[str], SkipFiles],
+        files: Callable[[str], SkipFiles] | None = None,
         group: MakesGroup | None = None,
     ) -> None:
         self._own = own
@@ -57,7 +58,7 @@ class Opening:
         """
         Return a stream that obeys this process and the sources of holds in its options.
 
-        It connects to nothing: its first plan does.
+        The stream connects at its first plan.
 
         Args:
             name: the stream's name.
@@ -105,7 +106,9 @@ class Opening:
         return group
 
     def _skipping(self, folder: str) -> Skipping | None:
-        return Skipping(self.skip_requests, self._files(folder)) if folder else None
+        if self._files is None or not folder:
+            return None
+        return Skipping(self.skip_requests, self._files(folder))
 
     def _follower(
         self, options: SourceOptions, closing: ExitStack
@@ -181,7 +184,7 @@ class Shared:
     """
     Lends objects: equal ones are shared, from the first user to the last.
 
-    Thread rules: any thread; to make an object takes no time, as it connects later.
+    Thread rules: any thread; making an object takes no time, as it connects later.
     """
 
     def __init__(self) -> None:

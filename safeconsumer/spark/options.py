@@ -32,7 +32,7 @@ OPTIONS: Mapping[str, tuple[str, str]] = {
     "holds": ("", "Fixed holds, with spaces between them: `orders:0-2,5 re:tmp.*`."),
     "holds.clockSkewMs": (
         "30000",
-        "How much later an expired hold is lifted, as clocks may differ.",
+        "The delay after which an expired hold is lifted, as clocks may differ.",
     ),
     "holds.control": (
         "false",
@@ -44,7 +44,7 @@ OPTIONS: Mapping[str, tuple[str, str]] = {
     ),
     "holds.decisionTimeoutMs": (
         "10000",
-        "How long Spark waits for a decision; without one nothing is read.",
+        "How long Spark waits for a decision; without a decision no record is read.",
     ),
     "holds.group": ("", "The consumer group whose holds the stream obeys."),
     "holds.statusTopic": (
@@ -70,7 +70,6 @@ class SourceOptions:
         status: the topic to which the stream reports, or None.
         group: the consumer group whose control records count.
         control_timeout: seconds for which one plan waits for the holds topic.
-        decision_timeout: seconds for which the shim waits for an answer.
         clock_skew: seconds by which expired holds of the holds topic are lifted
             late: by the clock of the driver's machine, which may be ahead.
         fails_on_loss: whether lost records fail the query.
@@ -85,7 +84,6 @@ class SourceOptions:
     status: str | None = None
     group: str = ""
     control_timeout: float = 5.0
-    decision_timeout: float = 10.0
     clock_skew: float = 30.0
     fails_on_loss: bool = True
     commit_group: str | None = None
@@ -109,7 +107,7 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
     """
     given = {name.lower(): value for name, value in options.items()}
     _refuse_unknown(options)
-    decision = _seconds(given, "holds.decisionTimeoutMs", 1)  # the shim's
+    decision = _seconds(given, "holds.decisionTimeoutMs", 1)  # an option of the shim
     patience = _seconds(given, "holds.controlTimeoutMs", 1)
     control, status = _control(given)
     if control is not None and patience >= decision:
@@ -136,7 +134,6 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
         status=status,
         group=group,
         control_timeout=patience,
-        decision_timeout=decision,
         clock_skew=_seconds(given, "holds.clockSkewMs"),
         commit_group=_commit_group(given, group),
         fails_on_loss=given.get("failondataloss", "true").strip().lower() != "false",

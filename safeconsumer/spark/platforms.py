@@ -1,4 +1,4 @@
-"""Finds out which Spark is installed: its version, its Scala, and where its jars are."""
+"""Finds the installed Spark: its version, its Scala, and the place of its jars."""
 
 import importlib.util
 import logging
@@ -16,7 +16,7 @@ log = logging.getLogger("safeconsumer.spark")
 PYSPARK = "pip install 'safeconsumer[spark]' 'pyspark>=3.5,<4.3' 'pandas<3'"
 INSTALL = f"{PYSPARK}, or use the platform's own pyspark"
 
-# The oldest and newest lines that the tests run on; older ones were never tried.
+# The oldest and newest lines of Spark in the tests; older ones were never tried.
 OLDEST, NEWEST = (3, 5), (4, 2)
 JAVA = 17
 
@@ -75,14 +75,15 @@ def spark_version() -> Version:
 
 
 def spark_homes() -> list[Path]:
-    """Return where Spark may be, as pyspark looks for it: ``SPARK_HOME``, or itself."""
+    """Return the places where pyspark looks for Spark: ``SPARK_HOME``, and itself."""
     if home := os.environ.get("SPARK_HOME"):
         return [Path(home)]
     found = importlib.util.find_spec("pyspark")
     if found is None or found.origin is None:
         return []
     package = Path(found.origin).parent
-    return [package, package.parents[1]]  # the second: it is SPARK_HOME/python/pyspark
+    # the second case: pyspark is SPARK_HOME/python/pyspark
+    return [package, package.parents[1]]
 
 
 def scala() -> str:
@@ -173,7 +174,8 @@ def is_of_spark(error: BaseException) -> bool:
 
 def reason(error: BaseException) -> str:
     """Return the message of Spark's exception in one line, without traces and plans."""
-    java = getattr(error, "java_exception", None)  # of py4j, whose text has the trace
+    # an error of py4j, whose text has the trace
+    java = getattr(error, "java_exception", None)
     text = str(error if java is None else java.toString())
     text = _DETAILS.split(text, maxsplit=1)[0]
     text = text.partition("terminated with exception: ")[2] or text

@@ -30,15 +30,15 @@ def packages() -> str:
 
 def jars(connector: str | os.PathLike[str] | None = None) -> str:
     """
-    Return the value of ``spark.jars``: the shim, and the connector if it is here.
+    Return the value of ``spark.jars``: the shim, and a given connector.
 
     Args:
         connector: a folder with the connector's four jars. Without it only the shim is
             returned, and ``spark.jars.packages`` must have :func:`packages`.
 
     Raises:
-        SparkSetupError: the folder lacks a jar or has that of another Spark, or pyspark
-            is not installed.
+        SparkSetupError: the folder lacks a jar or has a jar of another Spark, or
+            pyspark is not installed.
     """
     platforms.spark_version()
     found = connector_jars(Path(connector)) if connector else ()

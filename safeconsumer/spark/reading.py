@@ -71,7 +71,7 @@ SCHEMA = ", ".join(
 The columns of :func:`journals`, as Spark's DDL.
 """
 
-# A first line, as its beginning tells.
+# A first line is recognized by its beginning.
 _IS_HEAD = r"""text rlike '^\\s*\\{\\s*"journal"'"""
 _OF_HEAD = "member string, `group` string"
 
@@ -81,7 +81,7 @@ def journals(spark: Any, path: str, *, stream: bool = False) -> Frame:  # noqa: 
     Return the entries of delivery journals, a row each, with the columns of ``SCHEMA``.
 
     A field that an entry does not have is null. Lines that are no entries are left out;
-    :func:`~safeconsumer.spark.findings` tells what is broken or missing.
+    :func:`~safeconsumer.spark.findings` reports broken and missing journals.
 
     Args:
         spark: the session.
@@ -136,10 +136,10 @@ def _column(name: str, kind: str) -> str:
 
 def lines(spark: Any, paths: Sequence[str]) -> Frame:  # noqa: ANN401 - pyspark is optional
     """
-    Return the lines of journals, with what their entries need to be read alone.
+    Return the lines of journals, with the values that an entry needs to be read alone.
 
-    Its columns are ``file`` and ``size``, its bytes; ``block`` and ``line``, which order
-    a file's lines; ``text``; and ``head``, that of the file.
+    Its columns are ``file`` and ``size``, its bytes; ``block`` and ``line``, which
+    order a file's lines; ``text``; and ``head``, that of the file.
 
     Raises:
         AnalysisException: a path does not exist.
@@ -155,7 +155,7 @@ def lines(spark: Any, paths: Sequence[str]) -> Frame:  # noqa: ANN401 - pyspark 
     )
     heads = (
         texts.where(_IS_HEAD)
-        .repartition(1)  # they are few
+        .repartition(1)  # these rows are few
         .groupBy("file")
         .agg(functions.expr("min(struct(block, line, text)).text as head"))
         .selectExpr("file", f"from_json(head, '{_OF_HEAD}') as head")

@@ -1,4 +1,4 @@
-"""Reports on the status topic which holds streams obey, as members do."""
+"""Reports on the status topic that streams obey holds, as members do."""
 
 import atexit
 import logging
@@ -18,7 +18,7 @@ from safeconsumer.spark.activity import ActivityTracker
 from safeconsumer.spark.clients import Clients
 from safeconsumer.spark.control import ControlFollower
 
-# Seconds between two reports while nothing changes, and between two looks at the
+# Seconds between two reports while nothing changes, and between two readings of the
 # control topics: a stream whose trigger is an hour away has to report, too.
 _INTERVAL = 3.0
 _READ_INTERVAL = 1.0
@@ -75,7 +75,7 @@ class StreamReport:
         self, state: str | None = None, patience: float = _DECISION_SECONDS
     ) -> Report:
         """
-        Return what would be reported now.
+        Return the present report.
 
         Args:
             state: the state to report, instead of the actual one.
@@ -112,7 +112,7 @@ class StreamReport:
 
     def view(self) -> View:
         """Return the stream's holds; no partition is quiet while a plan is made."""
-        # The holds are read before the activity, never the other way round.
+        # The holds are read before the activity, never after it.
         holds = self.follower.known_holds()
         held = {tp for tp in self._activity.now().partitions if self._covers(tp)}
         activity = self._activity.now()
@@ -126,8 +126,8 @@ class StreamReport:
         """
         Return the partitions that the last planned batch reads.
 
-        That holds also when the stream stops: a batch that has not ended then runs again
-        in full when its query is started again.
+        They count also when the stream stops: an unfinished batch runs again in full
+        when its query is started again.
         """
         return self._activity.now().reading
 
@@ -136,7 +136,7 @@ class StreamReport:
         return ()
 
     def membership(self) -> tuple[str, int]:
-        """Return that it is no member for Kafka."""
+        """Return an empty id and -1: for Kafka it is not a member."""
         return "", -1
 
     def recreated(self) -> Collection[str]:
@@ -160,7 +160,7 @@ class StatusReporter:
         self._errors = clients.errors
         self._streams: tuple[StreamReport, ...] = ()
         self._leaving: tuple[StreamReport, ...] = ()
-        self._lock = threading.Lock()  # of these
+        self._lock = threading.Lock()  # the contents of these reports
         self._is_failure_logged = False
         self._is_over = False
         self._changed = InterruptibleEvent()
@@ -184,7 +184,7 @@ class StatusReporter:
         self._changed.set()
 
     def wake(self) -> None:
-        """Report soon what has changed; it does not block."""
+        """Report changes soon; it does not block."""
         self._changed.set()
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""Finds out which records a held partition has lost, before its hold is lifted."""
+"""Finds records that a held partition has lost, before its hold is lifted."""
 
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -39,7 +39,8 @@ class Retention:
         # The ids of the topics of held partitions, as of when each hold began.
         self._ids: dict[TopicPartition, str] = {}
         self._made_again: frozenset[TopicPartition] = frozenset()
-        self._settled: frozenset[TopicPartition] = frozenset()  # by a skip
+        # partitions that a skip has moved
+        self._settled: frozenset[TopicPartition] = frozenset()
 
     def refresh(
         self,
@@ -65,10 +66,11 @@ class Retention:
         if not every or (wanted == self._watched and not is_due):
             return
         until = time.monotonic() + _PATIENCE
-        with suppress(*self._cluster.errors):  # the last answers stay known then
+        # in this case the last answers stay known
+        with suppress(*self._cluster.errors):
             self._firsts = self._cluster.firsts(every, until)
             ids = self._cluster.topic_ids({topic for topic, _ in every}, until)
-            # A topic that is gone has none, nor has one of a broker before 2.8.
+            # A deleted topic has no id, and neither has a topic of a broker before 2.8.
             known = [tp for tp in every if tp[0] in ids]
             first = {tp: self._ids.get(tp, ids[tp[0]]) for tp in known}
             self._made_again = frozenset(
@@ -81,10 +83,10 @@ class Retention:
         self._asked_at, self._watched = self._clock(), wanted
 
     def deleted(self, starts: Offsets) -> Mapping[TopicPartition, int]:
-        """Return how many of the offsets from ``starts`` on are deleted, if any."""
+        """Return the number of deleted offsets from ``starts`` on, if any are deleted."""
         gone = {tp: self._firsts.get(tp, 0) - at for tp, at in starts.items()}
         return {tp: count for tp, count in gone.items() if count > 0}
 
     def made_again(self) -> Collection[TopicPartition]:
-        """Return the partitions whose topic has another id than when their hold began."""
+        """Return the partitions whose topic id differs from that at their hold's start."""
         return self._made_again

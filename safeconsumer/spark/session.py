@@ -49,13 +49,13 @@ def register(spark: Any, *, hooks: tuple[Hook, ...] | None = None) -> Controller
         spark: a classic ``SparkSession``; its ``spark.jars`` or ``spark.jars.packages``
             must have what :func:`~safeconsumer.spark.jars` and
             :func:`~safeconsumer.spark.packages` return.
-        hooks: take events; None: to structlog, as with :class:`SafeConsumer`. Only
-            those of the first call count.
+        hooks: functions that take events; None: events become log lines, as with
+            :class:`SafeConsumer`. Only those of the first call count.
 
     Raises:
         SparkSetupError: it is a Spark Connect session, was stopped, is older than Spark
             3.5 or runs on a Java before 17, lacks the shim or the connector in the
-            right version, or another process decides for it.
+            right version, or another process has registered it.
     """
     gateway = _gateway(spark)
     _refuse_stopped(spark)
@@ -112,7 +112,7 @@ def _forget_stopped() -> None:
 
 def _free(gateway: Any, decider: str, line: "_Line") -> None:  # noqa: ANN401 - py4j is untyped
     del _controllers[decider]
-    with suppress(*errors(TypeError)):  # it may have ended
+    with suppress(*errors(TypeError)):  # the JVM may have ended
         java_class(gateway.jvm, _SHIM).forget(decider)
         line.client.shutdown()
     line.server.shutdown()
@@ -120,7 +120,7 @@ def _free(gateway: Any, decider: str, line: "_Line") -> None:  # noqa: ANN401 - 
 
 @frozen
 class _Line:
-    """The connection from the JVM to one bridge: a function there, and its two ends."""
+    """The connection from the JVM to one bridge: a Java function, and its two ends."""
 
     function: Any
     client: Any
@@ -136,7 +136,7 @@ def _refuse_second_process(spark: Any, gateway: Any) -> None:  # noqa: ANN401 - 
         java_class(gateway.jvm, _SHIM).hello(other)
     except errors() as error:
         if _LATE not in root_cause(error)[1]:
-            return  # its process has ended; its held streams stay held
+            return  # that process has ended; its held streams stay held
         state = "does not answer in time (it may be suspended)"
     message = (
         f"another process decides for the streams of this session, and {state}: "
@@ -148,7 +148,7 @@ def _refuse_second_process(spark: Any, gateway: Any) -> None:  # noqa: ANN401 - 
 
 def _line(gateway: Any, bridge: Bridge) -> _Line:  # noqa: ANN401 - py4j is untyped
     """
-    Return a Java function that calls the bridge, over a connection of its own.
+    Return a Java function that calls the bridge, over a separate connection.
 
     The JVM has only one callback client: another process that shares this JVM would
     answer instead once it has set it to itself, as pyspark does for foreachBatch.
@@ -170,7 +170,7 @@ def _line(gateway: Any, bridge: Bridge) -> _Line:  # noqa: ANN401 - py4j is unty
         server.get_listening_port(),
         java.java.net.InetAddress.getByName(_LOOPBACK),
         token,
-        0,  # connections may be idle for ever
+        0,  # connections may be idle without a limit
         java.java.util.concurrent.TimeUnit.SECONDS,
         java.javax.net.SocketFactory.getDefault(),
         False,  # noqa: FBT003 - Java's; the bridge lives as long as this process

@@ -1,7 +1,7 @@
 """
 Skips offsets of a stream: past a record that no code can read, or deleted ones.
 
-A skip is one partition and the offset at which reading goes on. The next batch ends the
+A skip is one partition and the offset at which reading continues. The next batch ends the
 partition there, and reads nothing of it. Spark's log keeps that end, and has no place
 for the skip; so the checkpoint keeps the skip in a file with the batch's number: a
 batch that runs again after a restart leaves out the same offsets.
@@ -66,7 +66,7 @@ class Skip:
     def __str__(self) -> str:
         gone = f"offsets {self.at} to {self.to - 1} are skipped"
         if self.to <= self.at:
-            gone = f"reading begins at {self.to} of a topic that was made again"
+            gone = f"reading begins at {self.to} of a topic that was recreated"
         return f"{self.where}: {gone}, by {self.owner}: {self.reason}"
 
 
@@ -78,7 +78,7 @@ def checked_skip(
     query: object = None,
 ) -> Skip:
     """
-    Return the skip that a caller asked for.
+    Return the skip that a caller requests.
 
     Raises:
         HoldSettingError: the offset is no number, the reason is missing, or the owner
@@ -94,7 +94,7 @@ def checked_skip(
         raise HoldSettingError(message)
     why = checked_reason(reason)
     if not why:
-        message = "skip needs a reason: what is skipped is lost to this stream"
+        message = "skip needs a reason: skipped records are lost to this stream"
         raise HoldSettingError(message)
     topic, partition = scopes[0].topic, scopes[0].partition
     if query is not None and not (isinstance(query, str) and query):
@@ -119,8 +119,8 @@ def refusal(skip: Skip, start: Offsets, latest: Offsets) -> str:
 
     Args:
         skip: the skip.
-        start: where the batch starts.
-        latest: where the partitions end now.
+        start: the offsets at which the batch starts.
+        latest: the present ends of the partitions.
     """
     at, end = start.get(skip.tp, 0), latest.get(skip.tp)
     why = ""
@@ -129,12 +129,12 @@ def refusal(skip: Skip, start: Offsets, latest: Offsets) -> str:
     elif skip.to > end:
         why = f"it ends at {end}, and can be skipped up to there"
     elif skip.at == at:
-        why = ""  # it was judged when it was made
+        why = ""  # the skip was judged when it was requested
     elif skip.to == at:
         why = "it is read next anyway"
     elif skip.to < at <= end:
         why = f"{at} is read next, and records would come twice"
-    return why and f"{skip.where} cannot go on at {skip.to}: {why}"
+    return why and f"{skip.where} cannot continue at {skip.to}: {why}"
 
 
 @frozen(kw_only=True)
@@ -158,7 +158,7 @@ class SkipRequests:
     Keeps the requested skips that no query has taken yet.
 
     A query that was stopped still counts as a reader of its partitions: it may be
-    started again, and a skip that is meant for it must not go to another.
+    started again, and no other query may take its skip.
 
     Thread rules: any thread.
     """
@@ -166,15 +166,15 @@ class SkipRequests:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._skips: tuple[Skip, ...] = ()
-        self._readers: dict[str, _Reader] = {}  # by the query's id
+        self._readers: dict[str, _Reader] = {}  # the readers, by the query's id
 
     def request(self, skip: Skip) -> None:
         """
         Add a skip; without a query it is for the only one that has read its partition.
 
         Raises:
-            SparkSetupError: several queries of the session have read it, or no query
-                that could be meant has.
+            SparkSetupError: several queries of the session have read it, or no possible
+                query has.
         """
         with self._lock:
             readers = tuple(self._readers.values())
@@ -208,7 +208,7 @@ class SkipRequests:
             return tuple(map(_waiting, self._skips))
 
     def put_back(self, *skips: Skip) -> None:
-        """Add skips; a later one takes an earlier one's place."""
+        """Add skips; a later skip of a partition replaces an earlier one."""
         new = {(one.tp, one.query) for one in skips}
         with self._lock:
             kept = (one for one in self._skips if (one.tp, one.query) not in new)
@@ -217,7 +217,7 @@ class SkipRequests:
     def take(
         self, batch: Batch, partitions: Collection[TopicPartition]
     ) -> tuple[Skip, ...]:
-        """Return, and forget, those of these partitions for the query of this batch."""
+        """Remove and return the skips of these partitions for the query of this batch."""
         names = {"", batch.query, batch.name}
         with self._lock:
             read = frozenset(partitions)
@@ -248,7 +248,7 @@ class SkipFiles(Protocol):
 
 class Skipping:
     """
-    Decides which offsets each batch of one stream skips.
+    Decides the offsets that each batch of one stream skips.
 
     Thread rules: one thread.
 
@@ -257,7 +257,7 @@ class Skipping:
         files: keeps those of each batch.
 
     Attributes:
-        refused: why requested skips of the last plan are impossible.
+        refused: the reasons why requested skips of the last plan are impossible.
     """
 
     def __init__(self, requests: SkipRequests, files: SkipFiles) -> None:
@@ -283,7 +283,7 @@ class Skipping:
         """
         Return the skips of a batch that was planned before a restart and runs again.
 
-        A skip that was requested since then counts as far as the batch reads. Its rest
+        A skip that was requested since then counts up to the end of the batch. Its rest
         waits for the next plan, which judges it.
         """
         known = self._of(batch.number).items()
@@ -307,7 +307,7 @@ class Skipping:
         return self._requests.waiting()
 
     def _of(self, batch: int) -> Skips:
-        if self._batch is None:  # after a restart this batch may have been cut off
+        if self._batch is None:  # after a restart this batch may be an interrupted one
             self._skips = _parsed(self._files.load(batch))
         elif self._batch != batch:
             self._skips = {}

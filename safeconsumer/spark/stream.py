@@ -20,10 +20,10 @@ from safeconsumer.spark.skipping import Skipping, Skips
 
 Facts = Mapping[str, str]
 
-# The owner, with the stream's name, of holds that stand for unreadable ones.
+# The owner, with the stream's name, of holds that represent unreadable ones.
 UNREADABLE = "unreadable:"
 _UNKNOWN_HOLDS = "it is held only because the holds cannot be read"
-_MADE_AGAIN = "its topic was deleted and made again while it was held"
+_MADE_AGAIN = "its topic was deleted and recreated while it was held"
 
 
 class Stream:
@@ -38,7 +38,7 @@ class Stream:
         options: the stream's options.
         ledgers: holds that are kept in this process, the notebook's first.
         follower: reads the control topics, or None.
-        skipping: decides which offsets are skipped, or None.
+        skipping: decides about skipped offsets, or None.
         retention: watches held partitions, or None.
         wall: returns seconds since the epoch.
 
@@ -74,7 +74,7 @@ class Stream:
         self._reported_losses: tuple[str, ...] = ()
         self._skips: Skips = {}
         self._reported_skips: Skips = {}
-        self._ends: offsets.Offsets = {}  # of the last planned batch
+        self._ends: offsets.Offsets = {}  # the state of the last planned batch
         self.activity = ActivityTracker()
         self.on_change: Callable[[], object] = lambda: None
         self.on_end: Callable[[offsets.Offsets], object] = lambda _: None
@@ -82,14 +82,14 @@ class Stream:
 
     def plan(self, facts: Facts) -> Facts:
         """
-        Read every hold, as fresh as possible, and return the offsets where a batch ends.
+        Read every hold, and return the offsets at which a batch ends.
 
-        With a limit and something held it returns starts instead, with which the
-        limiter is to find the ends for :meth:`freeze`.
+        With a limit and a held partition it returns starts instead, with which the
+        limiter finds the ends for :meth:`freeze`.
 
         Raises:
             HeldDataLostError: held partitions have lost records, and that fails the
-            query.
+                query.
             HoldsUnreadableError: the holds cannot be read, and the run ends by itself.
         """
         start, latest = offsets.parse(facts["start"]), _latest(facts)
@@ -107,14 +107,14 @@ class Stream:
 
     def freeze(self, facts: Facts) -> Facts:
         """
-        Return the offsets where a batch ends, obeying pauses that were made meanwhile.
+        Return the offsets at which a batch ends; obey pauses that were made meanwhile.
 
         Raises:
             HeldDataLostError: as :meth:`plan`.
             HoldsUnreadableError: as :meth:`plan`.
         """
         before, now = self._known_before, self._known(lambda one: one.known_holds())
-        # Holds that were lifted meanwhile count for this batch, and so do troubles.
+        # Holds that were lifted meanwhile still count for this batch, and so do troubles.
         troubles = tuple(dict.fromkeys((*before.troubles, *now.troubles)))
         states = (*now.states, *before.states)
         known = KnownHolds(states=states, troubles=troubles)
@@ -148,13 +148,13 @@ class Stream:
         )
 
     def _refuse_undecided(self, facts: Facts, known: KnownHolds) -> None:
-        # A running query holds everything until the holds can be read; a run that ends
-        # by itself would end successfully without having read anything.
+        # A running query holds everything until the holds can be read; a run with once
+        # or availableNow would end successfully without having read a record.
         self._troubles = known.troubles
         if known.troubles and facts.get("ends") == "yes":
             message = (
-                "the holds cannot be read, so this run may not read, and it would "
-                f"end as if there were nothing: {'; '.join(known.troubles)}"
+                "the holds cannot be read, so this run may not read, and would end "
+                f"as if there were no records: {'; '.join(known.troubles)}"
             )
             raise HoldsUnreadableError(message)
 
@@ -163,7 +163,7 @@ class Stream:
         Note that a batch that was planned before a restart runs again, in full.
 
         Returns:
-            Where it starts, if it skips offsets.
+            The offsets at which it starts, if it skips offsets.
         """
         start, end = offsets.parse(facts["start"]), offsets.parse(facts["end"])
         self.activity.begin(query_name(facts.get("batch", "")), start)
@@ -232,7 +232,7 @@ class Stream:
         return self._planned.lags()
 
     def covers(self, tp: TopicPartition) -> bool:
-        """Tell whether a known hold covers a partition; it reads nothing."""
+        """Tell whether a known hold covers a partition; it makes no request."""
         return bool(self._known(lambda one: one.known_holds()).covering(tp))
 
     def not_quiet(self, scopes: Collection[Scope]) -> dict[TopicPartition, str]:
@@ -244,7 +244,8 @@ class Stream:
                 all partitions if the holds cannot be read.
         """
         known = self._known(lambda one: one.known_holds())
-        activity = self.activity.now()  # after the holds: it may only have grown since
+        # read after the holds: it may only have grown since
+        activity = self.activity.now()
         if not activity.is_planned:
             return {("", 0): "it has not planned a batch yet"}
         is_unknown = bool(known.troubles or self._troubles)
@@ -290,8 +291,8 @@ class Stream:
         if self._plan.losses() and self._options.fails_on_loss:
             message = (
                 f"held data is lost: {'; '.join(losses)}. Start a new checkpoint, skip "
-                "to an offset that is there (Controller.skip), or set "
-                "failOnDataLoss=false to go on without those records"
+                "to an offset that exists (Controller.skip), or set "
+                "failOnDataLoss=false to continue without those records"
             )
             raise HeldDataLostError(message)
 
@@ -356,7 +357,7 @@ class Stream:
 
 def _latest(facts: Facts) -> dict[TopicPartition, int]:
     # The ends that the official source has just found may have more partitions than the
-    # plan began with.
+    # start of the plan.
     return {**offsets.parse(facts["end"]), **offsets.parse(facts["latest"])}
 
 

@@ -15,7 +15,7 @@ _OF_PARTITION = ("`group`", "topic", "partition", "member")
 
 @frozen
 class _View:
-    # The kinds of facts that it shows, the fields of these, and its columns.
+    # The kinds of facts in the view, their fields, and the view's columns.
     kinds: Sequence[str]
     fields: str
     columns: Sequence[str]
@@ -88,8 +88,8 @@ def views(
     They are temporary views of the session, and each query reads the journals. The view
     ``findings`` has the judge's verdicts, with the columns of
     :func:`~safeconsumer.spark.findings`. The others show the journals' facts: ``since``
-    and ``until`` are the times of begin and end, the latter null if a journal has none,
-    and ``end`` is the kind of end.
+    and ``until`` are the times of start and end, the latter null if a journal has no
+    end, and ``end`` is the kind of end.
 
     Args:
         spark: the session.

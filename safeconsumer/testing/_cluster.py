@@ -1,5 +1,5 @@
 """
-A Kafka cluster as a plain object: no sockets, no threads, no clock of its own.
+A Kafka cluster as a plain object, without sockets, threads and clocks.
 
 A front brings it the bytes of connections and takes its answers back: sockets for
 :class:`~safeconsumer.testing.EmbeddedBroker`, or a simulated network. The cluster keeps
@@ -255,7 +255,7 @@ class Cluster:
     def truncate(
         self, topic: str, partition: int, offset: int, node: int | None = None
     ) -> None:
-        """Lose the records from an offset on; the leader stays, or ``node`` leads."""
+        """Drop the records from an offset on; the leader stays, or ``node`` leads."""
         log = self.log(topic, partition)
         log.truncate(offset, log.leader if node is None else node)
         self.fetches.answer_waiting()

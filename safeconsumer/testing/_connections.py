@@ -13,7 +13,7 @@ from safeconsumer.testing._members import Schedule
 from safeconsumer.testing._protocol import Exchange, Fields, Message
 
 _LENGTH = struct.Struct(">i")
-_LONGEST = 100 * 2**20  # Kafka's own socket.request.max.bytes
+_LONGEST = 100 * 2**20  # the default of Kafka's socket.request.max.bytes
 
 
 @frozen(kw_only=True)

@@ -179,7 +179,7 @@ class Group:
         self._members.touch(self._members[member_id])
         return _codes.NONE
 
-    # Coordinators that come and go
+    # Changes of the coordinator
 
     def unload(self) -> None:
         """Lose the coordinator until :meth:`load`; refuse members that wait."""
@@ -240,7 +240,8 @@ class Group:
 
     def _rejoin(self, member: Member, request: JoinRequest, reply: JoinReply) -> None:
         before, now = member.request.protocols, request.protocols
-        is_changed = list(before.items()) != list(now.items())  # their order counts
+        # the order of the members matters
+        is_changed = list(before.items()) != list(now.items())
         is_leader = member.member_id == self._leader
         member.request = request
         self._members.touch(member)

@@ -37,7 +37,7 @@ class Log:
         self._end = 0
         self._horizons: dict[
             int, int
-        ] = {}  # ms when tombstones go, by their batch's base
+        ] = {}  # when tombstones are removed, in ms, by the base of their batch
 
     @property
     def epoch(self) -> int:
@@ -162,10 +162,10 @@ class Log:
         """
         Keep only each key's last record, in batches older than ``oldest_active``.
 
-        Offsets stay. Tombstones go, as in Kafka, ``tombstones_ms`` after the first
-        compaction that finds them, whatever their own time is. Aborted records go at
-        once. The log's last record stays, so that readers reach the log's end. The last
-        batch, and each producer's last one, stay even without records.
+        Offsets stay. As in Kafka, tombstones are removed ``tombstones_ms`` after the
+        first compaction that finds them, whatever their own time is, and aborted
+        records at once. The log's last record stays, so that readers reach the log's
+        end. The last batch, and each producer's last one, stay even without records.
         """
         cleanable = list(
             takewhile(

@@ -251,7 +251,9 @@ class Topics:
             changed = dict(topic.settings)
             for one in asked.configs:
                 if one.config_operation != _SET:
-                    raise RefusedError(_codes.INVALID_CONFIG, "settings are only set")
+                    raise RefusedError(
+                        _codes.INVALID_CONFIG, "settings can only be set"
+                    )
                 changed[one.name] = one.value
             wrong = _settings.problem(changed)
             if wrong:

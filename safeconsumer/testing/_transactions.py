@@ -205,7 +205,7 @@ class Transactions:
         return known
 
     def _abort_expired(self, known: _Transactional) -> None:
-        known.epoch += 1  # fences the producer
+        known.epoch += 1  # this fences the producer
         self._end(known, is_committed=False)
 
     def _end_txn(self, exchange: Exchange) -> None:

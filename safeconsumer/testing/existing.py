@@ -1,4 +1,4 @@
-"""Uses a Kafka cluster that runs already."""
+"""Connects the test kit to an existing Kafka cluster."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -107,7 +107,7 @@ def broker_of(given: Any) -> Any:  # noqa: ANN401  see below
     Raises:
         BrokerTypeError: the object is of another kind; the message lists the known ones.
     """
-    if set(dir(given)) >= _OF_A_BROKER:  # without asking for an address yet
+    if set(dir(given)) >= _OF_A_BROKER:  # this does not ask for an address yet
         return given
     if callable(asked := getattr(given, "get_bootstrap_server", None)):
         where = asked()

@@ -1,7 +1,7 @@
 """
 Fixtures: brokers, clients and checks for tests of Kafka consumers.
 
-They are there where they are asked for: ``pytest_plugins =
+They exist where a project asks for them: ``pytest_plugins =
 ["safeconsumer.testing.fixtures"]`` in the top ``conftest.py``, or
 ``-p safeconsumer.testing.fixtures``. Kafka is imported by the first test that uses it.
 """

@@ -10,7 +10,8 @@ from typing import Any
 # would forget it.
 POLL_MS = 500
 _CHECK_EVERY = 0.01
-_LONGEST_POLL = 30.0  # seconds; one that takes longer hangs, as in a listener
+# seconds; a poll that takes longer hangs, for example in a listener
+_LONGEST_POLL = 30.0
 
 
 class PollTimeoutError(AssertionError):
@@ -28,7 +29,8 @@ def poll_until(
     """
     Poll consumers until the condition holds; return the records that came meanwhile.
 
-    When it returns no thread polls any more; that takes up to half a second longer.
+    When the call returns, no thread polls any more; that takes up to half a second
+    longer.
 
     Args:
         consumers: a kafka-python consumer, or several; no other thread may poll them.

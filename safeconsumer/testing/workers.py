@@ -366,7 +366,7 @@ class _Consumer:
         return int(records[at].offset if records[at:] else records[-1].offset + 1)
 
     def leader_epoch(self, _: TopicPartition) -> int:
-        return -1  # made records have none
+        return -1  # records of make_record() have no leader epoch
 
     def lagging(self) -> list[TopicPartition]:
         return [tp for tp, some in self.log.items() if self._at[tp] < len(some)]
@@ -381,6 +381,9 @@ class _Consumer:
     def has(self, topic: str) -> bool:
         return any(tp.topic == topic for tp in self.log)
 
+    def has_commit(self, _: TopicPartition) -> bool:
+        return True  # where the records begin
+
     def own_commit(self, offsets: dict[Any, Any]) -> dict[Any, Any]:
         return offsets
 
@@ -388,14 +391,14 @@ class _Consumer:
         return nullcontext()
 
     def _nothing(self, *_given: object, **_named: object) -> None:
-        # Stands for calls that have no effect without a broker.
+        # Replaces calls that have no effect without a broker.
         return
 
     reason_for_no_records = set_deserializers = take = release = ask_before_join = (
         lag
     ) = _nothing
     skip_no_record = is_lost = is_joining = _nothing
-    lacks_commit = moved_to = reset_number = revokes_on_join = close = _nothing
+    ask_for_commits = moved_to = reset_number = revokes_on_join = close = _nothing
 
 
 class _InlineExecutor:
@@ -586,7 +589,7 @@ class _Run:
         return is_endless
 
     def _fail(self, what: str) -> None:
-        message = f"{what}, and records still come: give max_calls if that is meant"
+        message = f"{what}, and records still come: give max_calls if this is intended"
         self._decisions.fail(EndlessRunError(message))
 
     # ------------------------------------------------------------ notes

@@ -23,17 +23,17 @@ class Ticket:
     """
     A task that is handed out, until each of its records has an answer. Any thread.
 
-    A record that is done may be committed at once; failed records are decided about when
-    all have an answer.
+    A record that is done may be committed at once; the decision about failed records
+    comes when all have an answer.
 
     Args:
-        decisions: takes its outcome.
+        decisions: receives its outcome.
         task: the task.
         out: the tickets with records that have no answer; this one adds itself.
 
     Attributes:
         task: the task.
-        slot: its first record without an answer, since the answer before.
+        slot: its first record without an answer, and the time of the last answer.
         threads: the threads that have answered for some of its records.
     """
 
@@ -58,7 +58,7 @@ class Ticket:
     def answer(
         self, indexes: Iterable[int] | None, error: BaseException | None = None
     ) -> None:
-        """Take an answer for records, done or an error; None: for all without an answer."""
+        """Take an answer for records: done, or an error. None: for all without an answer."""
         self.threads.add(threading.get_ident())
         with self._decisions.queue.kept.lock:
             new = self._take(indexes)
@@ -72,12 +72,12 @@ class Ticket:
             return
         if error is None or before or indexes is not None:
             self._end(failed=sorted(self._failed.items(), key=itemgetter(0)))
-        else:  # any of these may be the cause
+        else:  # any of these records may be the cause
             outcome = batch_failed(self.task, error, 0.0, new)
             self._end(outcome.failed, outcome.left, is_suspect=outcome.is_suspect)
 
     def give_back(self) -> None:
-        """Queue its open records again, in front, as the program has given it up."""
+        """Queue its open records again, in front, as the program has abandoned it."""
         with self._decisions.queue.kept.lock:
             new = self._take(None)
             left = sorted([*new, *self._failed])
@@ -158,14 +158,14 @@ class Batch:
 
     @property
     def is_revoked(self) -> bool:
-        """Tell whether the partition is being taken away; what is done now may come again."""
+        """Tell whether the partition is being taken away; records done now may come again."""
         return self._ticket.task.epoch.revoked.is_set()
 
     def done(self, indexes: int | Iterable[int] | None = None) -> None:
         """
         Complete records of the batch, or all that have no answer yet; any thread.
 
-        A second answer, or one for a partition that is gone, changes nothing.
+        A second answer, or one for a partition that was taken away, changes nothing.
 
         Args:
             indexes: one or several in ``records``; an empty list changes nothing, and
@@ -183,15 +183,15 @@ class Batch:
         """
         Report an error of records, or of all that have no answer yet. Any thread.
 
-        The error means the same as out of a :class:`Worker`'s handler. After a
+        The error means the same as one that a :class:`Worker`'s handler raises. After a
         :class:`RetryLater` the records come again after its seconds, which uses up no
         attempt; a :class:`Pause` also holds its scope meanwhile; a :class:`Reject` is
-        final; after any other exception they come again as ``retry`` says, and then go
-        to ``dead_letter``, or as ``on_exhausted`` says. Several records that fail
-        together without indexes come again one by one, also after a :class:`Reject`.
-        Nothing is committed past a record before it is done, acknowledged as a dead
-        letter, or skipped by that policy. A second answer, or one that is too late,
-        changes nothing.
+        final; after any other exception they come again by the rules of ``retry``, and
+        then go to ``dead_letter``, or are treated by ``on_exhausted``. Several records
+        that fail together without indexes come again one by one, also after a
+        :class:`Reject`. Nothing is committed past a record before it is done,
+        acknowledged as a dead letter, or skipped by that policy. A second answer, or a
+        late one, changes nothing.
 
         Args:
             error: the exception of these records.
@@ -230,8 +230,8 @@ class Batch:
         return iter(self.records)
 
     def __del__(self) -> None:
-        # This runs on any thread, at any line, under any lock, so only the loop handles
-        # the ticket.
+        # Python calls this on any thread, at any line, under any lock, so only the loop
+        # handles the ticket.
         if self._ticket.is_open:
             self._dropped.append(self._ticket)
 
@@ -244,12 +244,12 @@ class HandOut:
     """
     Hands out a worker's records as batches, in the place of an executor.
 
-    A batch is claimed when it is asked for: queued records can be held, revoked or given
-    back meanwhile. One thread asks. Dead letters, which that thread comes across, are
-    claimed by another one, each when the sink is free.
+    A batch is claimed when the program asks for it: until then queued records can be
+    held, revoked or given back. One thread asks. If it meets dead letters, another
+    thread claims them, each when the sink is free.
 
     Args:
-        decisions: takes the answers for the records that its queue hands out.
+        decisions: receives the answers for the records that its queue hands out.
         readers: the consumer's deserializers, called when a batch is taken.
 
     Attributes:
@@ -269,11 +269,11 @@ class HandOut:
         self._out: set[Ticket] = set()
         self.ready, self.begun = InterruptibleEvent(), InterruptibleEvent()
 
-    # ------------------------------------------------------------ as a worker runs it
+    # ------------------------------------------------------------ calls of the worker
 
     @property
     def slots(self) -> Sequence[Slot]:
-        """Where the sink of dead letters is called, and the batches that are out."""
+        """The slot of the sink of dead letters, and the batches that are out."""
         with self._decisions.queue.kept.lock:
             return [self._letter_slot, *(ticket.slot for ticket in self._out)]
 
@@ -287,7 +287,7 @@ class HandOut:
         self.begun.set()
 
     def wait_ready(self, _seconds: float) -> bool:
-        """Return True: it begins at once."""
+        """Return True: a hand-out begins at once."""
         return True
 
     def recall(self) -> None:
@@ -304,7 +304,7 @@ class HandOut:
 
     def _write_letters(self) -> None:
         # The thread claims a letter once the last one is sent, as a handler's thread does,
-        # so a rebalance or a hold waits for one at most.
+        # so a rebalance or a hold waits for one letter at most.
         sink, slot = self._decisions.queue.policy.sink, self._letter_slot
         try:
             while not self._is_over:
@@ -317,14 +317,15 @@ class HandOut:
         except BaseException as error:  # noqa: BLE001 - raised where batches are taken
             end_slot(slot, self._decisions.fail, error)
 
-    # ------------------------------------------------------------ as a program takes it
+    # ------------------------------------------------------------ calls of the program
 
     def take(self, most: float) -> list[Batch]:
         """Return up to so many batches."""
         self._is_new_request = True
         for ticket in self._last:
-            # A caller that asks for more does not work on batches of a partition that has
-            # left, and a later ownership waits for batches that are worked on.
+            # A caller that asks for more has stopped its work on batches of a partition
+            # that has left; a later ownership waits only for batches that a program
+            # works on.
             if ticket.task.epoch.is_closed:
                 ticket.give_back()
         self.ready.clear()
@@ -341,7 +342,7 @@ class HandOut:
         ticket = Ticket(self._decisions, task, self._out)
         try:
             read = self._read(ticket)
-        except BaseException:  # a Ctrl-C, and no failure of the record
+        except BaseException:  # a Ctrl-C is no failure of the record
             ticket.give_back()
             raise
         if not read:
@@ -369,8 +370,8 @@ class HandOut:
         """
         Give back the batch that was handed out last, unless another thread works on it.
 
-        If the program has asked for more since, it has handed that batch on, unless the
-        error says otherwise.
+        If the program has asked for more since, it has handed that batch on to other
+        code, unless the error shows otherwise.
         """
         if self._is_new_request and not isinstance(error, UnansweredBatchError):
             return
@@ -381,7 +382,7 @@ class HandOut:
 
     def check_dropped(self, *, is_wrong: bool) -> None:
         """
-        Give back the batches that were collected without an answer.
+        Give back the batches that were garbage-collected without an answer.
 
         Args:
             is_wrong: whether such a batch stops the worker.

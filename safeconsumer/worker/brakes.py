@@ -37,7 +37,7 @@ class Brakes:
 
     Attributes:
         work: the object that works on the records.
-        pause_seconds: for each owner, for how many seconds it has held something.
+        pause_seconds: for each owner, the seconds for which it has held a partition.
         refetched: records that were given back, and come again.
     """
 
@@ -63,7 +63,8 @@ class Brakes:
         self._average = 1.0
         self._wanted: frozenset[Holding] = frozenset()
         self._kept_out: frozenset[TopicPartition | None] = frozenset()
-        self._placed_in: Mapping[TopicPartition, object] = {}  # what was owned
+        # the partitions that were owned
+        self._placed_in: Mapping[TopicPartition, object] = {}
         self._counted_at = clock()
         self._lifted_at: float | None = None
         self.pause_seconds = dict.fromkeys(OWNERS, 0.0)
@@ -79,11 +80,11 @@ class Brakes:
         floorless: Iterable[TopicPartition] = (),
     ) -> None:
         """
-        Place and lift holds as the kept records require it now.
+        Place and lift holds as the kept records require.
 
         Args:
             is_draining: whether no record at all may come.
-            floorless: partitions of which no record may be handed out yet.
+            floorless: partitions whose records may not be handed out yet.
         """
         self._count()
         self._is_throttled = self._is_full()
@@ -126,7 +127,7 @@ class Brakes:
         return self._credit(load) < max(1, much // 4)
 
     def _is_starving(self) -> bool:
-        # True if a partition that only our holds stop has no record to work on.
+        # Tells whether a partition that only our holds stop has no record to work on.
         view = self._group.ledger.peek()
         return any(
             tp not in self._throttled
@@ -142,8 +143,9 @@ class Brakes:
         if share is None:
             self._throttled.clear()
             return
-        # A partition that gave records back fetches none for a while, unless it can work
-        # on its other records: one larger than its room would come and go each turn.
+        # A partition that gave records back fetches none for a while, unless it can
+        # work on its other records: otherwise a record larger than its room would be
+        # fetched and given back each turn.
         self._gave_back = {
             one: until
             for one, until in self._gave_back.items()
@@ -151,7 +153,7 @@ class Brakes:
         }
         is_little = not share.is_throttled(self._kept.load, was=False)
         if not self._throttled and not self._gave_back and is_little:
-            return  # as long as all hold less than one share
+            return  # as long as all together hold less than one share
         throttled = set()
         for tp, epoch in self._kept.epochs.items():
             load = watermarks.Load(epoch.records, epoch.bytes)
@@ -178,7 +180,7 @@ class Brakes:
             if epoch.has_lost_floor:  # its records cannot be fetched again
                 continue
             if not self._client.reads_on(tp, epoch.progress.next_offset):
-                continue  # the program has sought: to go back would undo that
+                continue  # the program has sought: going back would undo the seek
             if epoch.is_held or self.work.is_starving(epoch):
                 before = epoch.records
                 offset = self._kept.give_back(
@@ -197,10 +199,9 @@ class Brakes:
         return len(here | there)
 
     def _when_low(self) -> None:
-        # Called by the thread that finished a record: it wakes the poll that waits
-        # meanwhile. If the journal cannot be written, the next turn lifts the hold, or
-        # raises the error where it is noticed: here it would end a thread that handlers
-        # need.
+        # The thread that finished a record calls this, which wakes a poll that waits.
+        # If the journal cannot be written, the next turn lifts the hold, or raises the
+        # error there; raised here, it would end a thread that handlers need.
         self._lifted_at = self._clock()
         with suppress(JournalError):
             self._client.lift_all(BACKPRESSURE)
@@ -218,8 +219,9 @@ class Brakes:
         return max(1, min(self._credit(load), self._most()))
 
     def _most(self) -> int:
-        # All that a poll returns may be of one partition: it gets no more than a share,
-        # or than a 64th of the room, where there are so many that polls would be tiny.
+        # All records of a poll may be of one partition: so a poll takes no more than a
+        # share, or than a 64th of the room if there are so many partitions that polls
+        # would be tiny.
         if self._share is None:
             return self._client.most
         least = self._limits.records // 64
@@ -243,17 +245,17 @@ class Brakes:
 
     @property
     def is_on(self) -> bool:
-        """Whether anything is held because of the limits."""
+        """Whether any partition is held because of the limits."""
         return self._is_throttled or bool(self._throttled)
 
     def may_come(self, tp: TopicPartition) -> bool:
-        """Tell whether the last turn let more of a partition come; any thread."""
+        """Tell whether the last turn allowed more records of a partition; any thread."""
         kept_out = self._kept_out
         return None not in kept_out and tp not in kept_out
 
     def stalled_since(self) -> float | None:
         """
-        Return since when no record was completed though all room is taken; any thread.
+        Return since when no record was completed although all room is taken; any thread.
 
         None if there is room, or holds of others cover all records.
         """
@@ -262,15 +264,15 @@ class Brakes:
         return max(moved, default=None)
 
     def is_held(self, owner: str) -> bool:
-        """Tell whether the last turn held something under this owner's name."""
+        """Tell whether the last turn placed a hold of this owner."""
         return any(holding[0] == owner for holding in self._wanted)
 
     def holds_back(self, tp: TopicPartition, ownership: object) -> bool:
         """
         Tell whether a hold of ours still covers the partition.
 
-        A hold of the partition alone ends with the ownership in which it was placed: the
-        poll may have lost that one, and begun another.
+        A hold of the partition alone ends with the ownership in which it was placed:
+        the poll may have lost that ownership, and begun another.
         """
         if (BACKPRESSURE, None) in self._wanted and self._kept.low is not None:
             return True

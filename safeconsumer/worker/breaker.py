@@ -18,26 +18,26 @@ class Breaker:
     Holds a topic while its handlers fail with errors that look like an outage.
 
     Once it opens, the topic is held, with the owner ``worker:breaker``, a reason and an
-    expiry, and no handler begins on it. When the hold expires the topic goes on, first
-    with the record that failed last: the first success closes it, and at the first
-    such error the topic is held again, for longer. No failure uses up an attempt from
-    the one that opened the breaker on. With several handlers at a time several records
-    may fail before it is held again. To close it early, call
-    ``consumer.resume("orders", owner="worker:breaker")``: the topic goes on at once. The
-    next such error opens it again, for ``first`` seconds and without using up an
-    attempt; after a success it counts from the beginning. Each topic has its own
-    breaker, and the workers of a group do not share theirs::
+    expiry, and no handler begins on it. When the hold expires, the topic continues,
+    first with the record that failed last: the first success closes the breaker, and at
+    the first such error the topic is held again, for longer. From the failure that
+    opened the breaker on, no failure uses up an attempt. With several handlers at a
+    time several records may fail before the topic is held again. To close the breaker
+    early, call ``consumer.resume("orders", owner="worker:breaker")``: the topic
+    continues at once. The next such error opens it again, for ``first`` seconds and
+    without using up an attempt; after a success it counts from the beginning. Each
+    topic has its own breaker, and the workers of a group do not share theirs::
 
         Worker(consumer, handle, breaker=Breaker(on=(ConnectionError,), failures=5))
 
     Args:
         on: exception classes that count as failures, with their subclasses, and
-            ExceptionGroups of nothing else. Other exceptions, and those that steer a
-            worker, count neither as failures nor as successes.
-        failures: this many failures in a row open it, of whatever records. If records
-            are handled one after the other, as with ``order="partition"``, set
-            ``Retry.attempts`` no lower than this, or a record is given up before the
-            breaker opens.
+            ExceptionGroups of such exceptions alone. Other exceptions, and those that
+            steer a worker, count neither as failures nor as successes.
+        failures: the number of failures in a row, of any records, that open the
+            breaker. If records are handled one after the other, as with
+            ``order="partition"``, set ``Retry.attempts`` no lower than this, or a
+            record fails for good before the breaker opens.
         first: seconds for which the topic is held at first.
         factor: each wait is longer than the one before by this factor.
         most: the longest wait, in seconds.
@@ -59,7 +59,7 @@ class Breaker:
         check_waits(self.first, self.factor, self.most)
 
     def wait(self, holds: int) -> float:
-        """Return the seconds to hold the topic after so many holds in vain."""
+        """Return the seconds to hold the topic after so many holds that did not help."""
         return longer_wait(holds, self.first, self.factor, self.most)
 
 
@@ -69,12 +69,12 @@ class FailureRow:
     The failures of a topic in a row; a success ends it.
 
     Attributes:
-        count: how many there are.
-        holds: how often the topic was held for them.
+        count: the number of failures.
+        holds: the number of times that the topic was held for them.
         since: when it was first held, in seconds on the clock.
         until: when the last of the holds expires, likewise.
-        reason: of that hold, as text for people.
-        is_placed: whether the consumer has that hold, or had it.
+        reason: the reason of that hold, as text for people.
+        is_placed: whether the consumer has, or had, that hold.
     """
 
     count: int = 0

@@ -31,14 +31,14 @@ from safeconsumer.worker.handlers import (
 from safeconsumer.worker.partition import Indexes, Outcome, Task
 from safeconsumer.worker.tracebacks import shorten_tracebacks, shown
 
-# Seconds for ending a handler at its limit, before its stall is reported.
+# Seconds in which a handler can be ended at its limit, before its stall is reported.
 _GRACE = 1.0
-# Seconds, at least, for a process to import its modules and enter the lifespan.
+# The least seconds for a process to import its modules and enter the lifespan.
 START_SECONDS = 60.0
-# Seconds of one wait, whatever the settings are: for a pipe or a process the system
-# counts milliseconds in 31 bits.
+# Seconds of one wait, whatever the settings are: the system counts milliseconds in 31
+# bits when it waits for a pipe or a process.
 LONGEST = 86_400.0
-# Seconds to end in, where no other time is given.
+# Seconds for an end without another limit.
 END_SECONDS = 1.0
 
 StackOf: TypeAlias = Callable[[], str | None]
@@ -77,7 +77,7 @@ class Slot:
         stack: returns the handler's stack as text; None if it is not known.
         reported: the task and index whose stall has been reported.
         name: its name, as text for people.
-        doing: the activity of its record, as text for people.
+        doing: the current activity, as text for people.
         limit: seconds after which its handler is reported, if that is earlier than
             ``Limits.age``.
         ended: the error that has ended it; None while it runs handlers.
@@ -97,7 +97,7 @@ class Slot:
 def end_slot(
     slot: Slot, fail: Callable[[BaseException], None], error: BaseException
 ) -> None:
-    """Note that a slot has ended by an error, and stop the worker by ``fail``."""
+    """Note that an error has ended a slot, and stop the worker with ``fail``."""
     slot.task, slot.ended = None, error
     wrong = HandlersCannotRunError(f"{slot.name} has ended: {shown(error)}")
     wrong.__cause__ = error
@@ -118,8 +118,8 @@ def with_block(handle: Handler, block: Block) -> Handler:
     """
     Return the handler, of either kind, with a block around each of its calls.
 
-    It gets the records that the block lends, and is not called if there are none. It can
-    be pickled if the handler and the block can.
+    The handler gets the records that the block lends, and is not called if there are
+    none. The result can be pickled if the handler and the block can.
     """
     return (_WithBlockAsync if is_async(handle) else _WithBlock)(handle, block)
 
@@ -151,7 +151,7 @@ def with_time_limit(handle: Handler, limit: float) -> Handler:
             async with asyncio.timeout(limit) as over:
                 return await handle(given, context)
         except TimeoutError as error:
-            if not over.expired():  # the handler's own
+            if not over.expired():  # the handler's own error
                 raise
             message = f"the handler took longer than {limit:g} s, and was cancelled"
             raise HandlerTimeoutError(message) from error
@@ -162,14 +162,14 @@ def with_time_limit(handle: Handler, limit: float) -> Handler:
 @frozen(kw_only=True)
 class Calls:
     """
-    The handler, and how it is called.
+    The handler, and the settings of its calls.
 
     Attributes:
-        deadline: when running handlers are no longer waited for; None: not draining.
+        deadline: when the wait for running handlers ends; None: there is no drain.
         timeout: seconds that a handler may take; None for no limit.
         lifespan: makes the context manager that is entered before the first call.
         start_seconds: seconds that a process may take until it is ready.
-        trace: makes spans of the calls; None: no spans.
+        trace: makes a span of each call; None: no spans.
     """
 
     handle: Handler
@@ -184,8 +184,8 @@ class Calls:
         """
         Return the function that an executor calls in this process.
 
-        It is the handler with its time limit, if it is a coroutine function, and with
-        its span and its entries in the journal, if one is kept.
+        The function adds a time limit to a coroutine handler, and spans and entries of
+        the journal to any, if the worker has them.
         """
         handle = forks.exiting_in_child(self.handle)
         if self.timeout is not None and is_async(handle):
@@ -197,19 +197,19 @@ class Calls:
 
     @property
     def overdue(self) -> float | None:
-        """After how many seconds a handler has outlived its time limit."""
+        """The seconds after which a handler has outlived its time limit."""
         return None if self.timeout is None else self.timeout + _GRACE
 
 
 def call_each(
     handle: Handler, task: Task, slot: Slot, context: Context, seconds: float
 ) -> Outcome:
-    """Call the handler record by record, for about so many seconds."""
+    """Call the handler record by record, for about the given seconds."""
     records, indexes = task.records, task.indexes
     clock, epoch = time.monotonic, task.epoch
     began = now = clock()
     until = began + seconds
-    # A variable that a handler sets in it ends with its record.
+    # A context variable that a handler sets is reset after its record.
     fresh_context = contextvars.copy_context().copy
     # The task is set last: another thread that looks for stalls reads it first.
     slot.index, slot.began, slot.task = indexes[0], now, task
@@ -218,7 +218,7 @@ def call_each(
         for index in indexes:
             slot.index = index
             slot.began = now
-            if epoch.is_held:  # checked after this record was noted as begun
+            if epoch.is_held:  # checked after this record counts as begun
                 count = indexes.index(index)
                 break
             answer = fresh_context().run(handle, records[index], context)
@@ -232,7 +232,8 @@ def call_each(
         else:
             count = len(indexes)
     except BaseException as error:  # noqa: BLE001 - any error is this record's
-        # Finished records are counted, as an exception from outside may come between two.
+        # Finished records are counted here, as an exception from outside may come
+        # between two.
         count = task.done()
         before, now = now, clock()
         # No variable keeps the error when this returns: its traceback has this frame, so
@@ -276,8 +277,8 @@ def failure_of(error: BaseException) -> BaseException:
     Return the exception that counts as the failure of a record's call.
 
     A ``CancelledError`` is not an ``Exception``, and would end the worker. So would a
-    group with one in it. Its tracebacks are of limited length from now on, for as long
-    as the exception object lives.
+    group with one in it. The function limits the length of its tracebacks, for as long
+    as the exception exists.
     """
     shorten_tracebacks(error)
     error = deciding_error(error)
@@ -293,11 +294,11 @@ def failure_of(error: BaseException) -> BaseException:
 
 def refuse_unfinished(answer: object) -> None:
     """
-    Refuse a result of a handler or sink that shows that its work is not done.
+    Refuse a result of a handler or sink that shows unfinished work.
 
     Raises:
         HandlersCannotRunError: it is a coroutine, a generator, or another awaitable or
-            future, which nothing awaits, so nothing was done. Or it is an exception.
+            future, which no code awaits; or it is an exception.
     """
     if answer is None:
         return
@@ -334,7 +335,7 @@ def all_done(task: Task, seconds: float) -> Outcome:
 
 
 def _blames_one(error: BaseException) -> bool:
-    # Tells whether one record of the batch has caused the error, which names none.
+    # Tells whether one record of the batch has caused the error, which names no record.
     if not isinstance(error, Exception):
         return False
     is_control = isinstance(error, (WorkerControl, HandlersCannotRunError))
@@ -342,10 +343,10 @@ def _blames_one(error: BaseException) -> bool:
 
 
 def executor_failed(task: Task, error: BaseException) -> Outcome:
-    """Report an error of the executor itself; records that are marked complete stay so."""
+    """Report an error of the executor itself; complete records stay complete."""
     left = [index for index in task.indexes if task.records[index] is not None]
     finished = [index for index in task.indexes if task.records[index] is None]
-    message = f"what calls the handler broke: {shown(error)}"
+    message = f"the code that calls the handler failed: {shown(error)}"
     wrong = HandlersCannotRunError(message)
     wrong.__cause__ = error
     return Outcome(
@@ -381,9 +382,9 @@ def batch_failed(
 def _partly_failed(
     task: Task, error: BatchFailure, seconds: float, indexes: Indexes
 ) -> Outcome:
-    errors = getattr(error, "errors", None)  # it may have lost them in pickling
+    errors = getattr(error, "errors", None)  # pickling may have removed them
     wrong = index_mismatch(errors, len(indexes))
-    if wrong is not None:  # none of its entries is used
+    if wrong is not None:  # no entry of it is used
         wrong.__cause__ = error
         return batch_failed(task, wrong, seconds, indexes)
     bad = {indexes[at]: one for at, one in error.errors.items()}
@@ -412,7 +413,7 @@ def done_places(error: BaseException | None, size: int) -> Indexes:
 
 
 def index_mismatch(errors: object, size: int) -> Exception | None:
-    """Return why a ``BatchFailure`` cannot be about a batch of this size; None if it can."""
+    """Return why a ``BatchFailure`` does not fit a batch of this size; None if it does."""
     if not isinstance(errors, dict) or not are_errors(errors):
         return TypeError(f"BatchFailure has no exceptions by index: {shown(errors)}")
     for at in errors:

@@ -35,8 +35,8 @@ class Emitter:
 
     Attributes:
         counts: counts the events.
-        takeover: knows which threads are in a hook, and lets another thread end a worker
-            whose polling thread is stuck in one.
+        takeover: tracks which threads are in a hook, and lets another thread end a
+            worker whose polling thread is stuck in one.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Emitter:
         self._wall = wall or time.time
 
     def __call__(self, kind: Callable[..., Event], **fields: Any) -> None:  # noqa: ANN401 - the event's own
-        """Make the event and hand it on."""
+        """Make the event, and pass it on."""
         event = kind(at=self._wall(), **self._ids, **fields)
         kept = self._postponed
         if kept is not None and kept[0] == threading.get_ident():
@@ -111,7 +111,7 @@ class ConsumerClient:
 
     Attributes:
         membership: the consumer's membership in its group.
-        most: the most records that one poll returns.
+        most: the maximum of records that one poll returns.
         journal: writes the consumer's journal; None if it keeps none.
     """
 
@@ -124,8 +124,10 @@ class ConsumerClient:
         self.membership = membership or Membership(consumer)
         self.most: int = consumer.config["max_poll_records"]
         self.journal: Recorder | None = getattr(consumer, "_safe_journal", None)
-        self._ours: AbstractSet[HoldKey] | None = None  # which may stand; None: unknown
-        self._settled: object = None  # the ledger's holds when ours were as wanted
+        # the holds that may be in force; None: unknown
+        self._ours: AbstractSet[HoldKey] | None = None
+        # the ledger's holds at the time when ours were as requested
+        self._settled: object = None
         self._wanted: AbstractSet[tuple[str, TopicPartition | None]] = frozenset()
 
     def watch_hooks(self, takeover: Takeover | None) -> None:
@@ -133,7 +135,7 @@ class ConsumerClient:
         self.membership.ledger.dispatcher.takeover = takeover
 
     def poll(self, timeout: float, records: int) -> Polled:
-        """Poll for at most so many records, waiting at most ``timeout`` seconds."""
+        """Poll for at most so many records, and wait at most ``timeout`` seconds."""
         with self.membership.own_call("poll"):
             polled: Polled = self._consumer.poll(
                 timeout_ms=timeout * 1000, max_records=records
@@ -166,11 +168,11 @@ class ConsumerClient:
         wanted: Mapping[tuple[str, TopicPartition | None], str],
     ) -> None:
         """
-        Make these owners' holds exactly the wanted ones: owner and partition to reason.
+        Place and lift holds of these owners until they are the wanted ones.
 
         None as the partition means the whole consumer. Each call asks the ledger about
-        these holds and those of the last call; only the first call goes through all
-        holds, as others may have placed thousands.
+        these holds and those of the last call; only the first call looks at all holds,
+        as others may have placed thousands.
         """
         holds = self.membership.ledger.view().holds
         if holds is self._settled and wanted.keys() == self._wanted:
@@ -224,7 +226,7 @@ class ConsumerClient:
 
     def lift_expiring(self) -> None:
         """
-        Lift every hold that would expire by itself, when its worker ends.
+        Lift every hold with an expiry, when its worker ends.
 
         Any thread.
         """
@@ -233,7 +235,7 @@ class ConsumerClient:
 
     def commit(self, marks: Mapping[TopicPartition, Watermark], timeout: float) -> None:
         """
-        Commit and wait for it.
+        Commit, and wait for the answer.
 
         Raises:
             KafkaError: it was refused, or took longer than ``timeout`` seconds.
@@ -264,7 +266,7 @@ class ConsumerClient:
             self._consumer.close(autocommit=False, timeout_ms=timeout * 1000)
 
     def release(self) -> None:
-        """Let others commit, poll and close again. Any thread; a second call does nothing."""
+        """Let others commit, poll and close again. Any thread; it may be called twice."""
         self.membership.release(self)
 
 

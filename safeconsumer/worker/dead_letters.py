@@ -25,14 +25,15 @@ from safeconsumer.worker.tracebacks import shown
 
 Sink: TypeAlias = Callable[[Any, Failure], object]
 """
-It takes a record and its failure. If it returns, the letter is acknowledged; a future
-of kafka-python or of ``concurrent.futures`` that it returns is waited for until it
-ends. A coroutine, an asyncio future, the result of a ``multiprocessing`` pool, or another
-object that cannot report its end stops the worker with a ``HandlersCannotRunError``.
-If it raises :class:`~safeconsumer.Reject`, the record can never be a letter.
+A sink takes a record and its failure. If it returns, the letter is acknowledged; if it
+returns a future of kafka-python or of ``concurrent.futures``, the worker waits until
+that ends. A coroutine, an asyncio future, the result of a ``multiprocessing`` pool, or
+another object that cannot report its end stops the worker with a
+``HandlersCannotRunError``. If it raises :class:`~safeconsumer.Reject`, the record can
+never be a letter.
 """
 
-# A shorter letter may do.
+# Errors after which a shorter letter may be accepted.
 _TOO_LARGE = (MessageSizeTooLargeError, RecordListTooLargeError)
 # Kafka's errors that every later try would meet: the topic cannot exist, or a right is
 # missing. A topic may be created later, and a broker may come back.
@@ -53,7 +54,7 @@ def call_sink(sink: Sink | None, task: Task, slot: Slot) -> Outcome:
     record = task.record(index)
     slot.index, slot.began, slot.task = index, time.monotonic(), task
     try:
-        if task.epoch.is_held:  # since it was claimed
+        if task.epoch.is_held:  # it was held after the claim
             return Outcome(task=task, left=task.indexes)
         error = acknowledgement(sink(record, failure)).result()
     except BaseException as raised:  # noqa: BLE001 - whatever the sink raises
@@ -67,12 +68,12 @@ def call_sink(sink: Sink | None, task: Task, slot: Slot) -> Outcome:
 
 
 def is_too_large(error: BaseException) -> bool:
-    """Tell whether a shorter letter may do."""
+    """Tell whether a shorter letter may be accepted."""
     return isinstance(error, _TOO_LARGE)
 
 
 def is_final(error: BaseException) -> bool:
-    """Tell whether no later try could be better, so that there is no letter."""
+    """Tell whether every later try would fail, so that there is no letter."""
     return isinstance(error, _FINAL)
 
 
@@ -96,8 +97,8 @@ def acknowledgement(answer: Any) -> "Future[BaseException | None]":  # noqa: ANN
         refuse_unfinished(answer)
         if any(callable(getattr(answer, name, None)) for name in ("done", "ready")):
             message = (
-                f"{shown(answer)} was returned by dead_letter, and does not say when the "
-                f"letter is sent: wait for it there, or return a future of "
+                f"{shown(answer)} was returned by dead_letter, and does not show when the "
+                f"letter is sent: wait there, or return a future of "
                 f"concurrent.futures"
             )
             raise HandlersCannotRunError(message)

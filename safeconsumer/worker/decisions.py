@@ -36,17 +36,17 @@ PendingEvent: TypeAlias = tuple[Any, dict[str, object]]
 
 class Decisions:
     """
-    Takes results back and decides about their records; every method on any thread.
+    Receives results and decides about their records; every method on any thread.
 
     Attributes:
         queue: hands out the queued records.
-        outages: the holds that handlers or a breaker have asked for.
+        outages: the holds that handlers or a breaker have requested.
         is_stop_asked: whether a handler asked the worker to stop.
-        retries: how often a record was tried again.
+        retries: the number of retries.
         skipped: records that failed for good and were passed over.
-        durations: how long handlers took.
+        durations: the times that handlers took.
         dead_letters: records whose dead letter was acknowledged.
-        journal: writes which records are complete; None if no journal is kept.
+        journal: writes entries of complete records; None if no journal is kept.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Decisions:
         self._clock = queue.clock
         self._emit = emit
         self._events: list[PendingEvent] = []
-        self._errors: list[BaseException] = []  # until their texts are made
+        self._errors: list[BaseException] = []  # events that wait for their texts
         self._kept_errors = KeptErrors()
         self.journal: HandlerJournal | None = None
         self.failing = FailureRatio(queue.policy.sample)
@@ -75,7 +75,7 @@ class Decisions:
 
     def turn(self) -> float:
         """
-        Let lanes go on whose time has come. For the polling thread only.
+        Let lanes continue whose time has come. For the polling thread only.
 
         Return the seconds until the next is due.
         """
@@ -94,14 +94,14 @@ class Decisions:
         self.outages.close_lifted()
 
     def end(self) -> None:
-        """Stop handing out records. Results of open tasks are taken over as before."""
+        """Stop handing out records. Results of open tasks are still processed."""
         self.queue.end()
         self._kept_errors.close()
 
     # ------------------------------------------------------------ results
 
     def complete(self, outcomes: Sequence[Outcome]) -> None:
-        """Take over results; those of closed epochs change nothing."""
+        """Process results; those of closed epochs change nothing."""
         outcomes = self.outages.decide(outcomes)
         with self._kept.lock:
             for outcome in outcomes:
@@ -122,7 +122,7 @@ class Decisions:
             self.queue.ledger.wake()
 
     def fail(self, error: BaseException) -> None:
-        """Stop the worker for this error, unless another error stops it already."""
+        """Stop the worker with this error, unless another error stops it already."""
         with self._kept.lock:
             self._stop_for(error)
 
@@ -144,7 +144,7 @@ class Decisions:
         for lane in waiting_lanes:
             self._next(lane)
         if waiting_lanes or outcome.failed or outcome.left:
-            self.queue.wake_one()  # otherwise the caller's thread may do the rest
+            self.queue.wake_one()  # otherwise the caller's thread may work on the rest
         self.queue.resume_main(epoch)
 
     def _count(self, outcome: Outcome) -> None:
@@ -192,12 +192,12 @@ class Decisions:
         self._fail(lane, task, index, error, records=self._records_again(outcome))
 
     def _records_again(self, outcome: Outcome) -> int:
-        # A batch without a result for any record comes again as one.
+        # A batch without any result comes again as a whole.
         return 1 + len(outcome.left) if self._policy.is_batch else 1
 
     def _set_apart(self, outcome: Outcome) -> None:
-        # Each failed record comes again by itself. Records of a batch that were not begun
-        # stay together: otherwise the rest of a batch that asked for a delay would be
+        # Each failed record comes again alone. Records of a batch that were not begun
+        # stay together: otherwise the rest of a batch that requested a delay would be
         # tried again at once.
         task = outcome.task
         lanes = [self.queue.own_lane(task, index) for index, _ in outcome.failed]
@@ -220,11 +220,11 @@ class Decisions:
 
     @property
     def retried_at_once(self) -> int:
-        """How many records of one lane may come again as one."""
+        """The number of records of one lane that may come again together."""
         return self._policy.quantum if self._policy.is_batch else 1
 
     def is_starving(self, epoch: Epoch | None) -> bool:
-        """Tell whether no record of the epoch is, or could be, worked on now."""
+        """Tell whether no record of the epoch is in work, or could be."""
         if epoch is None or not epoch.records:
             return True
         if epoch.running:  # a shared lane may be empty, or wait, while tasks are out
@@ -236,9 +236,9 @@ class Decisions:
 
     @property
     def fatal(self) -> BaseException | None:
-        """The error that must stop the worker, or None. Do not read it under the lock."""
+        """The error that must stop the worker, or None. Never read it under the lock."""
         made = self._fatal
-        # The text contains errors of other code, so it is not made under the lock.
+        # The text contains errors of foreign code, so it is not made under the lock.
         if isinstance(made, partial):
             made = self._fatal = made()
         return made
@@ -260,8 +260,8 @@ class Decisions:
         self.queue.requeue(lane)
 
     def _keep_answer(self, task: Task, index: int, error: BaseException) -> None:
-        # Keeps the error for a record behind another one that failed, until its turn
-        # comes. An error that stops the worker stops it at once.
+        # Keeps the error of a record behind another failed one, until its turn comes.
+        # An error that stops the worker stops it at once.
         if isinstance(error, Pause) and error.scope != "key":
             self._report_pause(task, index, error)
             return  # the hold exists, and the record waits with the others
@@ -289,7 +289,7 @@ class Decisions:
         records: int = 1,
     ) -> None:
         """
-        Let a record wait, or give it up; its lane then waits, or goes on without it.
+        Let a record wait, or treat it as failed for good; its lane waits, or continues.
 
         Args:
             lane: its lane, at whose front it is.
@@ -297,7 +297,7 @@ class Decisions:
             index: its index in the task.
             error: the handler's exception.
             since: the time of the failure, on the clock; None for now.
-            records: how many come again with it, itself included; more than 1 for a
+            records: the number of records that come again together; more than 1 for a
                 batch.
         """
         late = 0.0 if since is None else self._clock() - since
@@ -325,7 +325,7 @@ class Decisions:
     def _pause(
         self, lane: Lane, task: Task, index: int, pause: Pause, late: float
     ) -> None:
-        # The hold exists by now, and keeps the record from beginning.
+        # The hold exists already, and prevents the start of the record.
         if pause.scope == "key":
             self.queue.delay(lane, max(0.0, pause.for_ - late))
         else:
@@ -398,18 +398,19 @@ class Decisions:
             self._dispose(lane, then, partial(_failed, _place(task, index), letter))
 
     def _dispose(self, lane: Lane, then: str, failed: Blame) -> None:
-        # The record at the lane's front is passed over, or stops the worker, or stays.
+        # Passes over the record at the lane's front, lets it stop the worker, or keeps
+        # it.
         if then == "skip":
             (ordinal,) = lane.take(1, self._policy.span)
             self.skipped += 1
             self._end(lane.epoch, ordinal, SKIPPED)
-            return  # and the lane goes on
+            return  # and the lane continues
         self.queue.block(lane)
         if then == "stop":
             self._stop_for(failed)
 
     def _end(self, epoch: Epoch, ordinal: int, why: str) -> None:
-        # The record is complete although it failed; it is in no lane any more.
+        # The record is complete although it failed; it is no longer in a lane.
         offset = epoch.progress.record(ordinal).offset
         if self.journal is not None:
             self.journal.completes(epoch.tp, epoch.number, offset, why)
@@ -427,7 +428,7 @@ class Decisions:
             lane.put_back(task.ordinals)
             if outcome.failed:
                 self._letter_failed(task, outcome.failed[0][1])
-            else:  # held since it was claimed
+            else:  # it was held after the claim
                 self.queue.put_first(lane)
 
     def _letter_failed(self, task: Task, error: BaseException) -> None:
@@ -501,8 +502,8 @@ def _failed(
 
 def _too_many(why: str, place: str, letter: Failure) -> DeadLetterLimitError:
     message = (
-        f"{why}; the last is {place}, which stays where it is: {shown(letter.error)}; "
-        f"mend what makes records fail, or set max_ratio=None"
+        f"{why}; the last is {place}, which stays in its topic: {shown(letter.error)}; "
+        f"mend the cause of the failures, or set max_ratio=None"
     )
     error = DeadLetterLimitError(message)
     error.__cause__ = letter.error
@@ -513,7 +514,7 @@ def _place(task: Task, index: int) -> str:
     return "{partition} offset {offset}".format(**_where(task, index))
 
 
-# Seconds until the next try of a letter, at least: a sink may fail at once, for ever.
+# The least seconds until the next try of a letter: a sink may fail at once, for ever.
 _SHORTEST = 0.01
 # The states of a lane whose records could be worked on now if no hold stopped them.
 _MOVING = frozenset({LaneState.READY, LaneState.FILLING})

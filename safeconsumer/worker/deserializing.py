@@ -3,9 +3,10 @@ Applies a consumer's deserializers where its worker's handler is called.
 
 Their exceptions are therefore failures of the record, and not of the poll.
 
-kafka-python calls deserializers on one thread, so they may keep a state. Here many
-handlers' threads call them, one at a time: a record is read under the locks of both its
-deserializers, as they may share something, such as a decompressor that both call.
+kafka-python calls deserializers on one thread, so deserializers may keep a state. Here
+many handlers' threads call them, one at a time: a record is read under the locks of
+both its deserializers, as they may share something, such as a decompressor that both
+call.
 """
 
 import struct
@@ -27,8 +28,8 @@ from safeconsumer.worker.handlers import BatchFailure, DeserializationError, Han
 from safeconsumer.worker.settings import check_callable
 from safeconsumer.worker.tracebacks import shown
 
-# Errors which show that the data is wrong. Any other error may pass, for example if a
-# schema registry cannot be reached.
+# Errors that show wrong data. Any other error may be temporary, for example if a schema
+# registry cannot be reached.
 _FINAL = (
     ArithmeticError,
     AssertionError,
@@ -45,24 +46,25 @@ class _Locks:
     """
     The locks of all deserializers that workers of this process use, one per object.
 
-    Several workers, or key and value, may share an object. A lock lasts while a reader
-    has it, and so has the object: no other object has its ``id`` meanwhile. The locks
-    are re-entrant: a signal handler may interrupt a reader and read, too.
+    Several workers, or key and value, may share an object. A lock exists as long as a
+    reader has it. The reader has the object, too, so that no other object gets its
+    ``id`` meanwhile. The locks are re-entrant: a signal handler may interrupt a reader
+    and read, too.
     """
 
     def __init__(self) -> None:
         self.renew()
 
     def renew(self) -> None:
-        """Forget every lock: in a forked child its owner may be missing."""
+        """Forget every lock: in a forked child the owner of a lock may not exist."""
         self._lock = threading.RLock()
         self._found: WeakValueDictionary[int, Any] = WeakValueDictionary()
 
     def of(self, *readers: object) -> tuple[Any, Any]:
         """
-        Return the locks of two deserializers, which may be one, to be taken in this order.
+        Return the locks of two deserializers, or their common one, in the order to take.
 
-        It is the same order wherever two deserializers are used together, so that no
+        The order is the same wherever two deserializers are used together, so that no
         two threads wait for each other.
         """
         used = sorted({id(_called(one)) for one in readers if one is not None})
@@ -77,7 +79,7 @@ run_in_child(_LOCKS.renew)
 
 
 def _called(reader: Any) -> object:  # noqa: ANN401 - any deserializer
-    # Returns the object that keeps the state. kafka-python wraps each deserializer, and a
+    # Returns the object that has the state. kafka-python wraps each deserializer, and a
     # bound method is another object each time it is looked up.
     given = reader.fn if isinstance(reader, DeserializeWrapper) else reader
     owner = getattr(given, "__self__", None)
@@ -118,14 +120,14 @@ class Readers:
         """
         Return the record with its key and value deserialized.
 
-        The given one is unchanged. It waits while another thread is in one of the
-        deserializers.
+        The given record is unchanged. The call waits while another thread is in one of
+        the deserializers.
 
         Raises:
             DeserializationError: the data can never be deserialized.
             Exception: any other error of a deserializer.
         """
-        headers = list(record.headers or ())  # a deserializer may change them
+        headers = list(record.headers or ())  # a deserializer may change the headers
         first, second = self._locks
         with first, second:
             return record._replace(
@@ -135,7 +137,7 @@ class Readers:
             )
 
     def before(self, handle: Handler, *, is_batch: bool) -> Handler:
-        """Return a handler that takes raw records, deserializes them and calls this one."""
+        """Return a handler that deserializes raw records and calls the given one."""
         return with_block(handle, self.lend_batch if is_batch else self.lend_record)
 
     @contextmanager
@@ -151,8 +153,8 @@ class Readers:
         Lend the records of a batch that can be read to a handler, deserialized.
 
         Raises:
-            BatchFailure: with the errors of the records that cannot be read, and those
-                that the handler reports for the records that it got.
+            BatchFailure: some records cannot be read, or the handler reports failures;
+                the exception has both kinds of errors.
         """
         good: list[tuple[int, Any]] = []
         bad: dict[int, Exception] = {}
@@ -167,8 +169,8 @@ class Readers:
             failure = deciding_error(error)
             if not isinstance(failure, BatchFailure):
                 raise
-            # An index that does not fit those that the handler got would fit the longer,
-            # whole batch, so it is refused here.
+            # An index beyond the records that the handler got may fit the longer, whole
+            # batch, so it is refused here.
             wrong = index_mismatch(failure.errors, len(good))
             if wrong is not None:
                 raise wrong from failure

@@ -1,4 +1,4 @@
-"""Counts how long handlers take."""
+"""Counts the durations of handlers' calls."""
 
 from bisect import bisect_left
 
@@ -14,8 +14,8 @@ class Histogram:
     Counts of durations up to one moment, in seconds.
 
     Attributes:
-        counts: how many durations were no longer than each of ``bounds`` and longer
-            than the bound before; the last entry counts those longer than all bounds.
+        counts: for each of ``bounds`` the number of durations up to it and above the
+            bound before; the last entry counts the durations above all bounds.
         total: the sum of the durations, in seconds.
     """
 
@@ -25,19 +25,19 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many durations there were."""
+        """The number of durations."""
         return sum(self.counts)
 
 
 class Durations:
-    """Counts durations as they come."""
+    """Adds up durations over time."""
 
     def __init__(self) -> None:
         self._counts = [0] * (len(BOUNDS) + 1)
         self._total = 0.0
 
     def add(self, seconds: float, count: int) -> None:
-        """Count several that took so many seconds together, each an equal part of them."""
+        """Add several durations with the given sum, each an equal part of it."""
         self._counts[bisect_left(BOUNDS, seconds / count)] += count
         self._total += seconds
 

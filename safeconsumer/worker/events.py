@@ -21,9 +21,9 @@ class PartitionStarted(WorkerEvent):
         offset: the offset of the next record, if there is one.
         is_committed: whether the group had committed it, if the application did not
             seek; otherwise ``auto_offset_reset`` has chosen it, or it is the first
-            record that is left: of a partition that was added or of a topic that was
-            recreated, or after records were deleted below a held position.
-        is_reset: whether the group has a committed offset that does not count any more,
+            remaining record: of an added partition, of a recreated topic, or after
+            records were deleted below a held position.
+        is_reset: whether the group has a committed offset that is no longer valid,
             mostly because it is out of range.
     """
 
@@ -54,10 +54,10 @@ class PartitionStarted(WorkerEvent):
 
 class NothingConsumed(WorkerEvent):
     """
-    No record can come: nothing is subscribed to, or its topics do not exist.
+    No record can come: there is no subscription, or its topics do not exist.
 
     Attributes:
-        reason: what is missing.
+        reason: the missing thing, as text.
     """
 
     __match_args__ = ("reason",)
@@ -71,13 +71,13 @@ class WorkDropped(WorkerEvent):
     """
     Records that a poll had returned were dropped: their partitions departed or moved.
 
-    The partitions' present or next owners get again those that are still to be read.
+    The partitions' present or next owners get the unread ones again.
     The level is info if the worker was stopped and no handler was at work.
 
     Attributes:
         partitions: the partitions of the records.
         records: how many, queued and running.
-        running: how many of them were handed over to handlers.
+        running: the number of them that were handed over to handlers.
         reason: ``revoked``, ``lost``, ``moved`` (by a seek or ``reset-offsets``, or as its
             offset was out of range) or ``stopped``.
     """
@@ -102,13 +102,13 @@ class WorkDrained(WorkerEvent):
     A wait for running handlers, and before a rebalance for their commit, has ended.
 
     A commit that is refused is tried again until ``Drain.revoke`` is over, or the
-    membership is lost. If it is still missing then, the log line is a warning.
+    membership is lost. If no try has succeeded by then, the log line is a warning.
 
     Attributes:
-        seconds: how long it took.
+        seconds: the length of the wait.
         running: records still being worked on at the end; 0 if all finished in time.
         reason: ``rebalance``, ``revoked`` or ``stop``.
-        uncommitted: partitions of which completed records are not committed; their
+        uncommitted: partitions with completed records that are not committed; their
             next owners handle these again. Empty with ``stop``, whose commit is next.
         floorless: those among them that have no valid committed offset at all; their
             next owners begin where ``auto_offset_reset`` says, which may pass records
@@ -133,8 +133,8 @@ class CommitRejected(WorkerEvent):
     """
     A commit was refused or could not be sent.
 
-    It is computed and tried again, as long as the partitions are owned and the worker
-    runs.
+    The worker computes a new commit and tries again, as long as it runs and owns the
+    partitions.
 
     Attributes:
         partitions: the partitions of its offsets.
@@ -154,16 +154,16 @@ class RecordRetried(WorkerEvent):
     A handler failed, or asked for a delay; the record is tried again.
 
     After an error of a whole batch all of its records are tried again: together, or one
-    by one if the handler raised an error of its own, which is no attempt of any of
-    them.
+    by one if the handler raised an error of its own, which does not count as an
+    attempt.
 
     Attributes:
         partition: the partition, such as ``orders:3``.
-        offset: the record's offset; of several, the first one's.
+        offset: the record's offset; for several records, the first offset.
         attempt: the number of the failed attempt, from 1.
-        delay: seconds until the next attempt, unless a hold makes it later.
+        delay: seconds until the next attempt, unless a hold delays it further.
         error: the handler's exception.
-        records: how many are tried again.
+        records: the number of records that are tried again.
     """
 
     __match_args__ = ("partition", "offset", "attempt")
@@ -179,19 +179,19 @@ class RecordRetried(WorkerEvent):
 
 class WorkPaused(WorkerEvent):
     """
-    A handler asked for a pause: its record comes first afterwards, as if it were new.
+    A handler requested a pause: afterwards its record comes first, as a new one.
 
     Attributes:
         partition: the partition, such as ``orders:3``.
         offset: the record's offset.
         attempt: the number of the attempt, from 1, which is not counted.
-        scope: what is paused: ``key``, or a scope such as ``orders:3``, ``orders`` or
+        scope: the paused scope: ``key``, or a scope such as ``orders:3``, ``orders`` or
             ``@all``, which a hold of ``worker:outage`` covers.
-        seconds: for how long; longer than the handler asked for if another pause of the
-            same scope lasts longer.
+        seconds: the length of the pause; longer than the handler requested if another
+            pause of the same scope lasts longer.
         reason: the handler's reason; None if it gave none.
         is_for_error: whether it was raised from an error, or while one was handled;
-            otherwise, as for a rate, its log line is no warning.
+            otherwise, for example to limit a rate, its log line is not a warning.
     """
 
     __match_args__ = ("partition", "offset", "scope")
@@ -217,9 +217,10 @@ class BreakerOpened(WorkerEvent):
 
     Attributes:
         topic: the topic.
-        tries: how often it was held for that before, in vain.
-        seconds: how long it is held.
-        reason: which error, and how often.
+        tries: the number of earlier holds for the same errors, after which handlers
+            failed again.
+        seconds: the length of the hold.
+        reason: the error, and how often it occurred.
     """
 
     __match_args__ = ("topic", "tries", "reason")
@@ -234,12 +235,12 @@ class BreakerOpened(WorkerEvent):
 
 class BreakerClosed(WorkerEvent):
     """
-    A topic that a breaker had stopped goes on.
+    A topic that a breaker had stopped continues.
 
     Attributes:
         topic: the topic.
-        tries: how often it was held in vain.
-        seconds: since it was first held.
+        tries: the number of holds after which handlers failed again.
+        seconds: the seconds since it was first held.
         is_lifted: whether the hold was lifted; otherwise a record has succeeded, or the
             topic could not be held.
         error: why it could not be held; otherwise None.
@@ -263,11 +264,11 @@ class RecordExhausted(WorkerEvent):
     Attributes:
         partition: the partition, such as ``orders:3``.
         offset: the record's offset.
-        attempt: how many attempts there were.
+        attempt: the number of attempts.
         error: the exception of the last one.
-        then: what happens to it: ``dead_letter``, ``stop``, ``skip`` or ``block``.
-        traceback: of the error and of all its causes, as Python prints them, at most 16
-            KiB.
+        then: the next step: ``dead_letter``, ``stop``, ``skip`` or ``block``.
+        traceback: the traceback of the error and of all its causes, as Python prints
+            them, at most 16 KiB.
     """
 
     __match_args__ = ("partition", "offset", "then")
@@ -289,10 +290,10 @@ class BatchUnreadable(WorkerEvent):
     Attributes:
         partition: the partition, such as ``orders:3``.
         offset: the first offset that cannot be read.
-        error: what is wrong with it.
-        then: ``retry`` when it was first found: it is fetched again; afterwards what
-            happens to it for good: ``stop``, ``skip`` or ``block``; it is ``block``
-            instead of ``skip`` where the broker cannot read its log.
+        error: the reason why it cannot be read.
+        then: ``retry`` at first: the batch is fetched again; afterwards the final step:
+            ``stop``, ``skip`` or ``block``; the step is ``block`` instead of ``skip``
+            if the broker cannot read its log.
     """
 
     __match_args__ = ("partition", "offset", "then")
@@ -312,11 +313,12 @@ class DeadLetterFailed(WorkerEvent):
     Attributes:
         partition: the partition, such as ``orders:3``.
         offset: the record's offset.
-        attempt: how often it was tried, a try of all of it that was too large included.
+        attempt: the number of tries, including one with the whole letter, if it was too
+            large.
         delay: seconds until the next try; None if no further try can succeed.
         error: why it failed.
-        then: ``retry``: its record waits, and the letter is tried again; otherwise what
-            happens to its record by ``on_exhausted``: ``stop``, ``skip`` or ``block``.
+        then: ``retry``: its record waits, and the letter is tried again; otherwise the
+            step of ``on_exhausted`` for its record: ``stop``, ``skip`` or ``block``.
     """
 
     __match_args__ = ("partition", "offset", "then")
@@ -339,8 +341,8 @@ class HandlerStalled(WorkerEvent):
     letter is not acknowledged. kafka-python's producer waits for ``max_block_ms`` for an
     unknown topic, and for ``delivery_timeout_ms`` for an acknowledgement.
 
-    And it is emitted if a batch of a ``Pump`` has got no answer for so long; the record
-    is its first one without an answer.
+    It is also emitted if a batch of a ``Pump`` has had no answer for so long; the
+    record is the first one of the batch without an answer.
 
     Each call, and each such record, has one event.
 
@@ -370,8 +372,8 @@ class WorkerProcessDied(WorkerEvent):
 
     Attributes:
         exit_code: its exit code; negative for a signal.
-        records: how many records it had, which failed with it; 0 if it was idle. More
-            than one are a batch, which is repeated one by one.
+        records: the number of records that it had, and that failed with it; 0 if it was
+            idle. More than one are a batch, which is repeated one by one.
     """
 
     __match_args__ = ("exit_code",)
@@ -388,10 +390,10 @@ class WorkerStopped(WorkerEvent):
 
     Attributes:
         done: records completed in its life.
-        dropped: records given up in its life: revoked, lost, or unfinished now.
+        dropped: records that it dropped in its life: revoked, lost, or unfinished now.
         committed: whether the last commit succeeded, and every completed record since
             was committed, too.
-        error: what stopped it; None if it was asked to stop.
+        error: the error that stopped it; None if it was asked to stop.
     """
 
     __match_args__ = ("error",)

@@ -1,11 +1,12 @@
 """
-Ends a process that a handler has forked with the handler's call.
+Ends a process that a handler has forked when the handler's call ends.
 
-Of the worker's threads a forked child has the one that forked, and it has a copy of the
-queue. In a plain loop ``sys.exit()`` ends such a child; here it would be a failure of the
-record, and the child would go on with records that its parent handles, too. So it leaves
-where the call of the application's code ends, before our own code handles the result or
-the exception of the call: no result, no span, no entry of a journal.
+A forked child has one of the worker's threads, the one that forked, and a copy of the
+queue. In a plain loop ``sys.exit()`` ends such a child; here the exception would be a
+failure of the record, and the child would continue with records that its parent
+handles, too. So the child exits where the call of the application's code ends, before
+our own code handles the result or the exception of the call: the child writes no
+result, no span and no entry of a journal.
 """
 
 import contextlib
@@ -21,7 +22,7 @@ from safeconsumer._kafka.fork import run_in_child
 from safeconsumer.errors.kafka_python import ForkedConsumerError
 from safeconsumer.worker.handlers import is_async
 
-# The process that this is. To ask the system would be a call of it for each record.
+# The id of this process. Asking the system would cost a system call for each record.
 _process = [os.getpid()]
 
 
@@ -39,13 +40,13 @@ def process() -> int:
 
 def exiting_in_child(call: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
     """
-    Return a function that calls another one; a process that is forked in it ends with it.
+    Return a function that calls another one; a process forked in the call ends with it.
 
     The child exits with the status of its ``SystemExit``, or with 1 and a traceback on
     stderr. It runs no exit handlers.
 
-    The call may be a coroutine function. A child that awaits gives way to its copy of
-    the loop, where no other call begins; but those that had begun before the fork go on.
+    The call may be a coroutine function. If the child awaits, its copy of the loop
+    runs: no other call begins there, but calls that had begun before the fork continue.
     """
     block = _ParentsOnly(_process[0])
 
@@ -76,7 +77,7 @@ class _ParentsOnly:
 
 
 def leave(error: BaseException) -> NoReturn:
-    """End this process as the exception would end it if nothing caught it."""
+    """End this process as an uncaught exception would."""
     status = 1
     try:
         status = _exit_status(error)

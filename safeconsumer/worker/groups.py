@@ -1,9 +1,9 @@
 """
-Finds the exception that decides in an ExceptionGroup of a handler.
+Finds the decisive exception in an ExceptionGroup of a handler.
 
-``asyncio.TaskGroup`` and anyio raise one even for a single error. A control exception
-in a group means what it means alone. If there are several, one of them counts, by the
-first of these rules that applies:
+``asyncio.TaskGroup`` and anyio raise a group even for a single error. A control
+exception in a group has the same meaning as alone. If there are several, one of them
+counts, by the first of these rules that applies:
 
 1. An exception that is no ``Exception``, such as ``SystemExit``; then an error for
    which handlers cannot be run.
@@ -12,7 +12,7 @@ first of these rules that applies:
 4. :class:`RetryLater`, the longest.
 5. :class:`Reject`.
 
-A :class:`BatchFailure` counts only if nothing else is in the group: beside another
+A :class:`BatchFailure` counts only if the group has no other error: beside another
 error it is not known which records are done. Any other group is a failure.
 """
 
@@ -29,11 +29,11 @@ from safeconsumer.worker.handlers import (
 )
 
 Kinds = type[BaseException] | tuple[type[BaseException], ...]
-_SCOPES = ("key", "partition", "topic", "all")  # the widest last
+_SCOPES = ("key", "partition", "topic", "all")  # in order of width
 
 
 def deciding_error(error: BaseException) -> BaseException:
-    """Return the exception that a group stands for; the group if it is a failure."""
+    """Return the decisive exception of a group; the group itself if it is a failure."""
     if not isinstance(error, BaseExceptionGroup):
         return error
     found = leaves(error)
@@ -66,8 +66,8 @@ _FAILURE = (0, 0.0, 0.0)
 
 
 def _rank(error: BaseException) -> tuple[int, float, float]:
-    # Whatever was written to the fields of a control exception, this must not raise;
-    # in pickling it may have lost them.
+    # This must not raise, whatever the fields of a control exception are; pickling may
+    # have removed them.
     number, width, seconds = 0, 0.0, 0.0
     match error:
         case StopWorker():
@@ -82,7 +82,8 @@ def _rank(error: BaseException) -> tuple[int, float, float]:
             number = 1
         case HandlersCannotRunError():
             number = 5
-        case Exception() | asyncio.CancelledError():  # the latter is one alone, too
+        # the latter is a single exception, too
+        case Exception() | asyncio.CancelledError():
             number = 0
         case _:
             number = 6

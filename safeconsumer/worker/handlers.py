@@ -51,10 +51,11 @@ PauseScope: TypeAlias = Literal["key", "partition", "topic", "all"]
 
 class Pause(WorkerControl):
     """
-    Tells the worker to begin no record of a scope for a while, and then try again.
+    Tells the worker to begin no record of a scope for a while, and then to try again.
 
     The record comes first afterwards, and uses up no attempt. For a partition, a topic
-    or all, the worker places a hold of this consumer, with the owner ``worker:outage``
+    or ``all``, the worker places a hold of this consumer, with the owner
+    ``worker:outage``
     and an expiry: ``holds()`` and ``explain()`` show it, ``resume(...,
     owner="worker:outage")`` lifts it early, and it survives rebalances. A later pause
     never shortens it::
@@ -66,10 +67,10 @@ class Pause(WorkerControl):
                 raise Pause(for_=300, reason="the bank is down") from error
 
     Args:
-        for_: how long, in seconds or as a timedelta.
+        for_: the length of the pause, in seconds or as a timedelta.
         scope: ``topic``, or ``partition``: the record's; ``all``: everything this
-            consumer has; ``key``: the records that the order puts behind this one; that
-            is no hold, so it cannot be lifted.
+            consumer has; ``key``: the records that the order puts behind this one; this
+            pause is not a hold, so it cannot be lifted.
         reason: text for people, up to 1,024 bytes.
 
     Raises:
@@ -78,7 +79,7 @@ class Pause(WorkerControl):
     """
 
     _held_for = 0.0  # seconds, by another pause of this scope
-    _is_for_error = False  # where its cause has not come along, as from a process
+    _is_for_error = False  # for an error that has lost its cause, as one from a process
 
     def __init__(
         self,
@@ -88,13 +89,13 @@ class Pause(WorkerControl):
     ) -> None:
         seconds = checked_duration(for_)
         if seconds is None:
-            message = "a pause ends by itself: for_ must be a number of seconds"
+            message = "a pause needs an end: for_ must be a number of seconds"
             raise HoldSettingError(message)
         if scope not in get_args(PauseScope):
             message = f"scope is one of {get_args(PauseScope)}, not {scope!r:.60}"
             raise HoldSettingError(message)
         reason = checked_reason(reason)
-        super().__init__(seconds, scope, reason)  # the arguments for pickling
+        super().__init__(seconds, scope, reason)  # pickling needs the arguments
         self.for_ = seconds
         self.scope: PauseScope = scope
         self.reason = reason
@@ -112,8 +113,8 @@ class Reject(WorkerControl):
     """
     Tells the worker that the record has failed for good, without another attempt.
 
-    For a whole batch it does not say which record is meant: as after any other error,
-    the records come again one by one. :class:`BatchFailure` names records.
+    For a whole batch it does not name the record: as after any other error, the records
+    come again one by one. :class:`BatchFailure` names records.
 
     Args:
         reason: text for people; it is written into the dead letter.
@@ -132,7 +133,7 @@ class DeserializationError(Reject):
     such as a ``ConnectionError``, the record is tried again as after a handler's error.
     """
 
-    __module__ = "safeconsumer.errors"  # where users import it from
+    __module__ = "safeconsumer.errors"  # the module from which users import it
 
 
 class StopWorker(WorkerControl):
@@ -175,7 +176,7 @@ def are_errors(errors: object) -> bool:
 @define(eq=False, repr=False)
 class Context:
     """
-    Describes one call of a handler; shared by all calls of one hand-over.
+    Describes a call of a handler; all calls of one hand-over share it.
 
     Attributes:
         partition: the partition of the records.
@@ -194,12 +195,12 @@ class Context:
     revoked: Revocation
     _deadline: Callable[[], float | None]
     state: Any = None
-    _ownership: int = 0  # its number, for the journal
+    _ownership: int = 0  # the ownership's number, for the journal
 
     @property
     def deadline(self) -> float | None:
         """
-        When running handlers are no longer waited for, as a ``time.monotonic()`` value.
+        When the wait for running handlers ends, as a ``time.monotonic()`` value.
 
         It is None while the worker is not draining, and always in another process.
         """
@@ -215,7 +216,7 @@ class Context:
 @frozen(kw_only=True)
 class Failure:
     """
-    Why a record is a dead letter; passed to the callable that takes dead letters.
+    The reason why a record is a dead letter; passed to the callable for dead letters.
 
     Attributes:
         error: the last exception of the handler; its traceback may have no local

@@ -1,4 +1,4 @@
-"""Reports whether a worker is well, why not, and its current numbers."""
+"""Reports whether a worker is well, its problems, and its current numbers."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,11 +21,11 @@ from safeconsumer.worker.tracebacks import shown
 @frozen(kw_only=True)
 class Report:
     """
-    How a worker ended.
+    The way in which a worker ended.
 
     Attributes:
         done: records completed: handled, acknowledged as dead letters, or skipped.
-        dropped: records given up; they come again.
+        dropped: records that were dropped; they come again.
         dropped_by_reason: how many of these, by reason: ``revoked``, ``lost``, ``moved``
             by a seek, ``reset-offsets`` or an offset out of range, or ``stopped``. With
             ``done`` and ``refetched`` they are all records that polls returned.
@@ -39,9 +39,9 @@ class Report:
             was committed, too.
         seconds: seconds from the request to stop until it was closed.
         hanging: the hook, by its ``repr``, to which an event was given and which did not
-            return for a second or more. If the polling thread stood in it, another
-            thread has ended the worker; if a handler's thread did, that thread is left
-            behind. None: all returned.
+            return for a second or more. If the polling thread was in it, another thread
+            has ended the worker; if a handler's thread was, that thread is left behind.
+            None: all hooks returned.
     """
 
     done: int
@@ -76,42 +76,42 @@ class Stats:
         retries: how often a record was tried again.
         dead_letters: records acknowledged as dead letters.
         skipped: records that failed for good and were passed over.
-        dropped: records given up on a rebalance, a stop or a move of the position.
-            The present or next owner gets those again that the position has not passed.
+        dropped: records dropped at a rebalance, a stop or a move of the position. The
+            present or next owner gets those again that the position has not passed.
         dropped_by_reason: how many of these, by reason: ``revoked``, ``lost``, ``moved``
             by a seek, ``reset-offsets`` or an offset out of range, or ``stopped``.
         gone: offsets whose records were deleted before the worker read them, by
             retention for example.
-        leaked: records that came in spite of a hold of the worker's; above 0 is a
+        leaked: records that came in spite of a hold of the worker; a value above 0 is a
             defect.
         refetched: records that waited and were given back, mostly to make room for
             partitions that had none; they come again.
         commits: commits that succeeded.
         commits_failed: commits that were refused or not sent.
-        commits_failing: seconds for which no commit has succeeded though an offset is
-            to be committed, if only the first of an ownership; 0 while commits succeed.
-        commit_lag: offsets complete and not committed; 0 for an ownership whose
-            beginning is not committed yet, since none of its records is handled before
+        commits_failing: seconds for which no commit has succeeded although an offset
+            waits for it, be it the first of an ownership; 0 while commits succeed.
+        commit_lag: offsets complete and not committed; 0 for an ownership whose first
+            offset is not committed yet, since none of its records is handled before
             that.
         lag: records held, and offsets not polled yet by what the last fetches reported;
-            None while a partition was never fetched, or is held: no fetch would see
-            what is written to it. The worker's own backpressure is no such hold.
-        pauses: how often a handler asked for a pause.
+            None while a partition was never fetched, or is held, as no fetch would show
+            new records. The worker's own backpressure is no such hold.
+        pauses: the number of pauses that handlers requested.
         breaker_opened: how often a breaker has stopped a topic.
-        breaker_open: topics that a breaker has stopped now, also if one of their
-            records tries or is about to. A topic that has gone to other members counts
-            until its hold ends.
+        breaker_open: topics that a breaker has stopped now, also while one of their
+            records is tried or is about to be. A topic that has gone to other members
+            counts until its hold ends.
         paused: the worker's owners that hold a partition now.
-        pause_seconds: for each of the worker's owners but ``worker:outage``,
+        pause_seconds: for each of the worker's owners except ``worker:outage``,
             ``worker:breaker`` and ``worker:unreadable``, for how many seconds it has
             held a partition.
-        handler_seconds: how long handlers took for a record, also for one that failed;
+        handler_seconds: the durations of handlers for a record, also for a failed one;
             records that were handed over together each count with their mean.
         poll_gap: the longest time between two polls, in seconds, without drains.
-        last_poll_at: when the loop last turned, in seconds since the epoch; None if it
-            has not begun, or has ended as requested and not by an error.
-        alarms: how often each event at level warning or error happened that no other
-            number counts; by the event's name.
+        last_poll_at: when the loop last turned, in seconds since the epoch; None if the
+            loop has not begun, or has ended as requested, without an error.
+        alarms: by the name of an event of level warning or error, the number of these
+            events, unless another number counts them.
         hook_failures: how often ``on_event`` raised, and the tracer under ``trace``;
             :attr:`Worker.hook_failures` has each.
     """
@@ -160,15 +160,15 @@ def snapshot(  # noqa: PLR0913 - one for each that knows some of it
     """
     Return the numbers at this moment; changes nothing. Any thread.
 
-    It takes the worker's lock while it counts records, and none of the consumer's: it
-    reads the holds that were applied last.
+    The call takes the worker's lock while it counts records, and no lock of the
+    consumer: it reads the holds that were applied last.
 
     Args:
         state: the worker's state.
         engine: the worker's loop.
         decisions: the worker's decisions about results.
-        lag: how many offsets were not polled yet; None: not known.
-        alarms: how often each event that is a warning or worse happened.
+        lag: the number of offsets that were not polled yet; None: unknown.
+        alarms: the number of events of level warning or error, by name.
         hook_failures: how often a hook for events, or the tracer, raised.
         last_poll_at: when the loop last turned.
     """
@@ -229,13 +229,13 @@ _GRACE = 1.0
 @frozen(kw_only=True)
 class Health:
     """
-    Tells whether a worker is well, and is true if it is.
+    The health of a worker; it is true if the worker is well.
 
     Attributes:
         is_alive: whether the loop turns, or has not begun. Use it for a liveness probe:
             slow handlers, failing records and a silent topic are no reason for a
             restart.
-        reasons: the problems, one text each; empty if there is none.
+        reasons: the problems, one text each; empty if there are none.
     """
 
     is_alive: bool
@@ -265,7 +265,7 @@ def examine(
         engine: the worker's loop.
         slots: the slots in which handlers run, and a pump's batches.
         age: seconds that a handler or an answer may take, that a failed record may
-            block, or for which nothing may be completed while all room is taken.
+            block, or that may pass without a completed record while all room is taken.
         problems: the topics that a breaker has stopped, and why commits do not succeed.
     """
     now = time.monotonic()
@@ -313,12 +313,13 @@ def stalled(
             limit = _SLOW_LETTER
         if task is None or now - began < limit:
             continue
-        if index in task.indexes and is_at(slot, task, index):  # and not gone on since
+        # and has not continued since
+        if index in task.indexes and is_at(slot, task, index):
             yield slot, task, index, now - began
 
 
 def is_at(slot: Slot, task: Task, index: int) -> bool:
-    """Tell whether a slot is still at a record: its thread goes on at any moment."""
+    """Tell whether a slot is still at a record: its thread may continue at any moment."""
     return slot.task is task and slot.index == index
 
 
@@ -350,7 +351,7 @@ def report_stalls(slots: Sequence[Slot], age: float, emit: Callable[..., None]) 
         tp = task.epoch.tp
         record, stack = task.records[index], slot.stack()
         if not is_at(slot, task, index):
-            continue  # it went on, for example while a hook took the last event
+            continue  # it continued, for example while a hook handled the last event
         emit(
             worker_events.HandlerStalled,
             partition=f"{tp.topic}:{tp.partition}",

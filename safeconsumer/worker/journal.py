@@ -23,15 +23,15 @@ _LONGEST = 95
 
 class HandlerJournal:
     """
-    Writes when handlers begin and end, and which records are complete without them.
+    Writes entries when handlers begin and end, or a record is complete without one.
 
     Each entry is written before its consequence: before the handler is called, and
     before the record counts as complete. An entry that cannot be written stops the
     worker: no commit is sent before all noted entries are written.
 
     Thread rules: any thread. Only :meth:`completes` and :meth:`drops`, which write
-    nothing by themselves, under a lock of the worker's: a write may take long, and a
-    signal handler that interrupts it may want that lock.
+    nothing at once, may be called under a lock of the worker: a write may take long,
+    and a signal handler that interrupts it may need that lock.
 
     Args:
         journal: the consumer's.
@@ -52,7 +52,7 @@ class HandlerJournal:
 
     @contextmanager
     def block(self, given: Any, context: Context) -> Iterator[Any]:  # noqa: ANN401 - records
-        """Write when a call of the handler begins, and when it ends."""
+        """Write an entry when a call of the handler begins, and when it ends."""
         records = given if isinstance(given, list) else [given]
         offsets = [one.offset for one in records]
         place = {
@@ -111,5 +111,6 @@ class HandlerJournal:
             write(event, fields)
         except JournalError as error:
             self._fail(error)
-            message = "what handlers do cannot be written to the journal"
-            raise HandlersCannotRunError(message) from error  # no failure of the record
+            message = "entries about handlers cannot be written to the journal"
+            # this is no failure of the record
+            raise HandlersCannotRunError(message) from error

@@ -8,11 +8,12 @@ events that ``Decisions`` is about to emit. Three things are done without it:
 
 - marking a record complete: one place of its task, by the thread that has the task;
 - reading one number or one reference, where a moment's delay changes nothing;
-- calling foreign code: a handler, a hook, the consumer. Never under the lock.
+- calling foreign code: a handler, a hook, the consumer. That is never done under the
+  lock.
 
 The lock is innermost: nothing that takes another one is called under it, except for
 waking threads that wait for work. Only the polling thread opens, fills and closes
-epochs, so it may read which ones there are without the lock.
+epochs, so it may read the mapping of epochs without the lock.
 """
 
 import threading
@@ -33,13 +34,13 @@ from safeconsumer.worker.watermarks import Load
 @frozen
 class DroppedWork:
     """
-    The records that a closed epoch still kept.
+    The records that a closed epoch still had.
 
     Attributes:
         epoch: the closed epoch.
         mark: its watermark at the end.
         records: how many records were not complete.
-        running: how many of these were handed over to handlers.
+        running: the number of these that were handed over to handlers.
     """
 
     epoch: Epoch
@@ -68,11 +69,11 @@ class KeptRecords:
         left_behind: by partition, the tasks of closed epochs that have not come back.
         done: records completed since the beginning, in tasks that have come back.
         closed: how many epochs have ended.
-        low: call :attr:`when_low` once no more than this is kept; None: do not call it.
+        low: the load at which :attr:`when_low` is called; None: it is not called.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
-        # Re-entrant, so that a signal handler that interrupts its owner is known.
+        # Re-entrant, so that a signal handler can see that it has interrupted the owner.
         self.lock = threading.RLock()
         self.idle = InterruptibleEvent()
         self.epochs: dict[TopicPartition, Epoch] = {}
@@ -105,7 +106,7 @@ class KeptRecords:
         """
         Begin an epoch that reads from the offset ``start``.
 
-        The partition must have none.
+        The partition must have no open epoch.
         """
         progress = Progress(start, leader_epoch)
         with self.lock:
@@ -126,7 +127,7 @@ class KeptRecords:
         return number
 
     def admit(self, epoch: Epoch, records: Sequence[AnyRecord]) -> Sequence[int]:
-        """Take over the records that a poll returned; return the bytes of each."""
+        """Add the records that a poll returned; return the bytes of each."""
         sizes = sizes_of(records)
         size, now, progress = sum(sizes), self._clock(), epoch.progress
         with self.lock:
@@ -138,7 +139,7 @@ class KeptRecords:
         return sizes
 
     def release(self, epoch: Epoch, ordinals: Ordinals) -> None:
-        """Uncount records that are complete, and free them. The lock is held."""
+        """Free complete records, and subtract them from the sums. The lock is held."""
         size, count = epoch.progress.release(ordinals), len(ordinals)
         self._count(epoch, -count, -size)
         epoch.moved_at = self._clock()
@@ -146,14 +147,14 @@ class KeptRecords:
 
     def give_back(self, epoch: Epoch, most: Load, at_once: int) -> int | None:
         """
-        Forget an epoch's last records that were not begun, until it holds ``most``.
+        Forget an epoch's last records that were not begun, until ``most`` are left.
 
         They must be fetched again.
 
         Args:
             epoch: an open epoch.
-            most: how many records and bytes it may keep.
-            at_once: how many of a lane that failed come again as one.
+            most: the records and bytes that it may keep.
+            at_once: the number of records of a failed lane that come again together.
 
         Returns:
             The offset of the first one; None if none was forgotten.
@@ -176,7 +177,8 @@ class KeptRecords:
 
     def call_when_low(self) -> None:
         """Call ``when_low`` if the low mark was reached. The lock is not held."""
-        if self.low is None:  # nearly always; otherwise checked under the lock
+        # the usual case; otherwise the lock is taken for the check
+        if self.low is None:
             return
         with self.lock:
             low = self.low
@@ -224,7 +226,8 @@ class KeptRecords:
         Return how many records are complete in tasks that have not come back.
 
         Handlers mark each complete record, and report once, after the last record of
-        their task, so :attr:`running` counts these records, and :attr:`done` does not.
+        their task. Until then :attr:`running` counts these records, and :attr:`done`
+        does not.
 
         Args:
             epochs: the epochs to count in; None: all open ones.
@@ -278,7 +281,7 @@ _alive: "weakref.WeakSet[KeptRecords]" = weakref.WeakSet()
 
 
 def _renew_locks() -> None:
-    # In a forked child the thread that has a lock may be missing.
+    # In a forked child the thread that has a lock may not exist.
     for kept in _alive:
         kept.lock = threading.RLock()
 

@@ -43,7 +43,7 @@ class Commits:
     succeeded: int = 0
     failed: int = 0
     is_behind: bool = False
-    _sent_at: float | None = None  # of the commit that has no answer yet
+    _sent_at: float | None = None  # the state of the commit that has no answer yet
     _refused: tuple[float, Exception] | None = None
     _due: float = field(init=False)
 
@@ -55,20 +55,20 @@ class Commits:
 
     def begin(self, epoch: Epoch) -> None:
         """
-        Note where an ownership begins, if that offset is committed already.
+        Note the offset at which an ownership begins, if the group has a committed offset.
 
-        Otherwise its first commit is that offset: until then it has no floor, and the
-        partition's next owner would begin where ``auto_offset_reset`` says. This also
-        holds where the position was reset: the group's committed offset is out of range
-        then.
+        Otherwise, or if that is not known, that offset is the first commit: until then the
+        ownership has no floor, and the partition's next owner would begin where
+        ``auto_offset_reset`` says. The same applies after a reset of the position: the
+        group's committed offset is out of range then.
         """
-        if epoch.reset or self._client.membership.lacks_commit(epoch.tp):
+        if epoch.reset or not self._client.membership.has_commit(epoch.tp):
             self._due = min(self._due, self._clock())
         else:
             epoch.committed = epoch.progress.next_offset
 
     def restart(self, epoch: Epoch) -> None:
-        """Note that it goes on from its reset position, which is its new floor."""
+        """Note that an epoch continues from its reset position, which is its new floor."""
         epoch.has_lost_floor = False
         epoch.committed = -1
         self._due = min(self._due, self._clock())
@@ -82,7 +82,7 @@ class Commits:
             offset=epoch.progress.next_offset,
             is_committed=has_floor,
             is_reset=not has_floor
-            and not self._client.membership.lacks_commit(epoch.tp),
+            and bool(self._client.membership.has_commit(epoch.tp)),
         )
 
     def has_floor(self, epoch: Epoch) -> bool:
@@ -114,9 +114,9 @@ class Commits:
 
     def now(self, *, seconds: float) -> bool:
         """
-        Commit and wait for it; return whether everything complete is committed.
+        Commit, and wait; return whether everything complete is committed.
 
-        A commit that was sent before it is in front of it on the same connection.
+        An earlier commit is answered first, on the same connection.
 
         Args:
             seconds: the longest wait.
@@ -125,7 +125,7 @@ class Commits:
 
     def last(self, dropped: Sequence[DroppedWork], seconds: float) -> bool:
         """
-        Commit up to where dropped epochs were complete, and wait for it.
+        Commit the watermarks of dropped epochs, and wait for the answer.
 
         Returns:
             Whether everything complete is committed, also of epochs that left before.
@@ -170,7 +170,7 @@ class Commits:
         return self._refused is not None and not self.is_due()
 
     def missing(self, leaving: Iterable[Epoch]) -> dict[str, Partitions]:
-        """Return which partitions have offsets to commit, and which have no floor."""
+        """Return the partitions with offsets to commit, and those without a floor."""
         marks, _ = self._new_marks()
         behind = [one for one in leaving if one.tp in marks]
         floorless = [one for one in behind if not self.has_floor(one)]
@@ -180,7 +180,7 @@ class Commits:
         }
 
     def lag(self) -> int:
-        """Return how many offsets are complete and not committed yet."""
+        """Return the number of offsets that are complete and not committed yet."""
         marks = self._kept.watermarks()
         # Each offset is read once: the polling thread may change it meanwhile.
         known = [(one.tp, one.committed) for one in tuple(self._kept.epochs.values())]
@@ -203,7 +203,7 @@ class Commits:
         return [f"no commit has succeeded for {seconds:.1f} s: {refused[1]!r}"]
 
     def _is_under_way(self) -> bool:
-        # If an answer never comes, later commits must be sent all the same.
+        # Even if an answer never comes, later commits must be sent.
         sent_at = self._sent_at
         return sent_at is not None and self._clock() - sent_at < _GIVEN_UP_AFTER
 
@@ -240,14 +240,14 @@ class Commits:
         )
 
 
-# Seconds of one try of the commit before a rebalance: the loop waits meanwhile.
+# Seconds for a try of the commit before a rebalance, in which the loop waits.
 _SECONDS_BEFORE_JOIN = 1.0
 # Seconds; a cooperative revocation waits no longer than this for running handlers.
 COOPERATIVE_DRAIN = 1.0
 
-# The reasons for which running work is waited for.
+# The reasons to wait for running work.
 REBALANCE, REVOKED, STOP = "rebalance", "revoked", "stop"
-# The reasons for which records are dropped: their partition left in a rebalance or with a
+# The reasons to drop records: their partition left in a rebalance or with a
 # lost membership, a seek, an offset out of range or a reset of the group (G10) moved its
 # position, or the worker stopped.
 LOST, MOVED, STOPPED = "lost", "moved", "stopped"
@@ -266,7 +266,8 @@ class _Wait:
     Attributes:
         began: when it began.
         deadline: when the wait for running handlers ends.
-        commit_by: when a refused commit, floors included, is no longer tried again.
+        commit_by: the time after which a refused commit, floors included, is not tried
+            again.
         reason: its reason.
     """
 
@@ -286,7 +287,7 @@ class Departures:
 
     Attributes:
         work: the object that works on the records.
-        dropped: how many records were given up, by reason.
+        dropped: the number of dropped records, by reason.
     """
 
     _group: Membership
@@ -313,7 +314,7 @@ class Departures:
 
     @property
     def is_draining(self) -> bool:
-        """Whether no record may come, because it waits for running work or for a join."""
+        """Whether no record may come, because of a wait for running work or a join."""
         waits_for_all = self._waiting is not None and self._waiting.reason != REVOKED
         return waits_for_all or self._may_join or self._was_joining
 
@@ -329,12 +330,12 @@ class Departures:
 
     @property
     def is_busy(self) -> bool:
-        """Whether tasks that are waited for have not come back with their results."""
+        """Whether a wait lacks the results of some tasks."""
         has_left = self._is_stopping and bool(self._kept.left_behind)
         return has_left or any(epoch.tasks for epoch in self._leaving())
 
     def running(self) -> int:
-        """Return how many of the records waited for are not finished."""
+        """Return the number of unfinished records in a wait."""
         leaving = self._leaving()
         with self._kept.lock:
             running = sum(epoch.running for epoch in leaving)
@@ -342,7 +343,7 @@ class Departures:
             return running + (self._kept.left_running() if self._is_stopping else 0)
 
     def _leaving(self) -> Collection[Epoch]:
-        # Returns the epochs whose running work is waited for.
+        # Returns the epochs whose running work the wait is for.
         waiting = self._waiting
         is_partial = waiting is not None and waiting.reason == REVOKED
         return self._revoked if is_partial else self._kept.epochs.values()
@@ -354,7 +355,7 @@ class Departures:
         Let a join begin, or defer it. On the polling thread, inside ``poll``.
 
         Raises:
-            JoinDeferred: running work is waited for first.
+            JoinDeferred: running work must end first.
         """
         if self._group.is_lost():
             self._lose_all()
@@ -396,8 +397,8 @@ class Departures:
         return False
 
     def _holds_up(self, tp: TopicPartition) -> bool:
-        # Tells whether records of it were handed out, or its floor must be committed
-        # before it leaves.
+        # Tells whether records of an epoch were handed out, or its floor must be
+        # committed before its partition leaves.
         epoch = self._kept.epochs.get(tp)
         return epoch is not None and (
             epoch.progress.admitted > 0 or not self._commits.has_floor(epoch)
@@ -423,7 +424,8 @@ class Departures:
         moved = [one for one in known if self._group.was_moved(one.tp, one.ownership)]
         self.drop(moved, MOVED)
         revoked = [one for one in known if one not in moved]
-        if not keeps:  # drained and committed before the join; others own them by now
+        # these were drained and committed before the join; others own them by now
+        if not keeps:
             self.drop(revoked, REVOKED)
         elif revoked:
             self.work.queue.drop_queued(revoked)
@@ -459,7 +461,7 @@ class Departures:
 
     def _commits_in_time(self, waiting: _Wait) -> bool:
         # Returns False if the commit was refused and there is time for another try.
-        # Between two tries the loop goes on polling: the member stays in its group, and
+        # Between two tries the loop continues to poll: the member stays in its group, and
         # a request to stop is noticed.
         if self._clock() < waiting.commit_by and self._commits.is_backing_off:
             return False
@@ -484,7 +486,7 @@ class Departures:
         )
 
     def drop(self, epochs: Sequence[Epoch], reason: str) -> Sequence[DroppedWork]:
-        """End epochs; return the records that they still held."""
+        """End epochs; return the records that they still had."""
         dropped = [self._kept.close(epoch) for epoch in epochs]
         self._commits.note(dropped)
         records = sum(one.records for one in dropped)
@@ -503,7 +505,7 @@ class Departures:
         now, for_handlers = self._clock(), seconds
         if reason == REVOKED:
             # The group has assigned already, and the next owner can repeat running
-            # records. Without a floor it cannot know where to begin, so the commit
-            # gets all the time.
+            # records. Without a floor the next owner cannot know where to begin, so the
+            # commit gets all the time.
             for_handlers = min(COOPERATIVE_DRAIN, seconds)
         self._waiting = _Wait(now, now + for_handlers, now + seconds, reason)

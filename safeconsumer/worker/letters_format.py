@@ -77,14 +77,15 @@ class Letter:
 
     Attributes:
         record: the record, its key and value as bytes.
-        why: why it is no letter; "" for a letter. Only letters have the attributes below.
+        why: the reason why it is no letter; "" for a letter. Only letters have the
+            attributes below.
         topic: the topic in which the record failed.
         partition: the record's partition there.
         offset: the record's offset there.
         timestamp: the record's timestamp, in milliseconds; None if the letter does not
             have it.
         group: the consumer group whose worker gave the record up.
-        attempts: how often it was tried, as ``Context.attempt`` counts.
+        attempts: the number of its attempts, as ``Context.attempt`` counts.
         exception: the class of the last exception, with its module.
         message: the message of that exception.
         stack: the last frames of its traceback; None in a letter that had to be brief.
@@ -118,7 +119,7 @@ class Letter:
 
     @property
     def place(self) -> str:
-        """Where the record failed, such as ``orders:3@1207``."""
+        """The place at which the record failed, such as ``orders:3@1207``."""
         return f"{self.topic}:{self.partition}@{self.offset}"
 
 
@@ -126,8 +127,8 @@ def letter_of(record: Any) -> Letter:  # noqa: ANN401 - upstream's record
     """
     Read a record of a topic of dead letters, with its key and value as bytes.
 
-    The letter's headers come after those of the record it is about, which may have been
-    a letter, too: so the last ones are used.
+    The letter's headers come after the headers of the failed record, which may have
+    been a letter, too: so the last ones count.
     """
     headers: Headers = tuple(record.headers or ())
     begin = _begin(headers)

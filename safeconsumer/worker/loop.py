@@ -1,4 +1,4 @@
-"""Polls without pause and with bounded memory, and follows ownerships."""
+"""Polls continuously, with bounded memory, and follows ownerships."""
 
 import math
 import time
@@ -27,7 +27,8 @@ from safeconsumer.worker.records import AnyRecord
 from safeconsumer.worker.settings import Commit, Drain, Limits
 from safeconsumer.worker.unreadable import Unreadable
 
-# Seconds for which the loop waits for an ownership's floor; then it goes on without.
+# Seconds for which the loop waits for an ownership's floor; then the loop continues
+# without it.
 _FLOOR_SECONDS = 0.5
 # Seconds of one poll: short while records, a join or a drain need the next turn.
 BUSY_POLL = 0.05
@@ -45,10 +46,10 @@ class Engine:
         departures: waits for running work, and drops partitions that leave.
         unreadable: decides about batches that cannot be read.
         due_in: seconds until the next turn is due.
-        leaked: records that came for a partition that a hold of ours covered.
+        leaked: records that came for a partition under a hold of the worker.
         gap: the longest time between two polls, in seconds, without drains.
-        idle_reason: why no record can come; None if nothing is known to prevent it.
-        dropped_at_end: the records of each partition that were left at its end.
+        idle_reason: the reason why no record can come; None if no reason is known.
+        dropped_at_end: the records of each partition that were unfinished at the end.
     """
 
     def __init__(  # noqa: PLR0913 - one part each
@@ -104,14 +105,15 @@ class Engine:
 
     def last_poll_at(self) -> float:
         """Return when it last turned, in seconds since the epoch; any thread."""
-        ago = self._clock() - self.polled_at  # first, so the result is not too early
+        # read first, so that the result is not too early
+        ago = self._clock() - self.polled_at
         return time.time() - ago
 
     def turn(self) -> None:
         """
-        Poll once and do everything else; takes about one poll's timeout at most.
+        Poll once, and do all other work; take about one poll's timeout at most.
 
-        If it raises, the next turn goes on with the records that this one has not
+        If a turn raises, the next turn continues with the records that this one has not
         admitted.
         """
         self._refetch_unadmitted()
@@ -119,7 +121,7 @@ class Engine:
             is_draining=self.departures.is_draining,
             floorless=self._floorless(),
         )
-        self._unadmitted = None  # unknown until room was made and the poll has returned
+        self._unadmitted = None  # unknown until the poll has returned
         if not self.departures.is_draining:
             self.brakes.make_room()
         self._unadmitted = polled = self._poll()
@@ -149,8 +151,8 @@ class Engine:
         """
         Drop incomplete records, commit the others, and lift every hold of the worker.
 
-        The order matters: a record that ends during the commit comes again and is not
-        done.
+        The order matters: a record that ends during the commit comes again, and does
+        not count as done.
 
         Args:
             seconds: the limit of the commit.
@@ -160,11 +162,12 @@ class Engine:
         """
         self.departures.report_wait()
         try:
-            with suppress(Exception):  # then the consumer's owner has to seek
+            with suppress(Exception):  # in this case the consumer's owner has to seek
                 self._refetch_unadmitted()
             epochs = tuple(self.kept.epochs.values())
             self.dropped_at_end = dropped = self.departures.drop(epochs, STOPPED)
-            if self._group.is_lost():  # or it has never joined: no commit is missing
+            # or the member has never joined: no commit is missing
+            if self._group.is_lost():
                 return not self.commits.is_behind
             return self.commits.last(dropped, seconds)
         finally:
@@ -209,7 +212,7 @@ class Engine:
     # ------------------------------------------------------------ ownerships begin
 
     def _before_join(self) -> None:
-        self._begin({})  # ownerships that this very poll has learned of
+        self._begin({})  # ownerships that began in this very poll
         self.departures.before_join()
 
     def _begin(self, polled: Polled) -> bool:
@@ -217,7 +220,7 @@ class Engine:
         owned = self._group.owned()
         if owned is self._begun or self._group.is_lost():
             return False
-        is_whole, is_new = True, False
+        is_whole, starts = True, {}
         for tp, ownership in owned.items():
             epoch = self.kept.epochs.get(tp)
             if epoch is not None and epoch.ownership is ownership:
@@ -227,11 +230,13 @@ class Engine:
             if start is None:
                 is_whole = False
             else:
-                self.commits.report_start(self._open(tp, ownership, start))
-                is_new = True
+                starts[tp] = start
+        self._group.ask_for_commits(starts, _FLOOR_SECONDS)
+        for tp, start in starts.items():
+            self.commits.report_start(self._open(tp, owned[tp], start))
         if is_whole:
             self._begun = owned
-        return is_new
+        return bool(starts)
 
     def _open(self, tp: TopicPartition, ownership: object, start: int) -> Epoch:
         before = self.kept.epochs.get(tp)
@@ -257,8 +262,8 @@ class Engine:
 
     def _follow_resets(self, polled: Polled) -> None:
         # The position was out of range, as after retention: the committed offset is no
-        # floor any more. The epoch goes on from the new position once all earlier records
-        # are done.
+        # floor any more. The epoch continues from the new position once all earlier
+        # records are done.
         owned = self._group.owned()
         for tp, epoch in tuple(self.kept.epochs.items()):
             number = self._group.reset_number(tp)
@@ -270,9 +275,8 @@ class Engine:
             with self.kept.lock:
                 done = epoch.watermark().offset
             if start is not None and start < epoch.progress.next_offset:
-                if (
-                    done < start
-                ):  # the log was cut back; queued records may still be there
+                # the log was truncated; queued records may still exist
+                if done < start:
                     self._client.go_back(tp, done)
                     self.brakes.refetched += len(polled.pop(tp, ()))
                 first = min(done, start)
@@ -309,8 +313,8 @@ class Engine:
                 continue
             fits = self.brakes.fitting(records)
             if len(fits) < len(records):
-                # A hold of ours was lifted in the poll by somebody else, or by a thread
-                # that has seen the low mark before.
+                # Another caller lifted a hold of ours during the poll, or a thread did
+                # at the low mark.
                 self._give_back(tp, records[len(fits) :])
             if not fits:
                 continue
@@ -331,7 +335,7 @@ class Engine:
         # The last turn raised, for example by a Ctrl-C, before it had admitted a poll's
         # records: the position is past them, so they are fetched again.
         if not self._unadmitted and self._unadmitted is not None:
-            return  # nearly always
+            return  # the usual case
         unadmitted, owned = self._unadmitted or {}, self._group.owned()
         for tp in unadmitted.keys() - owned.keys():
             self._drop_unowned(unadmitted[tp])
@@ -340,13 +344,15 @@ class Engine:
             if epoch is not None and epoch.ownership is ownership:
                 start = epoch.progress.next_offset
                 if records and not records[0].offset < start <= records[-1].offset + 1:
-                    start = records[0].offset  # they came after a seek of the program
+                    # the records came after a seek of the program
+                    start = records[0].offset
             elif records:
                 start = records[0].offset
             else:
                 continue
             position = self._group.position(tp)
-            is_sought = position == self._group.moved_to(tp)  # and nothing read since
+            # and no record was read since
+            is_sought = position == self._group.moved_to(tp)
             if position is not None and position > start and not is_sought:
                 self._client.go_back(tp, start)
                 self.brakes.refetched += sum(one.offset >= start for one in records)
@@ -381,7 +387,8 @@ class Engine:
         if done >= first:
             return False
         position = self._group.position(tp)
-        if position is None or position > done:  # otherwise sought again, to before it
+        # otherwise the program sought again, to before it
+        if position is None or position > done:
             self._client.go_back(tp, done)
         self.brakes.refetched += len(records)
         self._open(tp, ownership, done)

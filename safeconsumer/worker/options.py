@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 OrderName: TypeAlias = Literal["partition", "key", "unordered"]
 _Check: TypeAlias = Callable[[object, Any, Any], None]
-# The methods of our consumer that a worker needs and kafka-python's does not have.
+# The methods of our consumer that a worker needs and kafka-python's lacks.
 _OURS = ("config", "holds", "pause_all")
 
 
@@ -188,13 +188,13 @@ class Options:
 @frozen(kw_only=True)
 class Runtime:
     """
-    The clocks of a worker, and the maker of what runs its handlers.
+    The clocks of a worker, and the function that makes the runner of its handlers.
 
     Attributes:
         clock: returns the time in seconds, on the clock of everything that waits.
         wall: returns the time of events, in seconds since the epoch.
         choose: makes the runner of handlers.
-        policy: fields of the policy that no option sets, or others than options do.
+        policy: fields of the policy that differ from those that the options set.
     """
 
     clock: Callable[[], float] = time.monotonic

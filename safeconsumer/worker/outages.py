@@ -18,19 +18,19 @@ from safeconsumer.worker.queue import Queue
 from safeconsumer.worker.tracebacks import shown
 
 PlaceHold: TypeAlias = Callable[[Scope, str, str, float], None]
-"""Holds a scope in an owner's name, for a reason, for so many seconds."""
+"""Places a hold of a scope by an owner, with a reason, for so many seconds."""
 
-# The most characters of an error's text in a reason: 1,024 bytes, up to 4 each.
+# The most characters of an error's text in a reason: 1,024 bytes, up to 4 per character.
 _MOST_TEXT = 200
 
 
 class OutageFailure(Exception):  # noqa: N818 - in the place of an error, for Decisions
     """
-    The failure of a record in an outage that the breaker knows: it is no attempt.
+    The failure of a record in an outage known to the breaker: it is no attempt.
 
     Attributes:
         error: the handler's exception.
-        seconds: for how long the topic is held from then on.
+        seconds: the length of the topic's hold from then on.
     """
 
     def __init__(self, error: Exception, seconds: float) -> None:
@@ -42,18 +42,18 @@ class OutageFailure(Exception):  # noqa: N818 - in the place of an error, for De
 @define(eq=False, slots=False)
 class Outages:
     """
-    Places the holds that results ask for, before the results are taken over.
+    Places the holds that results request, before the results are processed.
 
     A failed record is thus held already when it is queued again. Whether a hold exists
-    is read from the ledger, never remembered. A breaker counts failures in a
-    row, and its hold is one as a handler asks for: when that has expired, the record
-    that failed last is tried again first. If somebody lifts it, the breaker closes at
+    is read from the ledger, never remembered. A breaker counts failures in a row, and
+    its hold is like one that a handler requests: after its expiry the record that
+    failed last is tried again first. If a user lifts the hold, the breaker closes at
     that moment, not with a result that comes long afterwards, when the hold would have
     expired. One failure is enough to open it again: a record that failed before has
     used its attempts, and would be given up while the outage lasts.
 
     Attributes:
-        pauses: how often a handler asked for a pause.
+        pauses: the number of pauses that handlers requested.
         opened: how often a breaker has opened and its hold was placed.
     """
 
@@ -74,8 +74,8 @@ class Outages:
                 if one.failed:
                     break
             else:
-                return outcomes  # nearly always
-        # A partition that is being taken away counts, too: its outage goes on.
+                return outcomes  # the usual case
+        # A partition that is being taken away counts, too: its outage continues.
         return [
             one
             if one.task.epoch.is_closed or one.task.letter is not None
@@ -98,8 +98,7 @@ class Outages:
     # ------------------------------------------------------------ pauses
 
     def _pause(self, task: Task, index: int, error: BaseException) -> BaseException:
-        # Returns the error that the record has failed with, if the pause is not
-        # allowed.
+        # Returns the failure of the record if the pause is not allowed.
         pause = checked_pause(error)
         if not isinstance(pause, Pause) or pause.scope == "key":
             return pause
@@ -149,10 +148,10 @@ class Outages:
         return is_all(error, self._breaker.on) and not is_control
 
     def _judge(self, topic: str, error: str, *, is_well: bool) -> tuple[float, bool]:
-        # Returns the seconds for which the topic is held, and whether by a new hold.
+        # Returns the seconds for which the topic is held, and whether the hold is new.
         assert self._breaker is not None  # noqa: S101 - as above
         row, left = self._rows.get(topic), self._seconds_left(topic)
-        if left:  # it began before the topic was held
+        if left:  # the call began before the topic was held
             return left, False
         now = self._queue.clock()
         if row is not None and now < row.until:
@@ -197,8 +196,8 @@ class Outages:
         """
         Close the breaker of each topic whose hold was lifted before its time.
 
-        Any thread, under no lock of ours. In a signal handler that has interrupted the
-        owner of the lock, the next call does it.
+        Any thread, under no lock of ours. If a signal handler has interrupted the owner
+        of the lock, the next call closes them.
         """
         lock = self._queue.kept.lock
         if not self._rows or lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - as Queue.obey asks it
@@ -224,7 +223,7 @@ class Outages:
         except BaseException as error:
             refused = error
             if not isinstance(error, Exception):
-                raise  # otherwise records fail as without a breaker
+                raise  # otherwise records fail as they do without a breaker
         finally:
             with self._queue.kept.lock:
                 row.is_placed = True
@@ -253,7 +252,7 @@ class Outages:
         ]
         if not outcome.is_suspect:
             return evolve(outcome, failed=failed)
-        # No single record has caused the failure, so the batch comes again as one.
+        # No single record has caused the failure, so the batch comes again as a whole.
         left = [index for index, _ in failed[1:]]
         return evolve(
             outcome, failed=failed[:1], left=[*left, *outcome.left], is_suspect=False
@@ -263,8 +262,8 @@ class Outages:
         """
         Return the topics that the breaker holds, or tries again. The lock is held.
 
-        A topic is left out if its hold was lifted; or if the hold has ended, and this
-        member has no record of the topic: its present owner reports it.
+        A topic is left out if its hold was lifted; or if the hold has ended and this
+        member has no record of the topic, as its present owner reports it.
         """
         now = self._queue.clock()
         here = {tp.topic for tp, one in self._queue.kept.epochs.items() if one.records}
@@ -316,6 +315,6 @@ def scope_of(task: Task, pause: Pause) -> Scope:
 
 
 def _text(error: BaseException) -> str:
-    # A reason is one line that can be printed.
+    # A reason is one printable line.
     text = "".join(one if one.isprintable() else " " for one in shown(error))
     return text if len(text) <= _MOST_TEXT else f"{text[: _MOST_TEXT - 3]}..."

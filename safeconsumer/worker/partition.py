@@ -2,11 +2,12 @@
 Defines the parts of one ownership of a partition: lanes, their epoch, and tasks.
 
 The records of a lane are handled one after the other. Every ownership has a main lane,
-with its records as they come. By partition that is all: one task of it is out at a time.
-By key, and without an order, the main lane is *shared*: it goes on while tasks of it are
-out, and a record that must wait goes to a lane of its own: a record that has failed, and
-by key each record of a key that is busy or has such a lane. A lane of its own is removed
-when it is empty. Tasks and outcomes travel between a queue and its handlers.
+with its records as they come. With ``partition`` it is the only lane, and one task of
+it is out at a time. With ``key``, and without an order, the main lane is *shared*: it
+continues while tasks of it are out, and a record that must wait moves to a lane of its
+own: a failed record, and with ``key`` each record of a key that is busy or has such a
+lane. Such a lane is removed when it is empty. Tasks and outcomes travel between a queue
+and its handlers.
 """
 
 import enum
@@ -23,12 +24,13 @@ from safeconsumer.worker.progress import Ordinals, Progress, Watermark
 from safeconsumer.worker.records import AnyRecord
 from safeconsumer.worker.revocation import Revocation
 
-# Seconds. It starts slow: the first records come one by one, over all threads.
+# Seconds. The first estimate is slow: so the first records come one by one, over all
+# threads.
 FIRST_PACE = 0.02
 
 
 class Order(enum.Enum):
-    """Says which records are handled one after the other."""
+    """The choice of the records that are handled one after the other."""
 
     PARTITION = "partition"
     """Records of one partition are handled one after the other."""
@@ -98,7 +100,7 @@ class Lane:
         self.state = state
 
     def __lt__(self, _other: "Lane") -> bool:
-        return False  # if two are due at once, either may be first
+        return False  # if two lanes are due at the same time, either may be first
 
     def __len__(self) -> int:
         return len(self.again) + len(self.fresh)
@@ -109,9 +111,9 @@ class Lane:
 
     @property
     def is_tried(self) -> bool:
-        """Whether the first record has failed, or may have: it is handed out alone."""
+        """Whether the first record has failed, or may have, and is handed out alone."""
         failed = self.epoch.failed
-        # Its records may have been dropped while it waited, because they were revoked.
+        # A revocation may have dropped the records while the lane waited.
         return bool(failed and self.again) and self.first_offset() in failed
 
     def first_offset(self) -> int:
@@ -125,7 +127,7 @@ class Lane:
     def cut(self, end: int) -> None:
         """Forget the records from the ordinal ``end`` on."""
         self.again = [one for one in self.again if one < end]
-        # Other records may come at these ordinals: a log that was compacted has fewer.
+        # Other records may get these ordinals: a compacted log has fewer records.
         self.fresh = range(min(self.fresh.start, end), min(self.fresh.stop, end))
 
     def drop(self) -> None:
@@ -137,7 +139,7 @@ class Lane:
         """
         Take up to so many records; none if all are beyond the span.
 
-        A record that has failed, or may have, is taken by itself.
+        A record that has failed, or may have, is taken alone.
         """
         epoch = self.epoch
         if self.again:
@@ -156,7 +158,8 @@ class Lane:
         return [*again, *fresh] if again else fresh
 
     def _untried(self, most: int) -> int:
-        # Returns how many come before the first that must run by itself; at least one.
+        # Returns the number of records before the first that must run alone; at least
+        # one.
         for count, ordinal in enumerate(self.again[:most]):
             if self.epoch.progress.record(ordinal).offset in self.epoch.failed:
                 return max(1, count)
@@ -170,11 +173,13 @@ class FailedRecord:
 
     Attributes:
         count: how many of its attempts have failed.
-        answer: the error that a batch reported for it, kept until the record before it is
-            dealt with: the task, its index there, the error, and when it was raised.
-        blocks_since: since when it blocks its lane, as it failed for good; None: not.
-        letter: why it is a dead letter, which is its last step; None: call the handler.
-        tries: how often the taker of dead letters has failed with it.
+        answer: the error that a batch reported for it, kept until the record before it
+            is decided: the task, its index there, the error, and when it was raised.
+        blocks_since: the time since which it blocks its lane, as it failed for good;
+        None: it does not.
+        letter: the failure that makes it a dead letter, its last step; None: call the
+            handler.
+        tries: the number of failed calls of the sink with it.
     """
 
     count: int = 0
@@ -191,9 +196,9 @@ class UnreadableBatch:
 
     Attributes:
         error: the last one, with the first offset that cannot be read.
-        since: when that was so first, on the clock.
-        failures: how often it was fetched in vain.
-        then: the policy that applies to it for good; None while it is tried again.
+        since: the time of the first such error, on the clock.
+        failures: the number of fetches that failed.
+        then: the final policy for it; None while it is tried again.
     """
 
     error: CorruptBatchError
@@ -212,18 +217,18 @@ class Epoch:
         ownership: the object that identifies the ownership.
         number: its number, for people and journals.
         losses: how often the membership was lost before it.
-        progress: which of its records are complete.
+        progress: the state of its records.
         load: incomplete records and their bytes, in ``records`` and ``bytes``.
-        running: how many of them are handed over to handlers.
-        tasks: the tasks that have these.
-        pace: seconds that a record has taken lately.
+        running: the number of these that are handed over to handlers.
+        tasks: the tasks with these records.
+        pace: the seconds that a record has taken lately.
         moved_at: when a record was last completed, or the first record came.
         main: the lane of the records as they come.
         lanes: the other lanes: by key, or without an order by the offset of the first.
         busy: by key, the keys of main's tasks that are out, and of tasks of earlier
             ownerships.
         ready: the lanes that may be handed out, in their order.
-        allowed: the first ordinal that must not be started yet.
+        allowed: the first ordinal whose record must not begin yet.
         failed: by offset, records that have failed, or may have.
         unreadable: the next batch, if it cannot be read.
         revoked: set when the ownership ended or is about to.
@@ -231,8 +236,8 @@ class Epoch:
         is_held: whether none of its records may begin: a hold that is not a worker's
             covers the partition, or the ownership has ended.
         committed: the offset that is committed for it; -1: none.
-        reset: the number of the position's reset from which its floor is; 0: none.
-        has_lost_floor: whether there was another reset since, so that it has no floor.
+        reset: the number of the position's reset that gave its floor; 0: none.
+        has_lost_floor: whether a later reset has made its floor invalid.
     """
 
     tp: TopicPartition
@@ -266,12 +271,12 @@ class Epoch:
         yield from self.lanes.values()
 
     def allow(self, span: int) -> int:
-        """Return the first ordinal that must not be started before the watermark moves."""
+        """Return the first ordinal whose record must not begin before the watermark moves."""
         self.allowed = self.progress.first_incomplete(self.tasks) + span
         return self.allowed
 
     def watermark(self) -> Watermark:
-        """Return up to where everything is complete, by tasks that are out, too."""
+        """Return the watermark, which includes complete records of tasks that are out."""
         return self.progress.watermark(self.tasks)
 
     # ------------------------------------------------------------ failures
@@ -281,7 +286,7 @@ class Epoch:
         return self.failed.setdefault(offset, FailedRecord())
 
     def holds_back(self, offset: int) -> bool:
-        """Tell whether a record could be worked on now, were there no hold."""
+        """Tell whether holds alone prevent work on a record."""
         ready = (lane.first_offset() for lane in self.ready if lane)
         return self.is_held and offset in ready
 
@@ -298,13 +303,13 @@ class Epoch:
     # ------------------------------------------------------------ dropping records
 
     def drop_queued(self) -> None:
-        """Forget the queued records; running ones go on."""
+        """Forget the queued records; running ones continue."""
         self.revoked.set()
         for lane in self.all_lanes():
             lane.drop()
 
     def forget_all(self) -> None:
-        """Drop all records: a thread that still has one of its lanes may keep it for long."""
+        """Drop all records: a thread that still has one of the lanes may keep it for long."""
         self.drop_queued()
         self.records = self.bytes = self.running = 0
         self.progress = Progress(self.watermark().offset)
@@ -315,7 +320,7 @@ class Epoch:
 
     def first_unbegun(self, at_once: int) -> int:
         """
-        Return the ordinal from which on no record was begun.
+        Return the ordinal behind the last record that was begun.
 
         Args:
             at_once: how many of a lane that failed come again as one.
@@ -325,7 +330,7 @@ class Epoch:
             # The first records of a lane that waits after a failure were begun before.
             kept = at_once if lane.state is LaneState.FAILED else 0
             if kept and lane.is_tried:
-                kept = 1  # it comes again by itself
+                kept = 1  # the record comes again alone
             queued.update([*lane][kept:])
         end, progress = self.progress.admitted, self.progress
         while end - 1 in queued and progress.record(end - 1).offset not in self.failed:
@@ -356,7 +361,7 @@ class Task:
         ordinals: the records, as the ownership knows them.
         records: the records themselves; None where one is complete. The caller that has
             the task marks it so, on any thread and without a lock.
-        keys: the keys on which no other task may work meanwhile, as a mapping's keys.
+        keys: the keys on which no other task may work meanwhile, as keys of a mapping.
         attempt: the number of this attempt, from 1.
         tried: the offset of its only record, if that has failed before, or may have.
         letter: the failure of its only record, with which the sink is called; None: the
@@ -409,11 +414,11 @@ class Outcome:
 
     Attributes:
         task: the task.
-        finished: indexes of the records that are done, and marked so.
+        finished: indexes of the records that are done, and marked as done.
         failed: indexes of failed records, with their errors.
         left: indexes of records that were not begun.
-        seconds: how long all of it took.
-        failing: how many of these seconds failed calls took.
+        seconds: the duration of the task.
+        failing: the part of these seconds that failed calls took.
         is_suspect: whether several records failed together and any of them, but not
             all, may be the cause: they are tried one by one, and none counts as failed
             yet.

@@ -1,4 +1,4 @@
-"""Keeps which records of one ownership are complete, and the offset to commit."""
+"""Keeps the state of one ownership's records, and the offset to commit."""
 
 from bisect import bisect_right
 from collections.abc import Collection, Sequence
@@ -9,7 +9,7 @@ from attrs import frozen
 from safeconsumer.worker.records import AnyRecord
 
 Ordinals: TypeAlias = Sequence[int]
-"""Records of an ownership, each by how many were admitted before it."""
+"""Records of an ownership, each by the number of records admitted before it."""
 
 # Bytes that a record takes besides key, value and headers: the tuple, its numbers and
 # what Python adds to each object are 360 bytes (sys.getsizeof, 3.11), and what is kept
@@ -32,11 +32,12 @@ class OpenTask(Protocol):
 @frozen
 class Watermark:
     """
-    Says that everything before ``offset`` is complete.
+    All records before ``offset`` are complete.
 
     Attributes:
         offset: the next offset to be consumed, which is the one to commit.
-        leader_epoch: at least that of the last complete record; -1 if unknown.
+        leader_epoch: at least the leader epoch of the last complete record; -1 if
+            unknown.
     """
 
     offset: int
@@ -45,16 +46,16 @@ class Watermark:
 
 class Progress:
     """
-    The records of one ownership, from the first one on that is not released.
+    The records of one ownership, from the first that is not released.
 
-    Each is known by its ordinal: how many were admitted before it. A record is released
-    when its task comes back. Until then its handler marks it complete in the task
-    itself, on any thread and without a lock; all that is here is read and changed under
-    the lock of ``KeptRecords``.
+    Each record is identified by its ordinal, the number of records admitted before it.
+    A record is released when its task comes back. Until then its handler marks it
+    complete in the task itself, on any thread and without a lock; the attributes of
+    this class are read and changed under the lock of ``KeptRecords``.
 
     Args:
         start: the offset from which the ownership reads.
-        leader_epoch: at least that of the record before it; -1 if unknown.
+        leader_epoch: at least the leader epoch of the record before it; -1 if unknown.
     """
 
     __slots__ = ("_came", "_done", "_end", "_first", "_records", "_sizes")
@@ -65,23 +66,24 @@ class Progress:
         self._sizes: list[int] = []
         self._done = bytearray()
         self._came: list[tuple[int, float]] = []  # first ordinal of each poll, and time
-        self._end = Watermark(start, leader_epoch)  # once all are complete
+        # the offset to commit once all are complete
+        self._end = Watermark(start, leader_epoch)
 
     @property
     def admitted(self) -> int:
-        """How many records were ever admitted."""
+        """The number of records that were ever admitted."""
         return self._first + len(self._done)
 
     @property
     def next_offset(self) -> int:
-        """One after the last admitted offset, or where the ownership began."""
+        """The offset after the last admitted record, or the ownership's first offset."""
         return self._end.offset
 
     def admit(
         self, records: Sequence[AnyRecord], sizes: Sequence[int], now: float = 0.0
     ) -> None:
         """
-        Append the records of a poll; offsets must be higher than those admitted before.
+        Append the records of a poll; their offsets are higher than all earlier ones.
 
         Args:
             records: the records.
@@ -154,9 +156,10 @@ class Progress:
 
     def reach(self, offset: int, leader_epoch: int = -1) -> None:
         """
-        Note that no more records come before an offset, once all are complete.
+        Note the offset that is reached once all records are complete.
 
-        The offsets in between have no records: transaction markers, or compacted ones.
+        The offsets before it have no further records: they are transaction markers, or
+        were compacted.
         """
         if self.floor() == self.admitted and offset > self.next_offset:
             self._end = Watermark(offset, leader_epoch)
@@ -183,7 +186,7 @@ class Progress:
 
     def watermark(self, tasks: Collection[OpenTask]) -> Watermark:
         """
-        Return up to where everything is complete; at first, where the ownership began.
+        Return the watermark; at first, the offset at which the ownership began.
 
         Offsets without a record, from compaction or transactions, count as complete.
 
@@ -194,13 +197,14 @@ class Progress:
         if first == self.admitted:
             return self._end
         record = self.record(first)
-        # This epoch is at least the last complete record's, as a truncation check needs it.
+        # The leader epoch is at least the last complete record's, as a truncation check
+        # requires.
         return Watermark(record.offset, _epoch_of(record))
 
 
 def sizes_of(records: Sequence[AnyRecord]) -> list[int]:
     """Return the bytes of each record, as they count against limits."""
-    return [  # in line: it is done for every record
+    return [  # without a call, as this runs for every record
         (record.serialized_value_size or 0)
         + (record.serialized_key_size or 0)
         + (record.serialized_header_size or 0)

@@ -1,4 +1,4 @@
-"""Runs a worker for programs with a loop of their own, which take batches of it."""
+"""Runs a worker for programs with their own loop, which take batches from it."""
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,12 +30,12 @@ from safeconsumer.worker.worker import Worker
 
 
 def _hand_out(_records: object, _context: object) -> None:
-    """Do nothing: a pump's records are handed out, and no handler is called."""
+    """Do nothing: a pump hands its records out, and calls no handler."""
 
 
 class _LentConsumer(ConsumerClient):
     """
-    The consumer of a pump; after the block the program has it back, open.
+    The consumer of a pump; after the block the program gets it back, open.
 
     The journal has the polls and commits of the pump, and no calls of handlers.
     """
@@ -52,7 +52,7 @@ class _LentConsumer(ConsumerClient):
     def leave(self, _timeout: float, last: Sequence[DroppedWork]) -> None:
         """Go back to the first record of each partition that is not done."""
         group, owned = self.membership, self.membership.owned()
-        # The program polls again; a batch that was given up may still be worked on.
+        # The program polls again; it may still work on an abandoned batch.
         before, own = self._busy_before, group.busy
         group.busy = (lambda: {*before(), *own()}) if own() else before
         group.set_deserializers(self.readers.key, self.readers.value)
@@ -64,8 +64,10 @@ class _LentConsumer(ConsumerClient):
                 continue
             done, position = one.mark.offset, group.position(one.tp)
             if one.records == 0 and not self.reads_on(one.tp, done):
-                continue  # the program has sought, and everything is done before it
-            if position is None or position > done:  # otherwise it has sought back
+                # the program has sought, and all records before the target are done
+                continue
+            # otherwise the program has sought back
+            if position is None or position > done:
                 self.go_back(one.tp, done)
 
 
@@ -77,10 +79,10 @@ class Pump:
     thread polls from the beginning of the block to its end, so however long you take
     for a batch, the member is not evicted; in the block the consumer belongs to that
     thread, and you may only make the calls that any thread may make. While too many
-    records are out it goes on polling, with everything held, and waits.
+    records are out, the thread continues to poll, with everything held, and waits.
 
-    It is a :class:`Worker` whose records you take: an error that comes out of the loop
-    has ended it, and it hands out no more batches.
+    A pump is a :class:`Worker` whose records you take: an error that comes out of the
+    loop has ended the pump, and it hands out no more batches.
 
     Leaving the block waits for the batches that are out, up to ``Drain.shutdown``, and
     commits. After an exception the batch that was handed out last is not waited for,
@@ -100,11 +102,12 @@ class Pump:
             ``partition`` hands out the next one when the one before is answered, so
             that failed records come before those behind them.
         limits: how many records and bytes may be out.
-        retry: how often, and when, a record that failed comes again.
-        dead_letter: where records go that failed for good: a :class:`DeadLetter`, or a
-            callable ``(record, failure)`` that returns once they are safe. It is called
-            in a thread of the pump, once you ask for more batches.
-        on_exhausted: without ``dead_letter``, and for records that cannot be one:
+        retry: how often, and when, a failed record comes again.
+        dead_letter: the place for records that failed for good: a :class:`DeadLetter`,
+            or a callable ``(record, failure)`` that returns once they are safe. It is
+            called in a thread of the pump, once you ask for more batches.
+        on_exhausted: without ``dead_letter``, and for records that cannot be dead
+        letters:
             ``stop`` the pump, ``skip`` the record, or ``block`` until somebody acts.
         drain: how long to wait for batches that are out.
         commit: when to commit.
@@ -144,7 +147,8 @@ class Pump:
             consumer=consumer,
             handle=_hand_out,
             order=order,
-            batch=1,  # as many as one poll returns, once the consumer is checked
+            # set to the number of records of one poll, once the consumer is checked
+            batch=1,
             limits=limits,
             retry=retry,
             dead_letter=dead_letter,
@@ -184,7 +188,7 @@ class Pump:
         self._thread.start()
         try:
             self._out.begun.wait()
-        except BaseException:  # a Ctrl-C: no __exit__ follows
+        except BaseException:  # after a Ctrl-C here no __exit__ follows
             self._worker.stop(drain=False)
             raise
         return self
@@ -254,8 +258,8 @@ class Pump:
         """
         Return all batches that may be worked on now; waits for at most 0.25 s.
 
-        For a loop that has other things to do; it raises what iterating raises. While
-        :attr:`is_stopping` it returns none, at once: leave the loop then.
+        Use it in a loop with other tasks. It raises the same errors as iterating. While
+        :attr:`is_stopping` it returns no batch, at once: leave the loop then.
         """
         return self._take(float("inf"))
 
@@ -288,9 +292,9 @@ class Pump:
         """
         Tell whether the pump is well, and if not, why; any thread.
 
-        As :meth:`Worker.healthy`. It also names a batch for whose records no answer has
-        come for ``Limits.age``, such as one for which ``done()`` was forgotten; a
-        ``HandlerStalled`` event does so once.
+        The result is as that of :meth:`Worker.healthy`. It also names a batch whose
+        records have had no answer for ``Limits.age``, for example if the program forgot
+        ``done()``; a ``HandlerStalled`` event names it once.
         """
         return self._worker.healthy()
 
@@ -298,24 +302,25 @@ class Pump:
         """
         Return the pump's numbers at this moment; any thread.
 
-        As :meth:`Worker.stats`. Records in batches that are out count as ``running``;
-        ``handler_seconds`` is empty, as the pump calls no handler.
+        The numbers are as those of :meth:`Worker.stats`. Records in batches that are
+        out count as ``running``; ``handler_seconds`` is empty, as the pump calls no
+        handler.
         """
         return self._worker.stats()
 
     @property
     def consumer(self) -> Any:  # noqa: ANN401 - as it was given
-        """The consumer that the pump was given."""
+        """The consumer of the pump."""
         return self._worker.consumer
 
     @property
     def held_records(self) -> int:
-        """How many records are out or wait to be handed out."""
+        """The number of records that are out or wait to be handed out."""
         return self._decisions.queue.kept.records
 
     @property
     def hook_failures(self) -> Mapping[str, int]:
-        """How often ``on_event`` raised, by its ``repr``; its first error is in the log."""
+        """The number of errors of ``on_event``, by its ``repr``; the log has the first."""
         return self._worker.hook_failures
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""Chooses which queued record a free handler gets."""
+"""Chooses the queued record that a free handler gets."""
 
 import heapq
 import itertools
@@ -21,7 +21,7 @@ from safeconsumer.worker.progress import Ordinals
 from safeconsumer.worker.retry import SAMPLE, Retry
 from safeconsumer.worker.turns import Turns
 
-# The most records of one hand-over, and about how many seconds it takes.
+# The most records of one hand-over, and the approximate seconds that it takes.
 QUANTUM = 256
 LANE_SECONDS = 0.005
 
@@ -31,7 +31,7 @@ OnExhausted = Literal["stop", "skip", "block"]
 @frozen(kw_only=True)
 class Policy:
     """
-    Says how failures are handled, and how many records a hand-over has.
+    The treatment of failures, and the number of records of a hand-over.
 
     Attributes:
         sink: takes a dead letter; None without dead letters.
@@ -57,7 +57,7 @@ SHARED_SECONDS = 0.001
 # Seconds. Records that take less are not worth another thread: their handlers compute,
 # and two computing threads slow each other down.
 WORTH_WAKING = 0.00002
-# The keys of a task where the records of a partition wait for each other.
+# The keys of a task if the records of a partition wait for each other.
 _WHOLE: Mapping[object, None] = {None: None}
 
 
@@ -100,7 +100,8 @@ class Queue:
         self._woken = 0
         self._obeyed: View | None = None
         self._on_ready: Callable[[], None] | None = None
-        self._letters: deque[Lane] = deque()  # in turn, if they are claimed apart
+        # lanes in turn, if dead letters are claimed separately
+        self._letters: deque[Lane] = deque()
         self._on_letter: Callable[[], None] | None = None
 
     # ------------------------------------------------------------ holds of others
@@ -112,10 +113,10 @@ class Queue:
 
     def obey(self) -> None:
         """
-        Obey the holds: partitions that they cover are set aside, the rest goes on.
+        Obey the holds: covered partitions are set aside, the others continue.
 
-        In a signal handler that has interrupted the owner of the lock, the next claim
-        does it.
+        If a signal handler has interrupted the owner of the lock, the next claim does
+        this.
         """
         if self.kept.lock._is_owned():  # type: ignore[attr-defined]  # noqa: SLF001 - as threading.Condition asks it
             self._obeyed = None
@@ -128,7 +129,7 @@ class Queue:
             self._announce_letters()
 
     def obey_for(self, epoch: Epoch) -> None:
-        """Obey the applied holds for an epoch that gets records; it may be a new one."""
+        """Obey the applied holds for an epoch that gets records, which may be new."""
         self.obey_if_changed()
         with self.kept.lock:
             if self._obeyed is not None and not epoch.is_closed:
@@ -138,7 +139,7 @@ class Queue:
         if not epoch.is_held and self.ready.bring_back(epoch):
             self.notify()
 
-    # ------------------------------------------------------------ work comes and goes
+    # ------------------------------------------------------------ adding and removing
 
     def admit(self, epoch: Epoch) -> None:
         """Queue the records that an epoch has got. For the polling thread only."""
@@ -150,14 +151,14 @@ class Queue:
             self.wake_one()
 
     def drop_queued(self, epochs: Iterable[Epoch]) -> None:
-        """Forget the queued records of these epochs; running ones go on."""
+        """Forget the queued records of these epochs; running ones continue."""
         with self.kept.lock:
             for epoch in epochs:
                 epoch.drop_queued()
 
     def halt(self) -> None:
         """Hand out no record until :meth:`go_on`."""
-        with self.kept.lock:  # a claim is either counted before, or fails after
+        with self.kept.lock:  # a claim is either counted before this, or fails after it
             self._is_halted = True
 
     def go_on(self) -> None:
@@ -175,13 +176,13 @@ class Queue:
                 self._wake_last()
 
     def listen(self, on_ready: Callable[[], None] | None) -> None:
-        """Call ``on_ready`` when a task may be claimed; None: call nothing any more."""
+        """Call ``on_ready`` when a task may be claimed; None: call no function any more."""
         with self.kept.lock:
             self._on_ready = on_ready
 
     def claim_letters_apart(self, on_letter: Callable[[], None]) -> None:
         """
-        Have dead letters claimed by :meth:`claim_letter`, and no longer with the rest.
+        Let :meth:`claim_letter` claim dead letters, and no longer :meth:`claim`.
 
         Args:
             on_letter: is called when a letter may be claimed, with the lock held.
@@ -195,7 +196,7 @@ class Queue:
 
     def turn(self) -> float:
         """
-        Let lanes go on whose time has come.
+        Let lanes continue whose time has come.
 
         Return the seconds until the next is due.
         """
@@ -250,7 +251,8 @@ class Queue:
         """
         Return the task of a dead letter if there is one, see :meth:`claim_letters_apart`.
 
-        Only letters that :meth:`claim` has met are taken; those of held partitions wait.
+        The method takes only letters that :meth:`claim` has met; letters of held
+        partitions wait.
         """
         self.obey_if_changed()
         with self.kept.lock:
@@ -264,7 +266,7 @@ class Queue:
                     self._letters.append(lane)
                 elif lane.is_tried:
                     return self._take_tried(lane)
-                else:  # its records were dropped
+                else:  # the lane's records were dropped
                     self.requeue(lane)
             return None
 
@@ -294,13 +296,12 @@ class Queue:
         if not lane:
             self._retire(lane)
         elif self.order is Order.PARTITION and epoch.busy:
-            lane.state = (
-                LaneState.RUNNING
-            )  # it waits for a task of an earlier ownership
+            # the lane waits for a task of an earlier ownership
+            lane.state = LaneState.RUNNING
         elif lane.is_tried:
             if self._on_letter is None or not self._is_letter(lane):
                 return self._take_tried(lane)
-            self._letters.append(lane)  # it is still ready
+            self._letters.append(lane)  # the lane is still ready
             self._announce_letters()
         elif self.policy.is_batch:
             return self._batch(lane)
@@ -363,14 +364,14 @@ class Queue:
         return task
 
     def is_shared(self, lane: Lane) -> bool:
-        """Tell whether a lane goes on while tasks of it are out."""
+        """Tell whether a lane continues while tasks of it are out."""
         return self.order is not Order.PARTITION and lane is lane.epoch.main
 
     # ------------------------------------------------------------ by key
 
     def _by_key(self, lane: Lane) -> Task | None:
-        # If there are many keys with few records each, they share the costs of a
-        # hand-over: those of the main lane, or those of several lanes of their own.
+        # If many keys have few records each, they share the costs of a hand-over: keys
+        # of the main lane, or keys with their own lanes.
         first, epoch = lane, lane.epoch
         most, keys = self._size(lane), dict[object, None]()
         ordinals: Ordinals = ()
@@ -436,7 +437,7 @@ class Queue:
     # ------------------------------------------------------------ batches
 
     def _batch(self, lane: Lane) -> Task | None:
-        # A failed record is handed out alone, and waits for no batch.
+        # A failed record is handed out alone, without waiting for a batch.
         left = self._fills_for(lane)
         if left > 0:
             lane.state = LaneState.FILLING
@@ -445,7 +446,7 @@ class Queue:
         return self._take_some(lane, self.policy.quantum)
 
     def _fills_for(self, lane: Lane) -> float:
-        # Returns the seconds that a batch that is not full may still wait.
+        # Returns the seconds for which an incomplete batch may still wait.
         epoch = lane.epoch
         if not self.policy.within or not lane or lane is not epoch.main:
             return 0.0
@@ -455,8 +456,8 @@ class Queue:
         return came + self.policy.within - self.clock()
 
     def _can_grow(self, lane: Lane) -> bool:
-        # Handlers would be idle for nothing if the limits keep more records out, or if
-        # the next ones are beyond the span or cannot be read.
+        # A wait would leave handlers idle without gain if the limits keep more records
+        # out, or if the next records are beyond the span or cannot be read.
         epoch = lane.epoch
         is_next = lane.fresh.stop <= epoch.allow(self.policy.span)
         is_next = is_next and epoch.unreadable is None
@@ -489,10 +490,10 @@ class Queue:
 
     def waiting_lanes(self, epoch: Epoch, task: Task) -> list[Lane]:
         """
-        Return the lanes of an epoch that have waited for a task, which has returned.
+        Return the lanes of an epoch that waited for a task that has returned.
 
-        The caller moves each of them on. The task may be one of an earlier ownership,
-        with records of their keys, or of the partition.
+        The caller moves each lane on. The task may be of an earlier ownership, with
+        records of the lanes' keys, or of the partition.
         """
         epoch.busy.difference_update(task.keys)
         lanes = [task.lane]
@@ -531,7 +532,7 @@ class Queue:
         return lane
 
     def put_first(self, lane: Lane) -> None:
-        """Hand a lane out before all others, once no hold stops it."""
+        """Hand a lane out before all others, as soon as no hold stops it."""
         epoch = lane.epoch
         lane.state = LaneState.READY
         epoch.ready.appendleft(lane)
@@ -551,7 +552,7 @@ class Queue:
         lane.state = LaneState.FAILED
 
     def resume_main(self, epoch: Epoch) -> None:
-        """Let the main lane go on if it is within the span, or has waited for its batch."""
+        """Let the main lane continue if it is within the span, or its batch need not wait."""
         main = epoch.main
         if main.state is LaneState.AHEAD and main.fresh.start < epoch.allow(
             self.policy.span
@@ -599,7 +600,7 @@ class Queue:
             self._on_ready()
 
     def _wait_for_work(self) -> None:
-        # Like Condition.wait(), but the thread that began to wait last is woken first: its
+        # Like Condition.wait(), but the thread that began to wait last wakes first: its
         # cache is warm.
         alarm = threading.Lock()
         alarm.acquire()
@@ -609,7 +610,7 @@ class Queue:
             alarm.acquire()
         finally:
             self.kept.lock.acquire()
-            if alarm in self._idle_threads:  # it was interrupted
+            if alarm in self._idle_threads:  # the wait was interrupted
                 self._idle_threads.remove(alarm)
             else:
                 self._woken -= 1
@@ -628,6 +629,6 @@ _WAITS_FOR_RECORDS = frozenset({LaneState.IDLE, LaneState.AHEAD})
 
 
 def _hashable(key: object) -> object:
-    # A broker's keys are bytes or None; the keys of a test may be anything.
+    # A broker's keys are bytes or None; a test may use other keys.
     is_plain = type(key) is bytes or key is None
     return key if is_plain else repr(key).encode("utf-8", "replace")

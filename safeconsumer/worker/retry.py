@@ -1,4 +1,4 @@
-"""Decides how often a failed record is tried again, when, and when it is given up."""
+"""Decides how often and when a failed record is tried again."""
 
 from attrs import evolve, field, frozen
 
@@ -11,11 +11,12 @@ from safeconsumer._checks import (
 from safeconsumer.errors.base import WorkerSettingError
 from safeconsumer.worker.groups import is_all
 
-# A ratio of few records is meaningless, and one over a long life is out of date.
+# A ratio of few records is meaningless, and a ratio over a long life is out of date.
 SAMPLE = 100
 _WINDOW = 10  # samples
+
 # Records that may fail for good before the first one has succeeded. With a wrong
-# password all do, and a supervisor may start the worker again and again.
+# password all records fail, and a supervisor may start the worker again and again.
 _LETTERS_AT_FIRST = 5
 
 
@@ -35,7 +36,7 @@ def check_waits(first: float, factor: float, most: float) -> None:
 
 
 def longer_wait(before: int, first: float, factor: float, most: float) -> float:
-    """Return the seconds of a wait that comes after so many others."""
+    """Return the seconds of a wait after so many earlier ones."""
     wait = first
     for _ in range(before):
         if wait >= most or factor == 1:
@@ -47,7 +48,7 @@ def longer_wait(before: int, first: float, factor: float, most: float) -> float:
 @frozen(kw_only=True)
 class Retry:
     """
-    Says how often a record is tried, and how long its lane waits in between.
+    The number of tries of a record, and the waits of its lane in between.
 
     Args:
         attempts: calls of the handler in all; 1 means no retry.
@@ -55,8 +56,8 @@ class Retry:
         factor: each wait is longer than the one before by this factor.
         most: the longest wait, in seconds.
         jitter: draw each wait at random between half of it and all of it.
-        never: exception classes that are final at once; so is an ExceptionGroup of
-            nothing else.
+        never: exception classes that are final at once; so is an ExceptionGroup of such
+            exceptions alone.
 
     Raises:
         WorkerSettingError: a value is impossible.
@@ -73,7 +74,7 @@ class Retry:
         check_waits(self.first, self.factor, self.most)
 
     def is_final(self, failures: int, error: BaseException) -> bool:
-        """Tell whether a record that has failed so often is not tried again."""
+        """Tell whether a record is not tried again after so many failures."""
         return failures >= self.attempts or is_all(error, self.never)
 
     def delay(self, failures: int, draw: float) -> float:
@@ -81,7 +82,7 @@ class Retry:
         Return the seconds to wait after so many failures.
 
         Args:
-            failures: how many there were, 1 or more.
+            failures: their number, 1 or more.
             draw: a random number, 0 or more and less than 1.
         """
         wait = longer_wait(failures - 1, self.first, self.factor, self.most)
@@ -93,7 +94,7 @@ class FailureRatio:
     """
     Counts how many records went to the dead letters lately.
 
-    Of more than ten samples only about the last five are counted.
+    If there are more than ten samples, only about the last five count.
 
     Attributes:
         sample: the fewest records whose ratio counts.
@@ -118,7 +119,7 @@ class FailureRatio:
         """
         Describe how the ratio is exceeded; None if it is not.
 
-        Until a record has succeeded a few letters are enough.
+        Until a record has succeeded, a few letters exceed it.
         """
         if max_ratio is None or self.dead <= max_ratio * self.seen:
             return None

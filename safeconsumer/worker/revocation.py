@@ -10,11 +10,11 @@ from safeconsumer._waits import InterruptibleEvent
 
 class Revocation(InterruptibleEvent):
     """
-    An event that a thread waits for by ``wait(timeout)``, and a coroutine by ``await``.
+    An event: a thread waits for it by ``wait(timeout)``, a coroutine by ``await``.
 
     ``await context.revoked`` takes no thread and blocks no loop; like any await it can
-    be given a limit, by ``asyncio.timeout`` or ``asyncio.wait_for``. There is one for
-    each ownership of a partition, and all its records share it.
+    be given a limit, by ``asyncio.timeout`` or ``asyncio.wait_for``. Each ownership of
+    a partition has one, which all its records share.
     """
 
     def __init__(self) -> None:
@@ -23,11 +23,11 @@ class Revocation(InterruptibleEvent):
 
     def set(self) -> None:
         """Wake all that wait. Any thread, under the lock of ``KeptRecords`` too."""
-        super().set()  # first: a waiter that begins from now on sees it
+        super().set()  # set first, so that later waiters see it
         with suppress(IndexError):  # a cancelled waiter removes itself meanwhile
             while True:
                 future = self._waiting.pop()
-                with suppress(RuntimeError):  # its loop has ended
+                with suppress(RuntimeError):  # the waiter's loop has ended
                     future.get_loop().call_soon_threadsafe(_wake, future)
 
     def __repr__(self) -> str:
@@ -44,7 +44,7 @@ class Revocation(InterruptibleEvent):
             if not self.is_set():
                 await future
         finally:
-            with suppress(ValueError):  # woken, and not cancelled
+            with suppress(ValueError):  # the waiter was woken, not cancelled
                 self._waiting.remove(future)
 
 

@@ -36,7 +36,7 @@ _share_or_none: Any = optional(_share)
 @frozen(kw_only=True)
 class Commit:
     """
-    Says when offsets of finished records are committed.
+    The times at which offsets of finished records are committed.
 
     Args:
         every: seconds between two commits.
@@ -51,14 +51,14 @@ class Commit:
 @frozen(kw_only=True)
 class Drain:
     """
-    Says how long running handlers are waited for, and the commit behind them.
+    The longest waits for running handlers, and for the commit behind them.
 
     Args:
         revoke: seconds to wait before partitions leave in a rebalance; less than half
-            of the consumer's ``max_poll_interval_ms``. Running handlers get all of it
-            before an eager join, and no more than 1 s in a cooperative revocation. A
-            commit that the broker refuses, as while a coordinator moves, is tried again
-            until then.
+            of the consumer's ``max_poll_interval_ms``. Running handlers get all of this
+            time before an eager join, and no more than 1 s in a cooperative revocation.
+            Until its end a refused commit is tried again, as one while a coordinator
+            moves.
         shutdown: seconds to wait when the worker stops; the last commit, ending the
             threads or processes of handlers and leaving the group take no more than 2 s
             beyond them, whatever the broker does.
@@ -74,13 +74,13 @@ class Drain:
 @frozen(kw_only=True)
 class Tracing:
     """
-    Says how the attempts of a worker become spans; needs the extra ``otel``.
+    The way in which a worker's attempts become spans; needs the extra ``otel``.
 
     Args:
         parent: whether the context in a single record's headers becomes the parent of
             its attempts, which are then part of its sender's trace, and sampled as it
             is. Otherwise each attempt begins a new trace, linked to the sender's, as
-            the attempts of a batch always do. Of a batch above 128 records
+            the attempts of a batch always do. For a batch above 128 records
             OpenTelemetry's SDK keeps the last links, and counts those that it drops,
             unless ``OTEL_SPAN_LINK_COUNT_LIMIT`` is higher.
         provider: OpenTelemetry's ``TracerProvider``; None for the global one, which may
@@ -113,12 +113,12 @@ _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 @frozen
 class DeadLetter:
     """
-    Says where records go that failed for good; one is complete once acknowledged there.
+    The topic for records that failed for good; they are complete once acknowledged there.
 
     A letter that is not acknowledged is tried again, with the waits of ``Retry``, and
-    never dropped; its record blocks its lane meanwhile. It is tried again only once its
-    producer has given it up, as KafkaProducer does after ``delivery_timeout_ms``:
-    otherwise both might arrive. For a record that can never be
+    never dropped; its record blocks its lane meanwhile. The worker tries again only
+    after the producer has given the letter up, as KafkaProducer does after
+    ``delivery_timeout_ms``: otherwise both might arrive. For a record that can never be
     written, such as one larger than the producer's ``max_request_size``, the policy
     ``on_exhausted`` applies.
 
@@ -129,11 +129,11 @@ class DeadLetter:
         topic: the topic to write to. A letter has the record's key, value and headers
             as bytes, and headers ``dead-letter-*`` that name its place, its group and
             the failure: the exception, its message and its last frames, cut to fit.
-        max_ratio: stop the worker, without completing the record, once more than this
-            share of the last records failed for good, or the first six records did and
-            none has succeeded yet; None for no limit.
-        sample: how many records ``max_ratio`` needs; it looks at up to ten times as
-            many.
+        max_ratio: the share of the last records that may fail for good. Above it the
+            worker stops, without completing the record; so it does if the first six
+            records fail for good and none has succeeded. None for no limit.
+        sample: the number of records that ``max_ratio`` needs; up to ten times as many
+            count.
 
     Raises:
         WorkerSettingError: a value is impossible.
@@ -212,7 +212,7 @@ def check_callable(value: object, what: str, *takes: str) -> Callable[..., Any]:
     Args:
         value: the value to check.
         what: the name of the setting.
-        takes: the names of the arguments it is called with, if they are known.
+        takes: the names of its arguments, if they are known.
 
     Raises:
         WorkerSettingError: it is not callable, or not with these arguments.
@@ -232,7 +232,7 @@ def check_signature(
     passes_on: bool = False,
 ) -> None:
     """
-    Refuse a value that cannot be called with these arguments, as far as is known.
+    Refuse a value that is known not to take these arguments.
 
     A decorator may add arguments, and some show the signature of the wrapped function:
     the arguments of such a function are not known.
@@ -244,7 +244,7 @@ def check_signature(
         passes_on: whether its decorator passes on all arguments.
 
     Raises:
-        WorkerSettingError: it does not take them.
+        WorkerSettingError: the value does not take them.
     """
     is_known = passes_on or not hasattr(value, "__wrapped__")
     if not is_known or hasattr(value, "__signature__"):

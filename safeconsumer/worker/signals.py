@@ -1,4 +1,4 @@
-"""Takes the signals by which a worker is stopped."""
+"""Handles the signals that stop a worker."""
 
 import contextlib
 import os
@@ -6,19 +6,19 @@ import signal
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-# The signal with which the handlers from before are put back.
+# The signal at which the earlier handlers are restored.
 LAST = 2
 
 
 @contextlib.contextmanager
 def taking(numbers: Iterable[int], take: Callable[[int], object]) -> Iterator[None]:
     """
-    Call ``take`` with 1 at the first signal and with 2 at the second. In the main thread.
+    Call ``take`` with 1 at the first signal and with 2 at the second; in the main thread.
 
-    Before the second call, and at the end of the block, the handlers from before are put
-    back: a program that the second signal does not end ends by a third. They are put
-    back in a forked child too, which has no worker to stop, and the signal is sent there
-    once more.
+    Before the second call, and at the end of the block, the earlier signal handlers are
+    restored: if the second signal does not end the program, a third does. They are
+    restored in a forked child, too, which has no worker to stop, and the signal is sent
+    there once more.
     """
     process, count, before = os.getpid(), 0, dict[int, Any]()
 

@@ -8,14 +8,15 @@ from opcode import opmap
 from types import FrameType, TracebackType
 from typing import Any
 
-# The most bytes of one error in an event or a header, and of a chain in a log line.
+# The most bytes of an error in an event or a header, and of a chain of errors in a log
+# line.
 MESSAGE_BYTES = 2_048
 CHAIN_BYTES = 16_384
 # The most frames of a traceback in a dead letter: the last ones.
 _FRAMES = 8
 _STACK_BYTES = 4_096
-# The most calls in the traceback of an error that counts as a record's, half of them the
-# first. Calls take about 160 bytes as text, so a chain in a log line shows about as many.
+# The most calls in the traceback of a record's error, half of them the first ones.
+# Calls take about 160 bytes as text, so a chain in a log line shows about as many.
 CALLS = 100
 
 
@@ -77,11 +78,12 @@ _YIELD = opmap["YIELD_VALUE"]
 
 def forget_locals(error: BaseException) -> set[FrameType]:
     """
-    Clear the local variables of the calls that a kept error came through.
+    Clear the local variables of the calls in a kept error's traceback.
 
-    It does the same for their callers, which their frames keep, and for the error's
-    causes and parts. The traceback, as text, stays the same. Calls that are still running
-    keep theirs, and coroutines that wait. Return the frames of calls that are running.
+    The function also clears those of their callers, which their frames keep, and of the
+    error's causes and parts. The traceback, as text, stays the same. Calls that are
+    still running keep theirs, and coroutines that wait. Return the frames of calls that
+    are running.
     """
     seen, running = set[FrameType](), set[FrameType]()
     for one in _with_causes(error):
@@ -96,11 +98,12 @@ def forget_locals(error: BaseException) -> set[FrameType]:
 
 
 def _clear(frame: FrameType) -> bool:
-    # Tells whether the frame is done with: its call has ended, or must not be ended.
+    # Tells whether the frame needs no more work: its call has ended, or must not be
+    # ended.
     if not (_ENDS_IF_CLEARED and _may_wait(frame)):
         try:
             frame.clear()
-        except RuntimeError:  # it is running, or it waits
+        except RuntimeError:  # the call is running, or it waits
             return False
     return True
 
@@ -109,9 +112,9 @@ class KeptErrors:
     """
     Clears the local variables of kept errors' calls, also of calls that end later.
 
-    A program that reports an error to a pump goes on in the call that has caught it, and
-    that has the batch. The frame of a call that runs costs nothing; there are as few as
-    calls that are under way. Any thread.
+    A program that reports an error to a pump continues in the call that has caught the
+    error and has the batch. Frames of running calls cost little, as there are as few as
+    running calls. Any thread.
     """
 
     def __init__(self) -> None:
@@ -134,8 +137,8 @@ class KeptErrors:
         """
         Keep no frame from now on.
 
-        The program's own calls have the worker in a variable, and no turn sweeps any
-        more: they would be garbage that only the collector finds.
+        The program's own calls have the worker in a variable, and no later turn sweeps:
+        kept frames would be garbage that only the collector finds.
         """
         self._is_closed = True
         self._running.clear()
@@ -164,9 +167,9 @@ def shorten_tracebacks(error: BaseException) -> None:
     """
     Keep the first and the last calls in the tracebacks of an error, its causes and parts.
 
-    Python puts each raise of one exception object in front of its traceback. A client
-    that is closed may raise one and the same for every record: its traceback would grow
-    with each of them, and so would the time for each text of it.
+    Python puts each raise of one exception object in front of its traceback. A closed
+    client may raise the same exception for every record: the traceback would grow with
+    each record, and so would the time to format it.
     """
     half = CALLS // 2
     for one in _with_causes(error):
@@ -208,7 +211,7 @@ def of_thread(ident: int | None) -> str | None:
 
 def of_coroutine(awaited: object, thread: int | None) -> str | None:
     """
-    Return the stack of a coroutine, along the chain that it awaits.
+    Return the stack of a coroutine, along the chain of awaited objects.
 
     Args:
         awaited: the coroutine.

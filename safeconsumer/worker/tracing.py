@@ -42,10 +42,10 @@ except ImportError as error:
     raise MissingExtraError(_message) from error
 
 _SCHEMA = "https://opentelemetry.io/schemas/1.44.0"
-# Exceptions by which a handler steers its worker, and which are no failures.
+# Exceptions with which a handler steers its worker; they are not failures.
 _REQUESTS = (Pause, RetryLater, StopWorker)
 
-# The propagator to other processes, where others may be configured.
+# The propagator for other processes, which may have another configured one.
 _between = CompositePropagator(
     [TraceContextTextMapPropagator(), W3CBaggagePropagator()]
 )
@@ -54,7 +54,7 @@ log = logging.getLogger("safeconsumer")
 
 
 def within(carrier: Mapping[str, str], handle: Handler) -> Handler:
-    """Return the handler, called in the context that was sent here."""
+    """Return the handler; its calls run in the context that was sent here."""
     here = _between.extract(carrier, contexts.Context())
 
     def call(given: Any, context: Context) -> object:  # noqa: ANN401 - records
@@ -68,14 +68,14 @@ class Tracer:
     """
     Makes the spans of a worker. Any thread may call it.
 
-    If it raises, the record does not fail: the handler is called without a span.
+    If the tracer raises, the record does not fail: the handler is called without a span.
 
     Args:
         setting: the worker's ``trace``, which is not False.
         config: the consumer's settings.
 
     Attributes:
-        failures: how often a span could not be made or ended, or its context written.
+        failures: the number of spans that could not be made, ended or passed on.
     """
 
     def __init__(
@@ -123,7 +123,7 @@ class Tracer:
             if isinstance(given, list) and len(done_places(raised, len(given))) == len(
                 given
             ):
-                raised = None  # it names no record
+                raised = None  # the error names no record
             self._end(span, raised)
 
     def _end(self, span: trace.Span, error: BaseException | None) -> None:
@@ -167,7 +167,7 @@ class Tracer:
     def _failed(self, error: Exception) -> None:
         self.failures += 1
         if self.failures == 1:
-            with suppress(Exception):  # the log may be what failed
+            with suppress(Exception):  # the log itself may have failed
                 log.error(
                     "a span failed; later ones are tried, but this is not logged again",
                     exc_info=error,
@@ -184,15 +184,15 @@ class Tracer:
 
 
 def _ambient() -> contexts.Context:
-    # The context here is not the record's: with serve() it belongs to the caller that
-    # awaits the worker, for days.
+    # The current context is not the record's: with serve() it belongs to the caller
+    # that awaits the worker, for days.
     here = contexts.get_current()
     return trace.set_span_in_context(trace.INVALID_SPAN, here) if here else here
 
 
 def _sender_context(record: Any, here: contexts.Context) -> contexts.Context:  # noqa: ANN401 - upstream's record
-    # Returns the context that a record was sent in. Of two headers of one name the last
-    # one is newer. A header that is no text has no context.
+    # Returns the context of a record's sender. Of two headers with the same name the
+    # last one is newer. A header that is not text has no context.
     if not record.headers:
         return here
     texts = {

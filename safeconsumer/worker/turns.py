@@ -10,7 +10,7 @@ class Turns:
     """
     The partitions in line, each with its ready lanes in their order.
 
-    One that is set aside keeps its lanes, and is not in line.
+    A partition that is set aside keeps its lanes, and is not in line.
 
     Thread rules: under the lock of ``KeptRecords``.
     """
@@ -54,7 +54,7 @@ class Turns:
         return True
 
     def take(self) -> Lane:
-        """Remove and return the next lane; then it is another partition's turn."""
+        """Remove and return the next lane; another partition is next then."""
         epoch, _ = self._line.popitem(last=False)
         lane = epoch.ready.popleft()
         if epoch.ready:

@@ -26,13 +26,13 @@ class Unreadable:
     """
     Holds partitions whose next batch cannot be read. For the polling thread only.
 
-    The hold expires as one that a handler asks for, and then the batch is fetched
-    again: as often as a failed record is tried. Then ``on_exhausted`` applies. ``stop``
-    stops the worker once all before the batch is done. ``skip`` passes over its offsets
+    The hold expires like a handler's pause, and then the batch is fetched again, as
+    often as a failed record is tried. Then ``on_exhausted`` applies. ``stop`` stops the
+    worker once all records before the batch are done. ``skip`` passes over its offsets
     one by one, as only the batch's own header could say how many there are. ``block``
     fetches it again every ``Retry.most`` seconds. So does ``skip`` if the broker cannot
     read its log: such records are not known to be corrupt. Other partitions, and
-    records before the batch, go on.
+    records before the batch, continue.
     """
 
     _client: ConsumerClient
@@ -42,12 +42,13 @@ class Unreadable:
     work: Decisions = field(init=False)
 
     def note(self, error: CorruptBatchError) -> None:
-        """Take over the error that a poll has raised."""
+        """Note the error that a poll has raised."""
         tp = TopicPartition(*error.partition)
         epoch = self._kept.epochs.get(tp)
         owned = self._client.membership.owned()
         if epoch is None or epoch.ownership is not owned.get(tp):
-            return  # its ownership begins after this poll, and the next one raises again
+            # the ownership begins after this poll, and the next poll raises again
+            return
         batch = epoch.unreadable
         if batch is None or batch.error.offset != error.offset:
             batch = epoch.unreadable = self._new(batch, error)
@@ -66,7 +67,7 @@ class Unreadable:
     ) -> UnreadableBatch:
         # The offset after a skipped one belongs to the same batch if the message is the
         # same: it names the first offset of the corrupt batch. Another batch is tried
-        # again first: several corrupt ones in a row may be the fault of our network.
+        # again first: several corrupt batches in a row may be the fault of our network.
         then = None
         if before is not None:
             is_next = before.error.offset + 1 == error.offset
@@ -85,6 +86,8 @@ class Unreadable:
             self._report(tp, batch, "retry")
 
     def _pass_over(self, epoch: Epoch, offset: int) -> None:
+        if not self._client.reads_on(epoch.tp, offset):
+            return  # the program has sought, perhaps in a hook of the event
         if self.work.journal is not None:
             self.work.journal.completes(epoch.tp, epoch.number, offset, SKIPPED)
         self._client.go_back(epoch.tp, offset + 1)
@@ -123,7 +126,7 @@ class Unreadable:
 
 
 def shown_place(tp: TopicPartition, error: CorruptBatchError) -> str:
-    """Name the first offset that cannot be read."""
+    """Return the name of the first offset that cannot be read."""
     return f"{tp.topic}:{tp.partition} offset {error.offset}"
 
 

@@ -1,4 +1,4 @@
-"""Computes how much may be kept, and when polling stops and goes on again."""
+"""Computes how much may be kept, and when polling stops and continues."""
 
 import math
 
@@ -16,9 +16,9 @@ class Limits:
 
     Partitions that have records share the room evenly, and one share stays free for the
     next: by default each of 16 partitions keeps up to 588 records. A partition that
-    needs room gets it from those that keep more than their share: records of theirs that
-    no handler has begun are given up, and fetched again later. Polling goes on again
-    once half of the room is free.
+    needs room gets it from those that keep more than their share: their records that no
+    handler has begun are dropped, and fetched again later. Polling continues once half
+    of the room is free.
 
     Args:
         records: records kept, queued and running together; exact.
@@ -51,11 +51,11 @@ class Load:
 @frozen
 class Marks:
     """
-    The marks at which to stop and to go on.
+    The marks at which polling stops and continues.
 
     Attributes:
         high: stop at either of these.
-        low: go on below both of these.
+        low: continue below both of these.
     """
 
     high: Load
@@ -76,15 +76,15 @@ def marks(limits: Limits, parts: int = 1) -> Marks:
 
 def share(limits: Limits, partitions: int, sharing: int) -> Marks | None:
     """
-    Return the share of each partition; None if a single one is owned.
+    Return the share of each partition; None if a single partition is owned.
 
     Partitions with records share evenly, and one share is left for the next one: a
-    partition that holds its share may never finish a record.
+    partition with a full share may never finish a record.
 
     Args:
         limits: the limits of all partitions together.
         partitions: how many are owned.
-        sharing: how many of them have records, here or at the broker.
+        sharing: the number of partitions with records, here or at the broker.
     """
     if partitions < 2:  # noqa: PLR2004 - at least two
         return None

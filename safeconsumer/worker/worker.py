@@ -41,7 +41,7 @@ from safeconsumer.worker.tracebacks import shown
 
 
 class State(enum.Enum):
-    """Says where a worker is in its life; it only goes forward."""
+    """The state of a worker's life; it only moves forward."""
 
     NEW = "new"
     RUNNING = "running"
@@ -64,8 +64,9 @@ class Worker:
             handler runs, before it, by one thread at a time: they need not be
             thread-safe. Their exceptions are failures of the record, see
             :class:`DeserializationError`. While the worker has it, every commit of
-            somebody else (``commit``, ``commit_async``, and ``group_metadata`` for a
-            producer's transactions) raises :class:`CommitRefusedError`, every other poll
+            other code (``commit``, ``commit_async``, and ``group_metadata`` for a
+            producer's transactions) raises :class:`CommitRefusedError`, every other
+            poll
             :class:`ConcurrentPollError`, and ``close``, ``unsubscribe`` and ``assign``
             :class:`ConsumerInUseError`; nothing was done then.
         handle: called as ``handle(record, context)``, or with ``batch`` as
@@ -80,19 +81,19 @@ class Worker:
             compute (importable ones, and a script needs ``if __name__ ==
             "__main__":``, as with ``multiprocessing``), ``asyncio`` for coroutines.
             A process that a handler forks ends with that call of the handler, by its
-            ``sys.exit()`` or with status 1, and handles nothing else.
+            ``sys.exit()`` or with status 1, and handles no other record.
         concurrency: how many handlers run at a time.
         batch: most records per call, of one partition; None for one by one. Not with
             ``order="key"``.
         batch_within: seconds that a batch waits for more records, counted from its
             first one, before it is handed out with fewer. It waits only while more can
-            come: not where ``limits`` are reached.
+            come, so not if ``limits`` are reached.
         handler_timeout: seconds that one call of the handler may take; None for no
             limit. A coroutine is cancelled, a process is ended (by SIGVTALRM) and
             replaced, and the record has failed with a :class:`HandlerTimeoutError`; a
             note of it has the stacks of the process. A thread cannot be ended: the
             worker becomes unhealthy, and a ``HandlerStalled`` event shows where the
-            handler is. The same goes for a coroutine that blocks its loop.
+            handler is. The same is true of a coroutine that blocks its loop.
         lifespan: called without arguments, it makes a context manager, sync, or async
             with ``executor="asyncio"``, whose value is ``context.state``. It is entered
             before the first record, where handlers run: once for threads, in the event
@@ -101,29 +102,28 @@ class Worker:
             the drain leaves; see :class:`LifespanError`.
         limits: how much may be held.
         retry: how often a record is tried, and when.
-        dead_letter: where records go that failed for good: a :class:`DeadLetter`, or
-            a callable ``(record, failure)`` that returns once they are safe. It is
-            called in a thread, in the place of the handler, and again for as long as it
-            raises, after the waits of ``retry``. ``max_ratio`` is of a
-            :class:`DeadLetter` alone: with a callable no share of bad records stops
-            the worker. Key and value are the bytes as they came, whatever the
-            deserializers.
+        dead_letter: the place for records that failed for good: a :class:`DeadLetter`, or
+            a callable ``(record, failure)`` that returns once they are safe. A thread
+            calls it in place of the handler, and again as long as it raises, after the
+            waits of ``retry``. Only a :class:`DeadLetter` has ``max_ratio``: with a
+            callable no share of bad records stops the worker. Key and value are the
+            bytes as they came, whatever the deserializers.
         on_exhausted: without ``dead_letter``, and for records that can never be one
             (too large, the right to write is missing, :class:`Reject`), or a batch that
             is corrupt: ``stop`` the worker, ``skip`` the record, or ``block`` its lane
             until somebody acts.
-        drain: how long running handlers are waited for.
+        drain: the longest waits for running handlers.
         commit: when to commit.
         breaker: holds a topic while its handlers fail with errors that look like an
             outage; see :class:`Breaker`, and :class:`Pause` for handlers that know it
             themselves.
         on_event: takes every event; events become structlog lines too, unless the
             consumer has ``log=False``. Its exceptions are counted in
-            :attr:`hook_failures`. If it does not return, the thread that called it does
-            nothing else, a handler's thread or the polling one: :meth:`healthy` names
-            it after ``Limits.age``, and ``Report.hanging`` at the end. A worker that is
-            asked to stop while its polling thread stands in it is ended by another
-            thread; ``run`` returns when the hook does.
+            :attr:`hook_failures`. If it does not return, its thread, a handler's or the
+            polling one, is blocked: :meth:`healthy` names the hook after
+            ``Limits.age``, and ``Report.hanging`` at the end. If the worker is asked to
+            stop while its polling thread is in the hook, another thread ends it;
+            ``run`` returns when the hook does.
         trace: make an OpenTelemetry span of each attempt at a record, or at a batch:
             True, or a :class:`Tracing`. The span is the current one in the handler;
             with a handler in another process only its context is current.
@@ -213,13 +213,13 @@ class Worker:
 
     def run(self, signals: Iterable[int] = ()) -> Report:
         """
-        Work until somebody calls :meth:`stop`, or something stops it.
+        Work until :meth:`stop` is called, or an error stops the worker.
 
         Args:
             signals: signal numbers. On the first signal the worker drains and stops; on
-                the second it stops at once, and the handlers from before are restored,
-                as they are at the end: a third one does what it did before. Only in the
-                main thread.
+                the second it stops at once, and the earlier signal handlers are
+                restored, as they are at the end: a third signal has its earlier effect.
+                Only in the main thread.
 
         Returns:
             How the worker ended, once the consumer is closed.
@@ -227,15 +227,15 @@ class Worker:
         Raises:
             RecordFailedError: a record failed for good, with ``on_exhausted="stop"``.
             DeadLetterLimitError: too many records failed for good.
-            HandlersCannotRunError: handlers cannot be run, whatever the record;
+            HandlersCannotRunError: handlers cannot be run, for any record;
                 :class:`LifespanError` if the lifespan is the reason.
             WorkerSettingError: the topic of dead letters is consumed itself.
             WorkerStateError: it ran before, or another Worker or Pump has its consumer.
             ForkedConsumerError: it was made before this process was forked.
             JournalError: the consumer keeps a journal, which cannot be written.
             BaseException: an exception of a handler that is no ``Exception``, such as
-                ``SystemExit``; also what ``poll`` raises. Running handlers are waited
-                for, and what was done is committed first.
+                ``SystemExit``; also what ``poll`` raises. Before it is raised, running
+                handlers end, and completed records are committed.
         """
         self._check_new()
         with taking_signals(signals, lambda _: self.stop()):
@@ -244,13 +244,13 @@ class Worker:
 
     async def serve(self, signals: Iterable[int] = ()) -> Report:
         """
-        Do the same as :meth:`run`, awaited in your own event loop, which stays free.
+        Do the same as :meth:`run`, awaited in your own event loop, which is not blocked.
 
         With ``executor="asyncio"`` the handlers and the lifespan run in this loop, with
-        the context variables of this call; tasks that handlers leave behind go on in
+        the context variables of this call; tasks that handlers leave behind continue in
         it. A separate thread polls. When this call is cancelled, the worker drains as
         after :meth:`stop`, and ``CancelledError`` is raised once it is closed; if it is
-        cancelled again, running handlers are given up.
+        cancelled again, running handlers are abandoned.
 
         Args:
             signals: as for :meth:`run`; the loop must run in the main thread then.
@@ -292,7 +292,7 @@ class Worker:
             except asyncio.CancelledError as error:
                 cancelled = error
                 self.stop()
-            except BaseException:  # cancelled: nothing awaits this any more
+            except BaseException:  # it is cancelled: no code awaits this any more
                 self.stop()
                 raise
         if cancelled is not None:
@@ -315,7 +315,8 @@ class Worker:
 
     def _run_to_end(self) -> Report:
         try:
-            with contextlib.suppress(TakenOver):  # then another thread has closed it
+            # another thread has closed it meanwhile
+            with contextlib.suppress(TakenOver):
                 self._run_parts()
         finally:
             self._client.release()
@@ -365,7 +366,8 @@ class Worker:
         ender.join()
 
     def _wait_ready(self) -> None:
-        # The consumer has not joined yet, so no member waits for it; the worker is alive.
+        # The consumer has not joined yet, so no other member waits for it; the worker
+        # is alive.
         while not self._stops and not self._runner.wait_ready(_CHECK_SECONDS):
             self._engine.polled_at = self._clock()
 
@@ -379,7 +381,7 @@ class Worker:
 
         Args:
             drain: wait for running handlers, up to ``Drain.shutdown``. A second call,
-                or False, gives up handlers that still run.
+                or False, abandons handlers that still run.
             timeout: seconds to wait here until the worker is closed; None: do not wait.
                 Do not wait in a handler or on its thread: the call would wait for
                 itself.
@@ -402,11 +404,11 @@ class Worker:
         """
         Tell whether the worker is well, and if not, why.
 
-        It also tells whether its loop turns at all, and which hook has not returned for
-        ``Limits.age``, on whichever thread.
+        The result also shows whether the loop turns at all, and names each hook that
+        has not returned for ``Limits.age``, on any thread.
 
-        Before :meth:`run` it is alive and not well; once closed it is neither, nor is it
-        in a process that was forked after the worker was made.
+        Before :meth:`run` a worker is alive and not well; once closed it is neither,
+        nor in a process that was forked after the worker was made.
         """
         state = self._state
         if self._is_in_child:
@@ -447,14 +449,14 @@ class Worker:
 
     @property
     def consumer(self) -> Any:  # noqa: ANN401 - as it was given
-        """The consumer that the worker was given."""
+        """The consumer of the worker."""
         return self._options.consumer
 
     def running(self) -> dict[TopicPartition, list[int]]:
         """
         Return the offsets of the records that handlers work on, by partition.
 
-        Once a hold is in force no other record of its partitions begins.
+        Once a hold is in force, no other record of its partitions begins.
         """
         return health.running_offsets(
             self._runner.slots, is_batch=self._options.is_batch
@@ -463,11 +465,11 @@ class Worker:
     @property
     def hook_failures(self) -> Mapping[str, int]:
         """
-        How often ``on_event`` raised, by its ``repr``; its first error is in the log.
+        The number of errors of ``on_event``, by its ``repr``; the log has the first.
 
-        Events that no hook got, as one of them did not return at the end, count too.
+        Events that no hook got, as a hook did not return at the end, count too.
 
-        Under ``trace`` it counts spans that could not be made, ended or carried on.
+        Under ``trace`` it counts spans that could not be made, ended or passed on.
         ``stats()`` and the metric ``worker_hook_failures_total`` have the sum.
         """
         failures = self._emit.failures
@@ -487,21 +489,20 @@ class Worker:
 
     def _stop_following_holds(self) -> None:
         observers = self._client.membership.ledger.observers
-        with contextlib.suppress(
-            ValueError
-        ):  # another thread has ended it, or it fails
+        # another thread has ended the worker, or the worker fails
+        with contextlib.suppress(ValueError):
             observers.remove(self._decisions.obey)
 
     def _work(self) -> None:
-        self._check_stop()  # stopped before it began, it joins no group
+        self._check_stop()  # a worker that is stopped before it begins joins no group
         while not self._is_finished():
             try:
                 self._turn()
             except TakenOver:
                 raise
             except BaseException as error:
-                # The worker waits for running handlers all the same, unless a second
-                # Ctrl-C comes.
+                # The worker still waits for running handlers, unless a second Ctrl-C
+                # comes.
                 if self._error is not None and not isinstance(error, Exception):
                     raise
                 self._error = self._error or error
@@ -582,9 +583,7 @@ class Worker:
         end = self._end_by()
         try:
             left = end - 2 * _LEAVE_SECONDS - self._clock()
-            with (
-                self._emit.postponing()
-            ):  # no hook comes between a stop and this commit
+            with self._emit.postponing():  # no hook runs between a stop and this commit
                 committed = self._engine.conclude(max(_LEAVE_SECONDS, left))
         finally:
             if not self._emit.takeover.over.is_set():
@@ -596,13 +595,13 @@ class Worker:
         self._runner.stop(min(max(_LEAVE_SECONDS, left), LONGEST))
         with contextlib.suppress(Exception):  # the error was reported before
             self._client.lift_expiring()
-        with contextlib.suppress(Exception):  # likewise
+        with contextlib.suppress(Exception):  # as above
             left = max(_LEAVE_SECONDS, end - self._clock())
             self._client.leave(min(_END_SECONDS, left), self._engine.dropped_at_end)
         self._report_end(committed=committed)
 
     def _end_by(self) -> float:
-        # Time that is not spent waiting for handlers is left for the last commit, and for
+        # The time that the wait for handlers leaves is for the last commit, and for
         # leaving the group.
         if self._stop_at is None or self._stops > 1:
             return self._clock() + _END_SECONDS
@@ -664,5 +663,5 @@ def _answer(
         else:
             ended.set_result(answer)
 
-    with contextlib.suppress(RuntimeError):  # the loop is closed: nothing awaits it
+    with contextlib.suppress(RuntimeError):  # the loop is closed: no code awaits it
         loop.call_soon_threadsafe(settle)

@@ -24,7 +24,7 @@ Values = Mapping[str, Sequence[float]]
 @frozen
 class Figure:
     """
-    One figure of one row, which ``--only`` names: a measured value, in its unit.
+    A measured value with its unit; it belongs to a row, which ``--only`` names.
 
     A bound of the target may be None; without both the figure is for information. ``rounds``
     has the raw values, ``note`` how they came about.

@@ -120,7 +120,7 @@ _SCRIPT = (
 
 
 def timed(stage, imports):
-    """Import in fresh interpreters, in turns; compiled files are there already."""
+    """Import in fresh interpreters, in turns; compiled files exist already."""
     taken = defaultdict(lambda: defaultdict(list))
     for lap in range(-1, 3 * stage.sizes.rounds):
         for name in in_turns(list(imports), lap):

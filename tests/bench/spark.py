@@ -29,15 +29,15 @@ PYTHON = "safekafka_python"
 _PARTITIONS = 8
 _SIZE = 100
 _SMALL = 1_000
-# A query begins and ends in about a second, in which chance reaches far.
+# The start and end of a query take about a second, and vary by chance.
 _LEAST_SECONDS = 20.0
 _SECONDS = 23.0
 
 
 @frozen(kw_only=True)
 class Read:
-    rows: int  # that it read
-    inside: float  # seconds inside its batches
+    rows: int  # rows that the query read
+    inside: float  # seconds within its batches
     wall: float  # seconds from start to end
     cpu: float  # seconds of CPU of driver and JVM
     triggers: tuple[float, ...]  # milliseconds of each batch that had rows
@@ -226,7 +226,7 @@ def _row(of, *more):
     return lambda stage: of(Bench(_session(), stage), *more)
 
 
-# Its targets are a few hundredths from 1.
+# The targets differ from 1 by a few hundredths.
 ROWS = {
     "read-100": _row(throughput, "read-100", 100, "none"),
     "read-100-lz4": _row(throughput, "read-100-lz4", 100, "lz4"),

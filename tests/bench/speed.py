@@ -14,7 +14,7 @@ from tests.harness.processes import ROOT
 ROUNDS = 2
 RESUMED = "500 records after resume"
 TOGGLED = "pause, resume of one partition"
-_RECORDS = 200_000  # more than a client has fetched when it pauses
+_RECORDS = 200_000  # more records than a client has fetched when it pauses
 
 DATA = Path(__file__).with_name("speed.json")
 # Rows with a value of each client in its unit: title, row and name in the report.
@@ -31,7 +31,7 @@ _VALUES = {
     ),
 }
 README = ROOT / "README.md"  # without the clients' versions, which the other page has
-# By page: which of these, and of the rows of reading, it has.
+# By page, its rows out of these and of those of reading.
 PAGES = {
     README: ("500", "10KB", "p50"),
     ROOT / "docs" / "explanation" / "speed.md": (*READING, *_VALUES),
@@ -42,7 +42,7 @@ _OTHERS = [one for one in CLIENTS if one != OURS]
 def resumed(stage):
     """Time ``resume`` after half a second's pause in the middle of a backlog."""
     topic = stage.filled(SMALL, max(2_400, _RECORDS // stage.sizes.scale))
-    # The default: the longest time that a request may still be in flight at the resume.
+    # By default a request may still be in flight for so long at the resume.
     every = {"partitions": SMALL.partitions, "wait_ms": 500}
     kinds = {one: stage.reader(one, topic, **every) for one in CLIENTS}
     taken = lapped(kinds, "stop", rounds=stage.sizes.rounds, laps=LAPS)

@@ -12,7 +12,7 @@ from attrs import field, frozen
 
 _PRODUCE_TIMEOUT = 120.0
 _TRANSACTIONS, _ABORTED = 20, 4  # of a topic; each fourth one is aborted
-# The cleaner takes what is no longer written to: a segment ends after so many ms.
+# The cleaner takes closed segments only; a segment is closed after so many ms.
 _COMPACTED = {
     "cleanup.policy": "compact",
     "segment.ms": "200",
@@ -31,9 +31,9 @@ class Sizes:
     rounds: int = 5
     laps: int = 20
     records: int = 40_000
-    seconds: float = 1.0  # of a lap that lasts as long for each arm
-    assigned: int = 10_000  # partitions that a consumer with many has
-    strangers: int = 100_000  # holds of one with many
+    seconds: float = 1.0  # the duration of a lap that is limited by time
+    assigned: int = 10_000  # partitions of a consumer with many
+    strangers: int = 100_000  # holds of a consumer with many
     tries: int = 200  # tries of a figure with percentiles
     scale: int = 1  # the divisor of all large sizes
 
@@ -54,14 +54,14 @@ BRIEF = Sizes(
 class Case:
     """One kind of records in one topic."""
 
-    partitions: int = 8  # how many have records
-    empty: int = 0  # how many more the topic has
+    partitions: int = 8  # the number of partitions with records
+    empty: int = 0  # the number of partitions without records
     size: int = 100  # bytes of a value
     codec: str = "none"  # the producer's `compression.type`
-    is_alone: bool = False  # each record in a batch of its own, as with linger 0
-    headers: int = 0  # of each record, which then has a key, too
-    is_transactional: bool = False  # and a quarter is aborted
-    is_compacted: bool = False  # and each second record is gone
+    is_alone: bool = False  # whether each record is a batch, as with linger 0
+    headers: int = 0  # headers of each record, which then has a key, too
+    is_transactional: bool = False  # if so, a quarter is aborted
+    is_compacted: bool = False  # if so, each second record is gone
 
     def readable(self, records):
         """Return the number of written records that a consumer gets."""
@@ -123,7 +123,7 @@ class Stage:
                 (f"header-{one}", b"%08d" % one) for one in range(case.headers)
             ],
         }
-        if case.is_compacted:  # two records in a row of a partition have the same key
+        if case.is_compacted:  # two successive records of a partition have the same key
             how["key"] = lambda number: (
                 b"%d-%d" % (number // turn, number % case.partitions)
             )
@@ -170,7 +170,7 @@ class Stage:
                 producer.begin_transaction()
                 some = range(number * each, (number + 1) * each)
                 _write(producer, name, case.partitions, some, **how)
-                producer.flush()  # an abort takes back what is not sent yet
+                producer.flush()  # an abort drops records that are not sent yet
                 if number % _ABORTED:
                     producer.commit_transaction()
                 else:
@@ -194,7 +194,7 @@ class Stage:
         consumer = confluent_kafka.Consumer(
             {
                 "bootstrap.servers": self.broker.bootstrap,
-                "group.id": name,  # must be there
+                "group.id": name,  # librdkafka requires a group
                 "enable.partition.eof": True,
             }
         )

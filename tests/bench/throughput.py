@@ -14,19 +14,19 @@ CLIENTS = (STOCK, OURS, "aiokafka", TUNED)
 # are read again.
 _BYTES = 300_000_000
 _STEP = 2_400  # a common divisor of the records of all cases
-_ALONE = 20  # a broker takes so many times fewer that come alone
+_ALONE = 20  # a broker takes so many times fewer records if each is a batch
 
 
 @frozen(kw_only=True)
 class Row:
     """Records of one kind, read in one way, and the targets."""
 
-    title: str  # in the tables of pages
+    title: str  # the title in the tables of pages
     case: Case = field(factory=Case)
-    max_records: int | None = 500  # at most so many in one call; None for iteration
+    max_records: int | None = 500  # the most records of a call; None for iteration
     how: dict = field(factory=dict)  # more settings of each arm
-    cpu: float | None = None  # of kafka-python's, at most
-    speed: dict = field(factory=dict)  # by client, of its records/s, at least
+    cpu: float | None = None  # the limit, as a multiple of kafka-python's CPU
+    speed: dict = field(factory=dict)  # by client, the least multiple of its records/s
 
 
 SMALL = Case()

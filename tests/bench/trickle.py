@@ -30,7 +30,7 @@ class Flow:
 
     partitions: int
     rate: float  # records per second
-    records: int  # of a lap
+    records: int  # records of a lap
     limits: dict = field(factory=dict)
 
 
@@ -85,7 +85,7 @@ def _round(stage, flow, number, taken):
 def _followed(stage, arm, topic, flow):
     records = max(50, flow.records // stage.sizes.scale)
     arm.begin("follow", records=records)
-    # The arm need not poll by then: records that wait are its first ones.
+    # The arm need not poll yet: its first records are those that wait.
     _produce(stage, topic, flow, records)
     return arm.answer(60.0)
 
@@ -93,10 +93,11 @@ def _followed(stage, arm, topic, flow):
 def _produce(stage, topic, flow, records):
     import confluent_kafka  # noqa: PLC0415 - of an extra, which --help does without
 
-    # The time stands in the value: clocks of processes on one machine are one clock.
+    # The value is the time, as processes on one machine have one clock.
     settings = {"bootstrap.servers": stage.broker.bootstrap, "acks": 1, "linger.ms": 0}
     producer = confluent_kafka.Producer(settings)
-    producer.list_topics(topic, timeout=30)  # it is connected when the first one leaves
+    # Connects the producer before the first record.
+    producer.list_topics(topic, timeout=30)
     started, pause = time.monotonic(), threading.Event()
     for number in range(records):
         pause.wait(max(0.0, started + number / flow.rate - time.monotonic()))

@@ -13,7 +13,7 @@ _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 class UnplantableError(Exception):
-    """A fault's ``old`` text does not stand exactly once in its function."""
+    """A fault's ``old`` text does not occur exactly once in its function."""
 
 
 @frozen(kw_only=True)
@@ -25,7 +25,7 @@ class Fault:
         id: stays the same when the fault is adapted to new code.
         file: below ``safeconsumer/``.
         function: with its class, as in ``FetchWait.end``.
-        old: the text that is replaced; it stands once in the function.
+        old: the text that is replaced; it occurs once in the function.
         new: the text in its place.
         tests: the tests that are expected to kill it, which run first.
         room: the tests that run if those do not kill it.

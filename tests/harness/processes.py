@@ -72,7 +72,7 @@ class Process:
     # ------------------------------------------------------------ input and output
 
     def tell(self, line):
-        """Write a line to its stdin; nothing if it has ended."""
+        """Write a line to the program's stdin; do nothing if the program has ended."""
         stdin = self._popen.stdin
         if stdin is None or stdin.closed:
             return
@@ -113,7 +113,7 @@ class Process:
         self._clear_up()
 
     def begin_to_end(self):
-        """Close its stdin: our own programs end then."""
+        """Close its stdin, at which our own programs end."""
         if self._popen.stdin is not None:
             with contextlib.suppress(BrokenPipeError):
                 self._popen.stdin.close()

@@ -23,7 +23,7 @@ def send():
 
 class Places:
     """
-    Makes a call, and another one in a signal handler at a place of the first.
+    Makes one call, and a second call in a signal handler that runs at a place of the first.
 
     A place is one where Python may call a signal handler. Other threads go on there.
 

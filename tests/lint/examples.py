@@ -1,4 +1,4 @@
-"""Finds code blocks that nothing runs, and commands that are not there."""
+"""Finds code blocks that nothing runs, and commands that do not exist."""
 
 import contextlib
 import io

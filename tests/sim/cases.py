@@ -26,7 +26,7 @@ Ours = partial(SafeConsumer, proxy_url="sim://")
 Strict = partial(Ours, default_lifetime=Lifetime.UNTIL_RESUMED)
 Stock = partial(KafkaConsumer, proxy_url="sim://")
 
-_SECONDS_OF_A_TURN = 1e-3  # of CPU; that of the machine is no evidence
+_SECONDS_OF_A_TURN = 1e-3  # of CPU; the machine's own CPU time is no evidence
 
 
 _CLIENTS = tuple(str(Path(one.__file__).parent) for one in (safeconsumer, kafka))

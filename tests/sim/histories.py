@@ -149,7 +149,7 @@ class History:
             case "one":
                 try:
                     self.consumer.pause(tp, owner=owner)
-                except IllegalStateError:  # it is not assigned
+                except IllegalStateError:  # the partition is not assigned
                     return
                 self.held[f"t:{tp.partition}", owner] = {tp}
             case "topic":

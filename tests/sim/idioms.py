@@ -105,7 +105,7 @@ class ResumePaused(Program):
 
 
 class Saved(Program):
-    """It resumes the list that it has paused."""
+    """The program resumes the list that it has paused."""
 
     def stop(self):
         self.own = dict.fromkeys(self.consumer.assignment(), 0)
@@ -125,7 +125,7 @@ class SavedByValue(Saved):
 
 
 class SavedGuarded(Saved):
-    """It resumes the partitions of its list that are still assigned."""
+    """The program resumes the partitions of its list that are still assigned."""
 
     def go(self):
         for tp in self.own:
@@ -146,7 +146,7 @@ class OneByOne(Program):
 
 
 class TheRest(ResumePaused):
-    """It pauses the partitions that ``paused()`` does not list."""
+    """The program pauses the partitions that ``paused()`` does not list."""
 
     def stop(self):
         self.consumer.pause(*(self.consumer.assignment() - self.consumer.paused()))
@@ -164,7 +164,7 @@ class UnlessPaused(Program):
 
 
 class Again(Program):
-    """It pauses everything, resumes it for a moment, and pauses it again."""
+    """The program pauses everything, resumes it for a moment, and pauses it again."""
 
     def stop(self):
         super().stop()
@@ -197,7 +197,7 @@ class Loop(Program):
 
 
 class OwnSet(Program):
-    """It pauses partitions that are not in its own set; when idle it resumes that set."""
+    """The program pauses partitions outside its own set; when idle it resumes that set."""
 
     def on_turn(self):
         self.is_busy = BUSY <= self.turn < FREE
@@ -232,7 +232,7 @@ class ListenerTidiesUp(Program):
 
 
 class Unsubscribing(Program):
-    """It pauses everything, and subscribes again to get records."""
+    """The program pauses everything, and subscribes again to get records."""
 
     def go(self):
         self.consumer.unsubscribe()
@@ -240,7 +240,7 @@ class Unsubscribing(Program):
 
 
 class Work(Program):
-    """It pauses a partition while it handles a batch, and resumes it if still assigned."""
+    """The program pauses a partition during a batch, and resumes it if still assigned."""
 
     seconds = 3
 
@@ -301,7 +301,7 @@ class Quarantine(Backoff):
 
 
 class OneTopic(Program):
-    """It pauses one of two topics, by a filter over ``assignment()``."""
+    """The program pauses one of two topics, by a filter over ``assignment()``."""
 
     reads_b = True
 
@@ -376,7 +376,7 @@ class Restoring(Program):
 
 
 class TwoAtOnce(Program):
-    """A flag and a backoff share it: one partition is resumed while the flag is set."""
+    """A program has a flag and a backoff: one partition is resumed while the flag is set."""
 
     def on_turn(self):
         super().on_turn()

@@ -87,7 +87,7 @@ class Meeting:
         self.lab.sleep(0.01)
 
     def meet(self, a, b, at, mode):
-        """Run b at one place of a, and judge; return whether a has that place."""
+        """Run call b at one place of call a, and judge; return whether a has that place."""
         self._begin(a, b)
         self.is_read = a in READS.values()
         first, since = self.count - 2, len(self.reader.log)
@@ -182,7 +182,8 @@ class Meeting:
         last = [self.count - 1]
         if not all(self.reader.offsets(tp)[-1:] == last for tp in self.tps):
             return False
-        with suppress(*_COMMITS):  # it has no membership: it joins once more
+        # The member has lost its membership, and joins once more.
+        with suppress(*_COMMITS):
             self.consumer.commit()
         return all(self.lab.committed(tp) == self.count for tp in self.tps)
 
@@ -314,7 +315,8 @@ def _resume_assigned(it):
 
 def _is_free(it, answer):
     """P3, P10: if ``resume()`` returns no remaining hold, no partition is quiet."""
-    if it.is_read and not it.is_handler:  # in one it may be applied a moment later
+    # A handler's call may be applied a moment later.
+    if it.is_read and not it.is_handler:
         assert answer == ()
         assert it.consumer.quiet() == set(), "P10: resume answered free"
 

@@ -1,7 +1,7 @@
 """
 Sockets and selectors of a world: bytes arrive later, in order, or never.
 
-kafka-python's own transports and loop run on them, unchanged. Two of its doors are
+kafka-python's own transports and loop run on them, unchanged. Two of its openings are
 used: ``proxy_url`` chooses a class by its scheme, here ``sim://`` (of sockets in
 kafka-python 3.0, of proxies in 3.1), and its loop takes ``selectors.DefaultSelector``, as
 asyncio's does.
@@ -17,7 +17,7 @@ from tests.sim.world import World
 
 PORT = 9092
 _FASTEST, _SLOWEST = 0.0002, 0.002  # seconds until bytes arrive
-_FIRST_NUMBER = 100_000  # of sockets; real ones have smaller numbers
+_FIRST_NUMBER = 100_000  # a simulated socket's; real sockets have smaller numbers
 _real_selector = selectors.DefaultSelector
 _real_pair = socket.socketpair
 

@@ -73,7 +73,7 @@ def _play(scenario, seed, given):
 def _replay_line():
     """Return the command that plays the test that runs again, to the microsecond."""
     test = os.environ["PYTEST_CURRENT_TEST"].rsplit(" (", 1)[0]
-    also = " -m 'nightly or not nightly'"  # it may be for the night by a parameter
+    also = " -m 'nightly or not nightly'"  # a parameter may mark the test as nightly
     if sys.flags.hash_randomization:
         also += "  # if it fails so; this run had an order of hashes of its own"
     return f"PYTHONHASHSEED=0 pytest -n 0 '{test}'{also}"

@@ -138,8 +138,8 @@ class Reader:
         Read until a condition is true.
 
         Args:
-            condition: it is asked before each round.
-            seconds: virtual seconds until this has failed.
+            condition: a function that is called before each round.
+            seconds: virtual seconds after which the wait fails.
             limit: how many records a round gives at most.
             each: virtual seconds that a round waits for records.
 

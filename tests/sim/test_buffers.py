@@ -104,7 +104,7 @@ def test_purge_of_several_partitions_is_one_event_and_spares_the_others(lab):
     assert purged.partitions == tuple(tps[:2])
     assert (purged.fetches, purged.records) == (2, 9)
     reader.consumer.resume(tps[2])
-    reader.reads(tps[2], range(5))  # though no answer comes
+    reader.reads(tps[2], range(5))  # no answer comes meanwhile
     late.end()
 
 

@@ -113,7 +113,7 @@ def test_consumer_dropped_without_close_is_collected(lab, way, how, tmp_path):
     if "journal" in settings:
         settings = {"journal": tmp_path}
     reader = Reader(lab, kind, "t", how=how, **settings)
-    reader.take(15)  # in the middle of an iteration
+    reader.take(15)  # the consumer is in the middle of an iteration
     reader.consumer.pause(tps[0])
     dropped = weakref.ref(reader.consumer)
     del reader

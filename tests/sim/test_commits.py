@@ -223,7 +223,7 @@ def test_commit_without_a_subscription_may_name_any_partition(lab):
     reader.consumer.commit({p0: at(6)})
     assert lab.committed(p0) == 6
     reader.consumer.subscribe(["t"])
-    with pytest.raises(NotOwnedError):  # it has not joined
+    with pytest.raises(NotOwnedError):  # the consumer has not joined
         reader.consumer.commit({p0: at(1)})
     assert lab.committed(p0) == 6
 

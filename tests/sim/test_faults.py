@@ -71,7 +71,7 @@ def test_leader_that_does_not_answer_ends_no_membership(lab, is_frozen):
     """P8: reading goes on with the other leaders, and then with all."""
     a, b = two_members(lab, records=5)
     away = next(n for n in (1, 2, 3) if n != lab.coordinator())
-    if is_frozen:  # it takes connections and answers nothing
+    if is_frozen:  # a frozen broker takes connections and answers nothing
         lab.cluster.freeze(away)
     else:
         lab.network.isolate(a.process, f"broker-{away}")
@@ -226,7 +226,7 @@ def test_producer_does_not_spin_while_its_broker_is_silent(lab, make, *, is_pati
     silent = lab.cluster.fail("ApiVersions", is_held=True)
     second = producer.send("t", value=b"1", partition=0)
     lab.until(lambda: silent.kept, what="it has a connection again, and no answer")
-    if second.is_done:  # it sends each record once
+    if second.is_done:  # the producer sends each record once
         with pytest.raises(KafkaError):
             second.get(1)
         second = producer.send("t", value=b"2", partition=0)
@@ -237,7 +237,7 @@ def test_producer_does_not_spin_while_its_broker_is_silent(lab, make, *, is_pati
     silent.end()
     second.get(10)
     producer.close()
-    # It looks twenty times a second; kafka-python's looks forty times as often.
+    # Our producer looks twenty times a second, kafka-python's forty times as often.
     assert (turns <= 40 * SECONDS) == is_patient, turns
 
 

@@ -71,7 +71,7 @@ def test_changed_subscription_takes_effect_if_its_join_outlasts_the_poll(
     reader.until(lambda: late.kept)
     reader.is_silent()
     late.end()
-    lab.sleep(1)  # it is over on the wire before the next poll begins
+    lab.sleep(1)  # the join ends on the wire before the next poll begins
     for tp in old:
         lab.append(tp)
     reader.owns([*old, *new])

@@ -394,6 +394,20 @@ def _send_to_transaction(consumer, *_):
     consumer.group_metadata()
 
 
+def _seek(consumer, tp, *_):
+    consumer.seek(tp, 1)
+
+
+def _seek_to_beginning(consumer, tp, *_):
+    consumer.seek_to_beginning(tp)
+
+
+def _commit_earlier(_consumer, tp, lab):
+    earlier = Reader(lab, SafeConsumer, tps=[tp], group_id=GROUP).consumer
+    earlier.commit({tp: at(2)})
+    _close(earlier)
+
+
 # Calls before the departure of a quiet partition, the departure, and whether a warning
 # says that the partition has no commit. A producer may have committed for the group; a
 # broker that was not asked may have a commit.
@@ -404,6 +418,9 @@ DEPARTURES = {
     "a refused commit": ([_refused_commit, _ask], _close, True),
     "a commit": ([_ask, _commit], _close, False),
     "a transaction": ([_ask, _send_to_transaction], _close, False),
+    "a sought position": ([_seek, _ask], _close, True),
+    "a sought beginning": ([_seek_to_beginning, _ask], _close, True),
+    "an earlier commit": ([_commit_earlier, _seek, _ask], _close, False),
     "not asked": ([], _close, False),
 }
 

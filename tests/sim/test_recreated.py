@@ -71,7 +71,7 @@ def without_ids(lab, **settings):
 
 
 def is_named(reader, tp):
-    """Tell whether an answer about metadata has named the topic since it was gained."""
+    """Tell whether an answer about metadata has named the topic since the gain."""
     state = reader.consumer._subscription.assignment.get(tp)
     return state is not None and not state.is_presumed
 

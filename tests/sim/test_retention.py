@@ -47,7 +47,7 @@ class Late(Watching):
         asking.commit({self.tp: at(POSITION)})
         asking.close(autocommit=False)
         super().__init__(lab, "t", **chosen)
-        self.consumer.pause(self.tp)  # it reads nothing before the test begins
+        self.consumer.pause(self.tp)  # the reader reads nothing before the test begins
         self.owns([self.tp])
 
     def fill(self, lab, count, first=0):
@@ -88,7 +88,7 @@ class Late(Watching):
         self.consumer.resume(self.tp)
 
     def asks(self):
-        """Let it ask after a hold where the log begins; return the answer, held back."""
+        """Let the reader ask after a hold for the log's start; hold the answer back."""
         asked = self.lab.cluster.fail("ListOffsets", is_held=True, count=1)
         self.held_past_retention()
         self.until(lambda: asked.kept)
@@ -301,7 +301,7 @@ def _a_hold_and_then_a_record(reader, reads=lambda reader: reader.take(1)):
     reader.is_silent(seconds=1)
     reader.consumer.resume(reader.tp)
     reads(reader)
-    reader.lab.sleep(3600)  # it does something else; no fetch is under way
+    reader.lab.sleep(3600)  # the program is busy, and no fetch is under way
     reader.loses()
     reader.consumer.seek(reader.tp, 2 * POSITION)
     return 2 * POSITION

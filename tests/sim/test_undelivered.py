@@ -205,7 +205,7 @@ def _to_the_beginning(reader, tp, to):
 @pytest.mark.parametrize(
     ("decoder", "at"), [("python", 5), ("compiled", 5), ("compiled", 45)]
 )
-def test_a_seek_in_the_middle_of_a_drain_stands(lab, decoder, move, to, at):
+def test_a_seek_in_the_middle_of_a_drain_is_not_undone(lab, decoder, move, to, at):
     """Upstream reads the position, decodes, and sets it: the seek between is undone."""
     reader = Meddled(lab, records=30, decoder=decoder)
     reader.meddler.at(at, lambda: move(reader, reader.in_order[0], to))
@@ -247,7 +247,7 @@ def test_returned_records_are_referenced_by_the_caller_only(lab, decoder):
     found = reader.consumer.poll(1000, max_records=50)
     assert making.alive() == sum(map(len, found.values())) > 0
     del found
-    assert making.alive() <= 1  # kafka-python's generator stands at one
+    assert making.alive() <= 1  # kafka-python's generator refers to one record
 
 
 @pytest.mark.contract("P14")

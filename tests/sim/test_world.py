@@ -95,7 +95,7 @@ def test_loop_that_logs_an_error_for_ever_is_ended(monkeypatch):
         message = "as planned"
         raise TypeError(message)
 
-    play(lambda _: None)  # the first of a process plays another before
+    play(lambda _: None)  # the first world of a process plays another one before
     monkeypatch.setattr(NetworkSelector, "call_later", no_timers)
     with pytest.raises(EndlessError, match=r"(?s)20000 looks at .* _refresh_loop <"):
         play(lambda lab: lab.member(SafeConsumer, "orders"))

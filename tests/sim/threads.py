@@ -224,7 +224,7 @@ def get_ident():
 
 
 def current_thread():
-    """Return the caller's thread; the main one for what a world runs first."""
+    """Return the caller's thread: in the first task of a world the main thread."""
     task = _task()
     if task is None:
         return _real_current()
@@ -305,7 +305,8 @@ def _install_clocks():
         in_ns = f"{name}_ns"
         setattr(time, in_ns, _clock(getattr(time, in_ns), _nanoseconds(played)))
     time.sleep = _sleep
-    queue.time = threading._time = time.monotonic  # they have names of their own for it
+    # These modules have their own names for the function.
+    queue.time = threading._time = time.monotonic
 
 
 def _install_threads():

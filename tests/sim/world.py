@@ -23,13 +23,13 @@ from greenlet import GreenletExit, getcurrent, greenlet
 EPOCH = 1_700_000_000.0  # the wall clock's seconds when a world begins
 LIMIT = 100_000.0  # virtual seconds; an older world waits for an event that never comes
 _NEVER = float("inf")
-_BEGIN = 1000.0  # the monotonic clock's; above zero, as programs compare with zero
-_LOOK = 1e-6  # seconds; a deadline that is 1e-14 s away would else never pass
+_BEGIN = 1000.0  # the monotonic clock's first reading; programs compare with zero
+_LOOK = 1e-6  # seconds; otherwise a deadline 1e-14 s away would never pass
 _TURN = 100e-6  # seconds that a turn costs, about as much as it really does
-_LONGEST_TURN = 0.01  # seconds that it costs if the process has not slept for long
+_LONGEST_TURN = 0.01  # seconds that a turn costs if the process has not slept for long
 _UNWINDINGS = 20  # how often a task may refuse to end
-_LOOKS = 20_000  # at the clock in one turn; the tests' own programs do 2,416
-_BUSIEST = 50_000  # turns without sleep; the tests' own programs take 7,649
+_LOOKS = 20_000  # readings of the clock in one turn; our tests' programs make 2,416
+_BUSIEST = 50_000  # turns without sleep; our tests' programs take 7,649
 _OWN_FILES = ("/sim/world.py", "/sim/threads.py", "/threading.py")
 
 
@@ -70,8 +70,8 @@ class Process:
         self.is_frozen = False
         self.is_dead = False
         self.skew = 0.0  # seconds by which its wall clock is ahead
-        self._busy = 0  # turns that its tasks took since it last slept
-        self._slept = 0  # the world's sleep at the last of them
+        self._busy = 0  # turns of its tasks since the process last slept
+        self._slept = 0  # the world's sleep at the last turn
 
     def __repr__(self):
         return self.name
@@ -103,7 +103,7 @@ class Task(greenlet):
         self.process = process
         self.number = next(world.serial)
         self.is_parked = False
-        self.thread = None  # the threading.Thread that it is, if it is one
+        self.thread = None  # its threading.Thread, if the task is one
         self.carried = [None] * len(world.carried)
 
     def wake(self):
@@ -113,7 +113,7 @@ class Task(greenlet):
             self.world.runnable.append(self)
 
     def place(self):
-        """Return the calls in which the task stands, the innermost first."""
+        """Return the calls in which the task waits, the innermost first."""
         frame = sys._getframe() if self is self.world.task else self.gr_frame
         if frame is None:
             return "before its first turn"
@@ -135,8 +135,8 @@ class World:
         limit: virtual seconds after which the world is ended.
     """
 
-    current: ClassVar["World | None"] = None  # the one that runs
-    # How what Python keeps for each real thread is read and written; each task has its own.
+    current: ClassVar["World | None"] = None  # the running world
+    # Functions that read and write Python's state of a thread; each task has its own state.
     carried: ClassVar[list[tuple[Callable[[], Any], Callable[[Any], None]]]] = []
 
     def __init__(self, seed=0, *, preempt=0.0, limit=LIMIT):
@@ -151,12 +151,12 @@ class World:
         self.is_over = False
         self.hub = None
         self.network = None  # the network of its sockets, if it has one
-        self.sockets = {}  # by their numbers
-        self.task = None  # the one that runs; None between turns
+        self.sockets = {}  # sockets by their numbers
+        self.task = None  # the running task; None between turns
         self.outside = Process("test")
         self.runnable = []
         self.tasks = []
-        self.still_ran = ()  # at the end
+        self.still_ran = ()  # the tasks that ran at the end
         self.serial = itertools.count(
             1
         )  # for objects without an order besides their address
@@ -178,7 +178,8 @@ class World:
         """Tell the time. Each reading moves the clock, so every deadline is reached."""
         self.clock += _LOOK
         if self.clock > self._turn_limit:
-            if self._crash is None:  # the hub raises it again, should somebody catch it
+            # The hub raises the error again if a task catches it.
+            if self._crash is None:
                 self._crash = self._endless(f"{_LOOKS} looks at the clock in one turn")
             raise self._crash
         return self.clock
@@ -216,7 +217,7 @@ class World:
         ]
 
     def park(self, timeout=None):
-        """Stand still until somebody wakes this task, or after so many seconds."""
+        """Wait until another task wakes this one, or until so many seconds are over."""
         if self.is_over:
             raise GreenletExit
         task = self.task
@@ -380,7 +381,7 @@ class World:
             self.clock += ahead
 
     def picture(self):
-        """Return where every task stands, a line for each."""
+        """Return the place of every task, a line for each."""
         alive = [one for one in self.tasks if not one.dead]
         lines = [f"\n  {one.process}/{one.name}: {one.place()}" for one in alive]
         return f"virtual second {self.now:.3f}, seed {self.seed}{''.join(lines)}"

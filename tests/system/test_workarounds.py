@@ -1,7 +1,7 @@
 """
 Shows when a workaround can go: kafka-python's own consumer still fails as before.
 
-For each defect that the pages in design/ list and this package works around, one test runs
+The pages in design/ list defects that this package works around; for each one a test runs
 the stock client. If a test fails, upstream has repaired the defect: then the
 workaround and its row in the table may go. Most of these tests are those of our own consumer
 in the simulated world, which the stock client must fail (``stock_fails``); this module has

@@ -1,5 +1,5 @@
 """Fixtures that tests of several folders share."""
 
-from tests.harness.kafka.fixtures import safe, told
+from tests.harness.kafka.fixtures import event_log, safe
 
-__all__ = ["safe", "told"]
+__all__ = ["event_log", "safe"]

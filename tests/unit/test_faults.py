@@ -39,7 +39,7 @@ def test_a_fault_is_planted_in_its_function_only():
     [
         pytest.param("Worker.close", "return 1", id="no such function"),
         pytest.param("Worker.run", "return 3", id="no such text"),
-        pytest.param("Worker.stop", "1", id="text that stands twice"),
+        pytest.param("Worker.stop", "1", id="text that occurs twice"),
     ],
 )
 def test_a_row_that_does_not_fit_the_code_is_refused(function, old):
@@ -48,7 +48,7 @@ def test_a_row_that_does_not_fit_the_code_is_refused(function, old):
 
 
 @pytest.mark.parametrize(
-    ("row", "result", "said", "is_good"),
+    ("row", "result", "message", "is_good"),
     [
         pytest.param({}, Result(("t",)), "killed by t", True, id="killed"),
         pytest.param({}, Result(), "SURVIVES", False, id="survives"),
@@ -65,9 +65,9 @@ def test_a_row_that_does_not_fit_the_code_is_refused(function, old):
         ),
     ],
 )
-def test_outcome_of_each_fault_is_reported(row, result, said, *, is_good):
+def test_outcome_of_each_fault_is_reported(row, result, message, *, is_good):
     text, good = faults._judged(fault(**row), [result])
-    assert (said in text, good) == (True, is_good)
+    assert (message in text, good) == (True, is_good)
 
 
 def test_every_row_has_an_id_of_its_own_and_names_files_that_exist():

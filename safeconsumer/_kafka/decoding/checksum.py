@@ -12,7 +12,7 @@ from kafka.record.util import calc_crc32c
 
 try:
     from safeconsumer._kafka.decoding import _batches
-except ImportError:  # built without a compiler
+except ImportError:  # this installation was built without a compiler
     _batches = None  # type: ignore[assignment]
 
 # The first byte after the checksum, https://kafka.apache.org/documentation/#recordbatch.

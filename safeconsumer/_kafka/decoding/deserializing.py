@@ -46,7 +46,8 @@ def deserialized(reader: Any, topic: str, headers: list[Any], data: Any) -> Any:
         return reader.deserialize(topic, headers, data)
     except TypeError as error:
         trace = error.__traceback__
-        first = error.with_traceback(trace and trace.tb_next)  # without this frame
+        # the traceback without this frame
+        first = error.with_traceback(trace and trace.tb_next)
     return deserialized_again(reader, topic, data, first)
 
 
@@ -70,7 +71,8 @@ def deserialized_again(reader: Any, topic: str, data: Any, first: TypeError) -> 
     try:
         value = reader.deserialize(topic, data)
     except TypeError as second:
-        is_deeper = _depth(second) - 1 > _depth(first)  # this frame is not the first's
+        # the first error's traceback does not have this frame
+        is_deeper = _depth(second) - 1 > _depth(first)
         raise (second if is_deeper else first) from None
     warnings.warn_explicit(
         "deserializer does not implement deserialize(topic, headers, data)",

@@ -10,8 +10,8 @@ log = logging.getLogger(KafkaProtocol.__module__)
 
 _LENGTH = struct.Struct(">i")
 # Bytes: the room for the data between answers and for small answers, one per
-# connection. The beginning of a large answer is copied out of it, so a larger one would
-# not be better.
+# connection. The beginning of a large answer is copied out of it, so a larger room
+# would not help.
 _SCRATCH = 64 * 1024
 
 
@@ -28,7 +28,7 @@ class FrameParser(KafkaProtocol):
 
     def prepare(self) -> None:
         self._scratch = memoryview(bytearray(_SCRATCH))
-        self._length = b""  # the bytes of it that have arrived
+        self._length = b""  # the number of its bytes that have arrived
         self._frame: Frame | None = None
         self._filled = 0
 
@@ -73,7 +73,7 @@ class FrameParser(KafkaProtocol):
         start = self._filled
         self._filled = min(len(frame), start + len(view))
         count = self._filled - start
-        if view.obj is not frame:  # otherwise the bytes are in place
+        if view.obj is not frame:  # otherwise the bytes are in place already
             memoryview(frame)[start : self._filled] = view[:count]
         return view[count:]
 

@@ -108,7 +108,7 @@ class ReceivingManager(ClosingManager):
 
 def adopt_manager(manager: KafkaConnectionManager) -> None:
     """
-    Let the connections of a client receive this way, from the next one on.
+    Let the later connections of a client receive this way.
 
     A client of the user's own is left as it is.
     """

@@ -95,9 +95,10 @@ class CompiledRecords(PythonRecords):
             self._fill(taken, sys.maxsize if n is None else n)
         except StopIteration as stop:
             self._failed = True
-            log.exception(_STOPPED)  # upstream's words, too
+            log.exception(_STOPPED)  # upstream's text, too
             error = RuntimeError(_STOPPED)
-            error.__context__ = stop  # its traceback shows the deserializer's line
+            # the traceback of this error shows the deserializer's line
+            error.__context__ = stop
             return error
         except Exception as error:  # noqa: BLE001 - take() raises it
             self._failed = True

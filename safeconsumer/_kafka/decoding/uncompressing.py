@@ -27,7 +27,7 @@ def uncompressed(section: memoryview, codec: int) -> Buffer:
 
 
 _SIZE = struct.Struct(">i")
-_BLOCKS_OF_SNAPPY = b"\x82SNAPPY\0"  # the first bytes of a stream of Java's snappy
+_BLOCKS_OF_SNAPPY = b"\x82SNAPPY\0"  # a stream of Java's snappy begins with these bytes
 _HEADER_OF_SNAPPY = 16
 
 
@@ -49,8 +49,8 @@ def _lz4(section: memoryview) -> Buffer:
     return bytes(codecs.lz4_decode(section))
 
 
-# Bytes above which a thread drops its decompressor. It has 3 MB after batches of default
-# producers, and 9 MB after the highest usual level.
+# Bytes above which a thread drops its decompressor. A decompressor has 3 MB after
+# batches of default producers, and 9 MB after the highest usual level.
 _MAX_KEPT_BYTES = 16 * 1024 * 1024
 
 

@@ -44,7 +44,7 @@ class PauseSafeCluster(ClusterMetadata):
 
     version: int = 0
     """
-    How often leaders may have changed; while the number stays, so do all leaders.
+    A counter: while the number is the same, no leader has changed.
     """
 
     on_ids: Callable[[Mapping[str, UUID], float], bool] | None = None
@@ -91,7 +91,9 @@ class PauseSafeCluster(ClusterMetadata):
             topic = answered.get(name)
             error = _UNKNOWN if topic is None else topic.error_code
             if topic is not None and not error:
-                continue  # also a recreated topic, with another id: its partitions stay
+                # a recreated topic, with another id, is kept as well: its partitions
+                # stay
+                continue
             if error != _UNKNOWN:
                 kept += [] if error in _FINAL else [name]
             elif name not in doubted:
@@ -129,6 +131,10 @@ class PauseSafeCluster(ClusterMetadata):
     def is_answered(self, topics: Iterable[str]) -> bool:
         """Tell whether the last answer covers these topics: missing ones do not exist."""
         return self._answered_topics is None or self._answered_topics.issuperset(topics)
+
+    def is_missing(self, topic: str) -> bool:
+        """Tell whether a topic does not exist, by two answers in a row."""
+        return topic not in self._partitions and self.is_answered((topic,))
 
     def set_topics(self, topics: Iterable[str]) -> Any:  # noqa: ANN401 - upstream's future
         """

@@ -31,5 +31,5 @@ def closed_if_constructor_fails(client: Any) -> Iterator[None]:  # noqa: ANN401 
         yield
     except BaseException:
         with suppress(Exception):  # the first exception is the one to raise
-            client._client.close()  # which ends the thread, too
+            client._client.close()  # closing ends the thread, too
         raise

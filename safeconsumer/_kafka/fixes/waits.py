@@ -110,7 +110,7 @@ def _wait(
     # manager in Python would not do: after an interrupt in its entry the loop would keep
     # the wait.
     try:
-        with net._pending_waiters_lock:  # its entry runs in C, without an interrupt
+        with net._pending_waiters_lock:  # entering it runs in C, without an interrupt
             net._pending_waiters[ended] = state
         begin()
         ended.wait(seconds)
@@ -122,7 +122,7 @@ def _wait(
 
 
 def adopt_network(net: NetworkSelector) -> None:
-    """Let signal handlers interrupt the waits for a client's loop, from the next on."""
+    """Let signal handlers interrupt the later waits for a client's loop."""
     if type(net) is NetworkSelector:
         net.__class__ = InterruptibleSelector
         net._safe_process = os.getpid()

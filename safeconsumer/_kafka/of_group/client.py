@@ -48,7 +48,7 @@ class ConsumerClient:
         return found
 
     def call_after_joins(self, call: Callable[[], object]) -> None:
-        """Have a function called after each join, under upstream's locks: be quick."""
+        """Call a function after each join, under upstream's locks: it must be quick."""
         self._subscription.on_joined = call
 
     def note_broker_time(self, at: float, sent: float, received: float) -> None:

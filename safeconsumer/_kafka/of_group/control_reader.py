@@ -129,7 +129,7 @@ class EndOffsets:
         self, partitions: Sequence[TopicPartition], timeout_ms: float, answer: Answer
     ) -> None:
         """
-        Ask, and have ``answer`` called later. Any thread may call this; it does not block.
+        Ask; ``answer`` is called later. Any thread may call this; it does not block.
 
         Raises:
             RuntimeError: the consumer is closed.

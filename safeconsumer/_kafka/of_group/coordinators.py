@@ -2,8 +2,9 @@
 Asks for the coordinators of groups, and asks coordinators for committed offsets.
 
 Brokers answer about many groups at once, with an error for each. kafka-python 3.0.12
-raises the first error, and loses the answers about all other groups. To ask again about
-each half, a coordinator that is not ready would get twice as many requests as groups.
+raises the first error, and loses the answers about all other groups. If the client
+asked again about each half, a coordinator that is not ready would get twice as many
+requests as groups.
 """
 
 from collections.abc import Iterable, Sequence

@@ -39,7 +39,7 @@ class PatientClient(NoTopicsClient):
 
 class UntracedProducer(KafkaProducer):
     """
-    A ``KafkaProducer`` whose ``send`` is upstream's own, even if that was wrapped.
+    A ``KafkaProducer`` with upstream's own ``send``, even if a tool has wrapped it.
 
     OpenTelemetry's instrumentor (0.66b1) makes a span of each send, and has no key in
     the context that would turn this off. It also writes headers: control records must
@@ -70,7 +70,7 @@ class AskingOnceProducer(UntracedProducer):
                 break
             if isinstance(asked.exception, UnknownTopicOrPartitionError):
                 message = f"there is no topic {topic}"
-                raise KafkaTimeoutError(message)  # send() raises none of a broker's
+                raise KafkaTimeoutError(message)  # send() raises no error of a broker
         left = max(0.0, until - time.monotonic())
         return super()._wait_on_metadata(topic, 1000 * left)
 
@@ -82,8 +82,8 @@ def end(producer: Any, seconds: float) -> None:  # noqa: ANN401 - kafka-python i
     The call may take half a second more than ``seconds``.
 
     kafka-python 3.0.12 waits for unanswered records before it closes anything. If that
-    takes too long it raises, its thread goes on, and it does both once more when it is
-    garbage-collected.
+    takes too long it raises, its thread continues, and it does both once more when it
+    is garbage-collected.
     """
     with suppress(KafkaError):
         producer.close(timeout=seconds)

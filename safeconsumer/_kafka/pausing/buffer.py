@@ -116,7 +116,7 @@ class Buffer:
         self._start, self.at, self.taken = offset, 0, rest
 
     def _begin_at(self, offset: int, moves: int) -> None:
-        self._end = -1  # first: after an interrupt the next call repeats all of this
+        self._end = -1  # set first: after an interrupt the next call repeats everything
         self.taken, self.at, self._epoch = [], 0, -1
         if self.batch is not None and self.batch.next_fetch_offset != offset:
             self.close_batch()

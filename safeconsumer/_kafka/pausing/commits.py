@@ -1,4 +1,4 @@
-"""Offsets to commit, with the ownerships in which the commit was asked for."""
+"""Offsets to commit, with the ownerships in which the commit was requested."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -14,11 +14,11 @@ States = Mapping[TopicPartition, OwnedPartitionState]
 Offsets = dict[TopicPartition, OffsetAndMetadata]
 
 _NOT_OWNED = (
-    "this member does not own it, and its owner may be further. Under subscribe() "
+    "this member does not own it, and its owner may be ahead. Under subscribe() "
     "commit assigned partitions, or in on_partitions_revoked() those that it gets; "
     "records that are not committed by then come again at the next owner"
 )
-_NOT_JOINED = "this member has not joined its group yet, or again: poll() does"
+_NOT_JOINED = "this member has not joined its group yet, or not again: poll() joins"
 _LOST = (
     "the membership was lost, because too much time passed between two polls "
     "(max_poll_interval_ms) or no heartbeat came through, and others may own it "
@@ -41,7 +41,7 @@ def _ignore_result(*, is_done: bool) -> None:
 
 class OwnedOffsets(Offsets):
     """
-    Offsets to commit, and the ownerships in which the commit was asked for.
+    Offsets to commit, and the ownerships in which the commit was requested.
 
     Upstream takes it for a plain dict, which goes from the call to the request. In between
     upstream may look for the coordinator, or retry for ``request_timeout_ms``, and a
@@ -52,7 +52,7 @@ class OwnedOffsets(Offsets):
         is_given_up: whether the commit's call was interrupted: then the commit is not sent.
         is_of_worker: whether the commit is that of the worker or pump with the consumer.
         is_implicit: whether the consumer has collected the offsets, for a commit without
-            any; then those of deleted topics are left out.
+            any.
         is_journaled: whether the commit is in a journal.
         note: the text by which the metadata of the commit name that journal; "" without one.
         answered: reports the result to the journal, if there is one.
@@ -96,6 +96,18 @@ class OwnedOffsets(Offsets):
         others = sum(len(one.metadata.encode()) for one in self.values())
         return note if count else 0, note * count + others
 
+    @property
+    def is_collected(self) -> bool:
+        """Whether the program has not named the offsets: those of deleted topics may go."""
+        return self.is_implicit or self.is_of_worker
+
+    def leave_out(self, is_missing: Callable[[str], bool]) -> bool:
+        """Remove the offsets of missing topics, if the program has not named them."""
+        missing = [tp for tp in self if self.is_collected and is_missing(tp.topic)]
+        for tp in missing:
+            del self[tp]
+        return bool(missing)
+
     @contextmanager
     def with_note(self) -> Iterator[None]:
         """Put the note into the block's metadata where the program gives none."""
@@ -105,7 +117,7 @@ class OwnedOffsets(Offsets):
         try:
             yield
         finally:
-            # refuse_deleted() may have removed offsets in the block.
+            # Offsets of deleted topics may have been removed in the block.
             self.update({tp: one for tp, one in bare.items() if tp in self})
 
     def __reduce__(self) -> tuple[type, tuple[object, ...]]:
@@ -120,7 +132,7 @@ class OwnedOffsets(Offsets):
 
         The offset does if the topic was recreated after the commit's call, or if the new one
         was not read up to the offset: a program may commit by its records of the old topic.
-        A commit that the consumer has collected only loses such offsets.
+        A commit whose offsets the program has not named only loses such offsets.
 
         Args:
             assigned: the assigned partitions now.
@@ -138,7 +150,7 @@ class OwnedOffsets(Offsets):
                 is_foreign |= now is not state
             if is_foreign:
                 foreign.append(tp)
-        if self.is_implicit:
+        if self.is_collected:
             for tp in foreign:
                 del self[tp]
             return None

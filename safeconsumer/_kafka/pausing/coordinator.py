@@ -25,6 +25,7 @@ from kafka.errors import (
     RebalanceInProgressError,
     RetriableError,
     UnknownMemberIdError,
+    UnknownTopicOrPartitionError,
 )
 from kafka.future import Future
 from kafka.protocol.consumer import OffsetResetStrategy
@@ -144,6 +145,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self._drained: States = {}
         # The ownerships at the time of upstream's pending questions for offsets.
         self._owned_when_asked: Owned | None = None
+        # The held partitions whose commits were asked for last, and that question.
+        self._quiet_when_asked: frozenset[TopicPartition] | None = None
+        self._held_question = Future().success(None)
         self._is_committed_elsewhere = False
         # The time of the last question for the coordinator.
         self._coordinator_asked_at = -math.inf
@@ -176,14 +180,15 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             ) from self._fencing_error
         try:
             if self._join_of_poll is not None:
-                # A signal handler ended the poll of this join. Upstream takes the join as
-                # done when its listener begins, and would deliver records of partitions
-                # that the listener is about to seek.
+                # A signal handler ended the poll of this join. Upstream regards the
+                # join as complete when its listener begins, and would deliver records
+                # of partitions that the listener is about to seek.
                 timer = Timer(timeout_ms)
                 if not self._run(self._wait_for_join, timeout_ms):
                     return False
                 timeout_ms = timer.timeout_ms
             ready: bool = super().poll(timeout_ms)
+            self._ask_about_held()
         except FencedInstanceIdError as error:
             self._fencing_error = error
             raise
@@ -194,7 +199,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         finally:
             self._raised_by_callback = None
             self.ledger.deliver()
-        # Upstream takes a dropped join as done.
+        # Upstream regards a dropped join as complete.
         waits = self.rejoining and self._subscription.partitions_auto_assigned()
         return ready and not waits
 
@@ -367,7 +372,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     # ------------------------------------------------------------ joining (IO thread)
 
     def stable(self) -> bool:
-        """Tell whether heartbeats go on; they do for a join that is not applied yet."""
+        """Tell whether heartbeats continue; they do for a join that is not applied yet."""
         joined = self._joined
         return bool(super().stable()) or (
             joined is not None and joined.generation is self._generation
@@ -487,10 +492,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         # This member missed a generation, as its SyncGroup was refused or cut off:
         # 1. before it, an eager member gave up all its partitions;
         # 2. in it, others may have owned them, and committed;
-        # 3. upstream keeps the positions of partitions that come back: this member would
-        #    go on at its old positions, and commit them over the others' offsets.
-        # A cooperative member claims its partitions when it joins, so no other member gets
-        # them. The broker may answer a follower that joins again with the same generation.
+        # 3. upstream keeps the positions of partitions that come back: this member
+        # would continue at its old positions, and commit them over the others' offsets.
+        # A cooperative member claims its partitions when it joins, so no other member
+        # gets them. The broker may answer a follower that joins again with the same
+        # generation.
         owned = frozenset(self._subscription.assigned_partitions())
         applied = (
             generation if self._applied_generation is None else self._applied_generation
@@ -595,7 +601,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             }
 
     def note_partitions(self) -> None:
-        """Have the subscription note the partitions that its topics have, if known."""
+        """Let the subscription note the partitions of its topics, if they are known."""
         # The leader takes those that it has assigned: another join will assign the
         # partitions that its metadata have gained since.
         assigned = self._assignment_snapshot
@@ -705,7 +711,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         try:
             super().commit_offsets_sync(commit, timeout_ms)
         except BaseException:
-            # A signal handler raised, and the coroutine would go on and retry the commit.
+            # A signal handler raised, and the coroutine would continue and retry the
+            # commit.
             commit.is_given_up = True
             raise
 
@@ -713,7 +720,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self, offsets: Offsets, timeout_ms: float | None = None
     ) -> None:
         commit = self._with_ownerships(offsets)
-        self._journal(commit)  # of a commit that upstream makes before a join
+        self._journal(commit)  # for a commit that upstream makes before a join
         is_done = False
         doubtful = self._subscription.ids.doubtful(commit.states.items())
         if timeout_ms is not None and doubtful:
@@ -823,6 +830,14 @@ class PauseSafeCoordinator(ConsumerCoordinator):
                 # every later poll that this member is fenced.
                 raise CommitFailedError from error
             raise
+        except UnknownTopicOrPartitionError:
+            # Upstream would retry up to the end of the call, and a worker that drains up to
+            # the end of its drain. A coordinator that starts may not know a topic yet, and
+            # metadata may be old: both have to lack it.
+            if not offsets.leave_out(self._cluster.is_missing):
+                self._cluster.request_update()
+                raise
+            return await self._send_if_allowed(offsets)
 
     async def _ask_for_ids(self, commit: OwnedOffsets) -> None:
         # Under a subscription the commit has only the held partitions whose position moved.
@@ -844,7 +859,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     def maybe_auto_commit_offsets_now(self) -> None:
         """
-        Commit, and return once all commits asked for so far are sent.
+        Commit, and return once all commits requested so far are sent.
 
         Upstream sends them later, for instance after ``unsubscribe``, when the broker
         refuses them.
@@ -877,7 +892,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             for number, error in partitions:
                 state = states.get(TopicPartition(topic, number))
                 if state is not None and not error:
-                    state.lacks_commit = False
+                    state.has_commit = True
                     state.committed = offsets[TopicPartition(topic, number)].offset
         super()._handle_offset_commit_response(offsets, send_time, response)
 
@@ -901,7 +916,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         offsets = await super().fetch_committed_offsets_async(partitions, timeout_ms)
         for tp, state, sent in asked:
             if tp in offsets or state.commits_sent == sent:
-                state.lacks_commit = tp not in offsets
+                if state.has_commit is None and tp in offsets:
+                    state.committed = offsets[tp].offset
+                state.has_commit = tp in offsets
         return offsets
 
     def _forget_questions(self, committed: Collection[TopicPartition]) -> None:
@@ -978,9 +995,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             self._subscription.journal.unseen()
         return super().group_metadata()
 
-    def lacks_commit(self, state: OwnedPartitionState | None) -> bool:
-        is_known = state is not None and state.lacks_commit
-        return is_known and not self._is_committed_elsewhere
+    def has_commit(self, state: OwnedPartitionState | None) -> bool | None:
+        """Tell whether the group has a committed offset; None: it is not known."""
+        if self._is_committed_elsewhere:  # a producer may have committed one
+            return True
+        return None if state is None else state.has_commit
 
     @contextmanager
     def reassigning(self) -> Iterator[None]:
@@ -992,6 +1011,48 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             self._warn_uncommitted()
             self.ledger.deliver()
 
+    def _ask_about_held(self) -> None:
+        """
+        Ask, without waiting, whether the group has offsets of the held partitions.
+
+        Otherwise nobody asks if the program has set their first positions, and the answer
+        decides whether their departure is a warning.
+        """
+        quiet = self.ledger.quiet()
+        if quiet is self._quiet_when_asked or not self._skips_uncommitted:
+            return
+        if not self._held_question.is_done:
+            return
+        states: States = self._subscription.assignment
+        unknown = {
+            tp
+            for tp in quiet
+            if (one := states.get(tp)) is not None and one.has_commit is None
+        }
+        # The offsets of these are asked for next, to set their positions.
+        missing = self._states_without_position().keys() if unknown else frozenset()
+        self._quiet_when_asked = None if unknown & missing else quiet
+        if asked := unknown - missing:
+            self._held_question = self._manager.call_soon(self._note_commits, asked)
+
+    async def _note_commits(self, partitions: Collection[TopicPartition]) -> None:
+        try:
+            await self.fetch_committed_offsets_async(
+                partitions, self.config["request_timeout_ms"]
+            )
+        except KafkaTimeoutError:
+            self._quiet_when_asked = None  # the next poll asks again
+        except KafkaError:
+            log.debug(
+                "it is not known what is committed of held partitions", exc_info=True
+            )
+
+    @property
+    def _skips_uncommitted(self) -> bool:
+        # Whether the next owner of a partition without a commit begins at the log's end.
+        strategy = self._subscription._default_offset_reset_strategy
+        return strategy == OffsetResetStrategy.LATEST and bool(self.group_id)
+
     def _note_held(self) -> None:
         # ``_held`` keeps the partitions that an uncompleted join has given up.
         states: States = self._subscription.assignment
@@ -1000,13 +1061,12 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     def _warn_uncommitted(self) -> None:
         held, self._held = self._held, {}
-        strategy = self._subscription._default_offset_reset_strategy
-        if strategy != OffsetResetStrategy.LATEST or not self.group_id:
+        if not self._skips_uncommitted:
             return
         # Upstream's assignment does not change at close().
         owned = self.ledger.owned()
         left = [tp for tp, one in held.items() if owned.get(tp) is not one]
-        skipped = [tp for tp in left if self.lacks_commit(held[tp])]
+        skipped = [tp for tp in left if self.has_commit(held[tp]) is False]
         if skipped:
             self.ledger.emit(
                 events.HeldPartitionUncommitted,

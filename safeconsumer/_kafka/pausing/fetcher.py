@@ -30,8 +30,8 @@ from safeconsumer.holds.ownership import Owned
 DEFAULT_PARKED_MAX_BYTES = 64 * 1024 * 1024
 
 _UNKNOWN_TOPIC = kafka_errors.UnknownTopicOrPartitionError.errno
-# The longest wait of a fetch while other partitions wait for the ids of their topics: a
-# broker gets one fetch at a time.
+# The longest wait of a fetch while other partitions wait for the ids of their topics,
+# as a broker gets one fetch at a time.
 _SHORT_WAIT_MS = 100
 
 Drained = dict[TopicPartition, list[ConsumerRecord]]
@@ -44,9 +44,9 @@ class PauseSafeFetcher(Fetcher):
     Differences from upstream 3.0.12, each with a regression test:
 
     - A resumed partition continues in its half-read batch, even if others were read
-    meanwhile; upstream waits for a slot that never becomes free.
+      meanwhile; upstream waits for a slot that never becomes free.
     - Each fetch is stamped with its ownership; answers and buffers of another ownership
-    are dropped, even those of fetches in flight.
+      are dropped, even those of fetches in flight.
     - A whole drain uses one snapshot of the quiet partitions.
     - Parked data is bounded in bytes.
     - A lifted hold wakes a waiting ``poll``.
@@ -59,7 +59,7 @@ class PauseSafeFetcher(Fetcher):
     ``_create_fetch_requests`` and ``_fetchable_partitions`` on the IO thread.
     """
 
-    _subscriptions: LedgerSubscription  # upstream's name of it
+    _subscriptions: LedgerSubscription  # upstream's name for it
 
     def __init__(
         self, client: object, subscriptions: object, **configs: object
@@ -291,7 +291,8 @@ class PauseSafeFetcher(Fetcher):
         count = 0
         while count < most:
             if tp in drained and not update_offsets:
-                break  # the position is before the taken records: no answer continues there
+                # the position is before the taken records: no answer continues there
+                break
             if buffer.is_open:
                 count += self._take(drained, tp, buffer, most - count, update_offsets)
             elif not buffer.answers:
@@ -756,7 +757,7 @@ class PauseSafeFetcher(Fetcher):
                 self.buffers.add_answer(tp, state.buffer, answer)
         if purged:
             self._report_purged(purged)
-        self._purged_for = owned  # last: a signal handler may raise above
+        self._purged_for = owned  # done last: a signal handler may raise above
 
     def _report_purged(self, purged: Sequence[Purged]) -> None:
         counts = [records for _, records, _ in purged]

@@ -163,7 +163,7 @@ class Iteration:
             try:
                 running.close()
             except ValueError as error:
-                # Another thread runs the generator, which ends by itself.
+                # Another thread runs the generator, which ends without our help.
                 if "already executing" not in str(error):
                     raise
 
@@ -191,7 +191,7 @@ class Iteration:
         undelivered = self._consumer._subscription.undelivered
         for steps, end in self._polled():
             self._yielding = steps.state, steps.moves
-            undelivered.yielding = (steps.tp,)  # before the check for holds
+            undelivered.yielding = (steps.tp,)  # set before the check for holds
             yield from steps
             self._end_steps(steps)
             self._go_on_from(steps, end)
@@ -270,7 +270,7 @@ class Iteration:
         # several times, or return records of an earlier step: then the position goes back
         # to the first of these records, and returns to its old place after the last one.
         taken = self._consumer._subscription.undelivered.taken
-        position = state.position  # first: a signal handler may seek at any line
+        position = state.position  # read first: a signal handler may seek at any line
         moves = state.moves
         if taken.get(tp) is state and state.buffer.moves != moves:
             return None

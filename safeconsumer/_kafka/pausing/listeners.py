@@ -36,8 +36,8 @@ def refuse_in_listener(consumer: KafkaConsumer, call: str) -> None:
 
 def refuse_if_closed(consumer: KafkaConsumer, call: str) -> None:
     """Refuse a call that needs the network on a closed consumer."""
-    # Not consumer._closed, which close() sets before it calls the listener: that one may
-    # still commit.
+    # Not consumer._closed, which close() sets before it calls the listener: a listener
+    # may still commit.
     if consumer._net._closed:
         message = (
             f"{call}() needs the network, and this consumer is closed: make another"

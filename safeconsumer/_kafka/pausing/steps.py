@@ -67,7 +67,7 @@ class Steps:
         self.position = _new(
             OffsetAndMetadata, (record.offset + 1, "", record.leader_epoch)
         )
-        state._position = self.position  # is_fetchable: it has a valid one
+        state._position = self.position  # is_fetchable: the position is valid
         if state.moves != self.moves:  # a seek came in between
             state.restore_move()
             raise StopIteration

@@ -110,7 +110,7 @@ class ConsumedOffsets(dict[TopicPartition, OffsetAndMetadata]):
 
 class LedgerSubscription(SubscriptionState):
     """
-    Computes whether a partition is paused from the ledger, not from a flag.
+    Answers from the ledger, not from a flag, whether a partition is paused.
 
     A flag ends with upstream's state object of one ownership; a hold ends when its owner
     lifts it. So no rebalance loses a pause, and no fetch can start between an assignment
@@ -203,7 +203,7 @@ class LedgerSubscription(SubscriptionState):
         return self.taken_by is not None and self.own_call != own
 
     def quiet(self) -> frozenset[TopicPartition]:
-        """Return the quiet partitions of this moment; in a drain, of its begin."""
+        """Return the quiet partitions of this moment; in a drain, those at its start."""
         pinned = self._pinned
         return self.ledger.quiet() if pinned is None else pinned
 
@@ -310,7 +310,7 @@ class LedgerSubscription(SubscriptionState):
     # time with a thousand partitions. Nearly always all positions have been settled before.
 
     def unsettle(self) -> None:
-        """Have the next question check every position again."""
+        """Let the next question check every position again."""
         self._is_settled = False
 
     def has_all_fetch_positions(self) -> bool:
@@ -328,7 +328,7 @@ class LedgerSubscription(SubscriptionState):
                 return True
             try:
                 self._is_settled = (
-                    True  # first: a signal handler may unsettle a state below
+                    True  # set first: a signal handler may unsettle a state below
                 )
                 if not all(state.is_settled for state in self.assignment.values()):
                     self._is_settled = False
@@ -456,7 +456,7 @@ class LedgerSubscription(SubscriptionState):
 
     def reset_missing_positions(self) -> None:
         """
-        Have missing positions set by ``auto_offset_reset``.
+        Set missing positions by ``auto_offset_reset``.
 
         Other rules apply to added partitions, see :meth:`skip_no_record`, and to recreated
         topics.
@@ -500,7 +500,8 @@ class LedgerSubscription(SubscriptionState):
             for tp, state in self.assignment.items():
                 topic_id = ids.get(tp.topic)
                 if topic_id is None or not isinstance(state, OwnedPartitionState):
-                    continue  # a signal handler interrupted its adoption, which is repeated
+                    # a signal handler interrupted its adoption, which is repeated
+                    continue
                 if topic_id in state.earlier_ids:
                     continue  # a broker that is behind the others has an earlier id
                 if state.is_presumed and asked_at < state.named_at:
@@ -563,7 +564,7 @@ class LedgerSubscription(SubscriptionState):
         state.named_at, state.earlier_ids = old.named_at, old.earlier_ids
         state.tenure = old.tenure = old.tenure or object()
         state.read_to, state.asks_commit = old.read_to, target is None
-        state.lacks_commit, state.committed = old.lacks_commit, old.committed
+        state.has_commit, state.committed = old.has_commit, old.committed
         state.mark_pending_revocation(old._pending_revocation)
         if target is not None:
             state.seek(OffsetAndMetadata(target.offset, "", -1))
@@ -600,7 +601,7 @@ class LedgerSubscription(SubscriptionState):
         self._adopt(tp, state, None)
         state.topic_id, state.earlier_ids = topic_id, old.earlier_ids | {old.topic_id}
         state.is_presumed, state.asks_commit = False, old.is_presumed
-        state.lacks_commit = old.lacks_commit = True
+        state.has_commit = old.has_commit = False
         state.mark_pending_revocation(old._pending_revocation)
         if begins != OffsetResetStrategy.NONE and not state.asks_commit:
             state.reset(begins)

@@ -70,9 +70,10 @@ class OwnedPartitionState(TopicPartitionState):
     The offset of a position that was out of range, until a broker has answered with another.
     """
 
-    lacks_commit: bool = False
+    has_commit: bool | None = None
     """
-    Whether the group has no committed offset, by the coordinator's answer.
+    Whether the group has a committed offset, by the coordinator's last answer; None: it has
+    not answered a question of this ownership, as if the program has set the first position.
     """
 
     commits_sent: int = 0
@@ -126,7 +127,8 @@ class OwnedPartitionState(TopicPartitionState):
 
     committed: int | None = None
     """
-    The committed offset of the group, as far as this ownership knows.
+    The group's committed offset by the first answer to this ownership, or by its own last
+    commit; None: the group had none, or ``has_commit`` is None.
     """
 
     reset_target: Any = None
@@ -136,7 +138,7 @@ class OwnedPartitionState(TopicPartitionState):
 
     reset_moves: int = 0
     """
-    The number of moves at that begin: after a seek the program may commit any offset.
+    The number of moves at that start: after a seek the program may commit any offset.
     """
 
     tenure: object = None
@@ -214,14 +216,14 @@ class OwnedPartitionState(TopicPartitionState):
         )
 
     def maybe_validate_position(self, current_leader_epoch: int | None) -> bool:
-        """Have the position compared with a leader's log if the epochs differ."""
+        """Request a comparison of the position with a leader's log if the epochs differ."""
         self.unsettle()
         is_needed: bool = super().maybe_validate_position(current_leader_epoch)
         self.unsettle()
         return is_needed
 
     def request_position_validation(self) -> bool:
-        """Have the position compared with its leader's log."""
+        """Request a comparison of the position with its leader's log."""
         self.unsettle()
         is_needed: bool = super().request_position_validation()
         self.unsettle()
@@ -246,8 +248,8 @@ class OwnedPartitionState(TopicPartitionState):
     def reset(self, strategy: int) -> None:
         """Drop the position until a broker has answered where to begin."""
         with self.lock:
-            # First: if a handler raises below, the awaited answer is dropped, and no other
-            # request would move_cursor until request_timeout_ms is over.
+            # First: if a handler raises below, the awaited answer is dropped, and no
+            # other request would be sent until request_timeout_ms is over.
             self.next_allowed_retry_time = None
             if self.reset_strategy != strategy:
                 self.reset_number += 1

@@ -142,7 +142,7 @@ class WakingManager:
         return marked
 
     def call_soon(self, call: Callable[..., Any], *args: object) -> Future:
-        """Have a coroutine begun soon; as upstream's, with a future of ours."""
+        """Begin a coroutine soon; as upstream's method, with a future of ours."""
         future: Future = self._manager.call_soon(call, *args)
         if type(future) is LoopFuture:
             future.__class__ = InterruptibleFuture
@@ -225,7 +225,7 @@ def _call(callback: Callable[[Any], object], value: object) -> None:
     except Exception as error:
         if is_from_handler(error):
             raise
-        log.exception("Error processing callback")  # upstream's words, too
+        log.exception("Error processing callback")  # upstream's text, too
 
 
 class _WakeableCoroutine:

@@ -1,8 +1,8 @@
 """
 A1: no record is delivered by a poll that was called while its partition was held.
 
-A pause that returns on another thread while a poll is on its way stops the next one.
-Numbers of entries of one process are compared, without clocks.
+A pause that returns on another thread during a poll stops the next poll. The rule
+compares numbers of entries of one process, without clocks.
 """
 
 from functools import partial

@@ -1,11 +1,12 @@
 """
 A2: every record is delivered.
 
-Offsets decide. A position also passes offsets without a record: a loss is certain only
-if producers' journals, or the topic itself, show which records were written. Records
-that the application skipped by a seek are not missing, nor are those that the client's
-reset rule skipped, unless the log still has them. Members without a group share nothing:
-each must deliver all records between its first position and its last record.
+The rule compares offsets. A position also passes offsets without a record: a loss is
+certain only if producers' journals, or the topic itself, show which records were
+written. Records that the application skipped by a seek are not missing, nor are those
+that the client's reset rule skipped, unless the log still has them. Members without a
+group share nothing: each must deliver all records between its first position and its
+last record.
 """
 
 import math
@@ -23,7 +24,7 @@ from safeconsumer.audit.spans import Span, Spans, between, merged, uncovered
 
 # Why A2 is not judged under ``--drained``.
 _UNKNOWN_WRITES = (
-    "nothing says what was written: that takes producers' journals, or the topic "
+    "no journal shows the written records: give producers' journals, or the topic "
     "(audit --against-topic)"
 )
 
@@ -34,7 +35,7 @@ _UNRECORDED = (
 )
 
 # Why A2 is not judged if a position was out of range.
-_UNKEPT = "only the topic says where its log begins (audit --against-topic)"
+_UNKEPT = "only the topic shows where its log begins (audit --against-topic)"
 
 
 def of_offsets(check: str, offset: int, evidence: str) -> Finding:
@@ -50,7 +51,7 @@ def of_offsets(check: str, offset: int, evidence: str) -> Finding:
 
 def _across(case: Case) -> Iterator[Finding | Unjudged]:
     if not case.parts and not case.address.group and case.acknowledged.written:
-        yield "A2", "no journal says who read the acknowledged records"
+        yield "A2", "no journal shows a member that read the acknowledged records"
     if not case.incomparable:
         yield from _missing_of_all(case)
 
@@ -72,7 +73,9 @@ def _missing(case: Case, epochs: Sequence[Epoch]) -> Iterator[Finding]:
     passed = merged([*positions(epochs), *skips]) if known_from else ()
     for (_, end), (start, _) in pairwise(passed):
         if end < known_from:
-            evidence = f"nobody delivered offsets {end} to {min(start, known_from) - 1}"
+            evidence = (
+                f"no member delivered offsets {end} to {min(start, known_from) - 1}"
+            )
             yield of_offsets("A2", end, evidence)
     if not written:
         return
@@ -86,7 +89,7 @@ def _missing(case: Case, epochs: Sequence[Epoch]) -> Iterator[Finding]:
         bottom = min([*covered.starts[:1], *stood], default=0)
         written = between(written, bottom, max([*covered.ends[-1:], *over, 0]))
     for start, end in uncovered(written, covered):
-        evidence = f"nobody delivered acknowledged offsets {start} to {end - 1}"
+        evidence = f"no member delivered acknowledged offsets {start} to {end - 1}"
         yield of_offsets("A2", start, evidence)
 
 
@@ -96,7 +99,7 @@ def positions(epochs: Iterable[Epoch]) -> Spans:
 
 
 def deleted(epochs: Iterable[Epoch], kept: int | None) -> Spans:
-    """Return what the client's reset rule skipped, if the log begins after that."""
+    """Return the offsets that the client's reset rule skipped and the log lacks."""
     spans = (span for one in epochs for span in one.deleted)
     return merged(span for span in spans if kept is None or span[0] < kept)
 
@@ -105,7 +108,7 @@ def skipped(epochs: Sequence[Epoch], kept: int | None) -> Spans:
     """Return the ranges that a seek, or the client's reset rule, skipped."""
     found = [span for one in epochs for span in one.skipped]
     found += deleted(epochs, kept)
-    # A seek before anything came skips what lies between all others and its target.
+    # A seek before the first record skips the offsets between all others and its target.
     sought = {
         start
         for one in epochs
@@ -120,7 +123,7 @@ def skipped(epochs: Sequence[Epoch], kept: int | None) -> Spans:
     return merged(found)
 
 
-# ---------------------------------------------------------------- what is not known
+# ---------------------------------------------------------------- unknown records
 
 
 @frozen
@@ -132,7 +135,7 @@ class Unrecorded:
 
     Attributes:
         first: the first run of them; None if there are none.
-        count: how many there are.
+        count: their number.
     """
 
     first: Span | None
@@ -162,7 +165,7 @@ def unrecorded(case: Case) -> Unrecorded:
 
 
 def _why_open(case: Case) -> str:
-    # Losses that were found are losses nevertheless.
+    # The losses that were found count nevertheless.
     acknowledged = case.acknowledged
     if acknowledged.kept is None:
         for part in case.parts.values():
@@ -176,13 +179,13 @@ def _why_open(case: Case) -> str:
         return hole
     if not case.settings.is_drained:
         return ""
-    # Whether everything came cannot be concluded from what came.
+    # The delivered records cannot show whether all records came.
     if not acknowledged.written and not case.is_written:
         return _UNKNOWN_WRITES
     least = acknowledged.known_from
     passed = positions(case.epochs)
     if any(uncovered(merged([(0, least)] if least else []), passed)):
-        return f"what the topic had before offset {least} is deleted"
+        return f"the topic's records before offset {least} are deleted"
     return ""
 
 

@@ -1,4 +1,4 @@
-"""A3: a member delivers what it owns, and within an ownership without a gap."""
+"""A3: a member delivers only partitions that it owns, and without a gap in an ownership."""
 
 from collections.abc import Iterator
 
@@ -13,9 +13,9 @@ def _delivered(fact: Delivered) -> Iterator[Broken]:
         return
     start, first, last, end = fact.start, fact.first, fact.last, fact.next
     if not start <= first <= last < end or fact.count > last - first + 1:
-        yield first, f"offsets {first} to {last} do not lie in {start} to {end - 1}"
+        yield first, f"offsets {first} to {last} are not within {start} to {end - 1}"
     if fact.stood is not None and start > fact.stood:
-        yield fact.stood, f"went on at {start}; {fact.stood} was next"
+        yield fact.stood, f"continued at {start}; {fact.stood} was next"
 
 
 RULE = Rule(check="A3", of={Delivered: _delivered})

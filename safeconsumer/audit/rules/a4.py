@@ -1,12 +1,12 @@
 """
-A4: nothing is passed over, and nothing comes again within an ownership.
+A4: within an ownership no record is passed over, and none comes again.
 
-Within an ownership a run of records begins where the position is. An ownership begins
-where the broker answered that the group has committed, or where the member left off if a
-rebalance gave the partition back; a seek of the program, and an operator's reset that
-the holds topic confirms, choose another place. The client's reset rule is the client's own
-claim: where it goes back, A4 is not judged. An ownership that begins below the committed
-offset is a finding of A6.
+Within an ownership a run of records begins at the position. An ownership begins at the
+committed offset in the broker's answer, or where the member left off if a rebalance
+gave the partition back; a seek of the program, and an operator's reset that the holds
+topic confirms, choose another place. A reset by the client's rule is only the client's
+own claim: if it goes back, A4 is not judged. An ownership that begins below the
+committed offset is a finding of A6.
 """
 
 from collections.abc import Iterator, Sequence
@@ -19,7 +19,7 @@ from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.rules.begins import wrong_begins
 from safeconsumer.audit.rules.rule import Broken, Rule, Unjudged
 
-# The checks for which a reset chooses another place.
+# The checks that a reset to another position concerns.
 _OF_RESETS = ("A2", "A4", "A5", "A6")
 
 
@@ -53,15 +53,18 @@ def _confirmed(case: Case, part: Part, reset: Reset) -> Iterator[Finding | Unjud
             return
         why = (
             f"{part.member} says in entry {reset.n} that {reset.owner} moved it to "
-            f"{reset.offset}; a hold of theirs says so, but not at that time"
+            f"{reset.offset}; a hold of that owner has this target, but not at that time"
         )
         yield from ((check, why) for check in _OF_RESETS)
         return
     if control is not None and _has_all(control, case, reset.at):
-        evidence = f"no hold of {reset.owner} moves it here, as its journal says"
+        evidence = (
+            f"no hold of {reset.owner} moves it to this offset, although its journal "
+            "says so"
+        )
         yield Finding.of_entry("A4", part.member, reset, reset.offset, evidence)
         return
-    # The reason is the same for all that a hold moves, so that it is printed once.
+    # The reason is the same for all partitions that a hold moves, so it is printed once.
     why = (
         f"members say that {reset.owner} moved it; only the control topics can confirm "
         "that (--control, or --history FILE)"
@@ -72,7 +75,7 @@ def _confirmed(case: Case, part: Part, reset: Reset) -> Iterator[Finding | Unjud
 def _may_stand(
     case: Case, part: Part, reset: Reset, spans: Sequence[tuple[float, float]]
 ) -> bool:
-    # A member obeys a hold until it has read that it is lifted.
+    # A member obeys a hold until it has read the hold's lift.
     clock, skew = case.clocks[part.member], case.settings.clock_skew
     first, last = clock.earliest(reset.at), clock.latest(reset.at)
     late = case.settings.patience + skew

@@ -1,9 +1,10 @@
 """
-A5: only what was delivered is committed, by its owner, and nothing is taken back.
+A5: an owner commits only delivered records, and no commit goes back.
 
-A commit is compared with the position and the ownership at its call, whenever its answer
-comes, and counts once it is acknowledged. After a seek what was committed before may be
-committed again. An ownership does not commit less than where the broker had it begin.
+A commit is compared with the position and the ownership at its call, whenever its
+answer comes, and counts once it is acknowledged. After a seek an earlier offset may be
+committed again. An ownership does not commit an offset below the one at which the
+broker let it begin.
 """
 
 from collections.abc import Iterator
@@ -19,7 +20,7 @@ _NOT_OWNED = "committed without owning it"
 
 
 def _is_behind(fact: Committed) -> str:
-    # Why an offset is wrong; "" if it is right.
+    # Returns why an offset is wrong; "" if it is right.
     if not fact.is_done or fact.is_before:
         return ""
     offset, stood = fact.offset, fact.stood

@@ -1,7 +1,7 @@
 """
-A6: what comes twice had not been committed.
+A6: a record that comes twice had not been committed.
 
-An ownership does not begin below the committed offset: A4 compares where it begins.
+An ownership does not begin below the committed offset; A4 judges a start above it.
 """
 
 from safeconsumer.audit.findings import Basis

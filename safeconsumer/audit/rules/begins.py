@@ -1,11 +1,12 @@
 """
-Compares where ownerships began with what the broker answered, for A4 and A6.
+Compares the first position of ownerships with the broker's answer, for A4 and A6.
 
-A commit names the journal whose member made it, and its newest entry by then. A member
-that begins at a commit has the broker's answer in its own journal. So each ownership is
+A commit names the journal of the member that made it, and that journal's newest entry.
+A member that begins at a commit has the broker's answer in its own journal. So each
+ownership is
 judged by that answer, and the answer by the journal that it names: no clock, no
 generation and no order of journals decides which of two members was earlier. A journal
-that a commit names and that was not given is missing.
+counts as missing if a commit names it and it was not given to the judge.
 """
 
 import re
@@ -29,8 +30,8 @@ def wrong_begins(case: Case) -> Iterator[Finding | Unjudged]:
     """
     Yield ownerships that began after or before the committed offset (A4, A6).
 
-    Also yield the checks that are not judged, and why: a journal is missing, or a commit
-    that no journal has moved the group.
+    Also yield the checks that are not judged, and why: a journal is missing, or a
+    commit that is in no journal has moved the group.
     """
     if not case.address.group or case.incomparable:
         return
@@ -54,7 +55,8 @@ def _at_begin(
         return
     if began.answered < 0:
         return
-    if not epoch.was_sought:  # one journal has both: nothing that others did excuses it
+    # one journal shows both: no other member's action excuses it
+    if not epoch.was_sought:
         yield from _compared(epoch, began.answered, began.answered)
     yield from _of_other_journals(case, epoch, began)
 
@@ -76,7 +78,7 @@ def _without_answer(
     wrong = [*_compared(epoch, most if _began(epoch) > most else own, most)]
     yield from (evolve(one, basis=Basis.OFFSETS) for one in wrong)
     if not wrong:
-        why = f"the journal of {epoch.member} lacks what was committed where it began"
+        why = f"the journal of {epoch.member} lacks the committed offset at which it began"
         yield from (("A4", why), ("A6", why))
 
 
@@ -118,8 +120,8 @@ def _of_other_journals(
 def _of_its_maker(
     epoch: Epoch, offset: int, maker: Part | None, place: tuple[str, int]
 ) -> Iterator[Finding]:
-    # The broker returns the last commit: once a later commit of the ownership is
-    # acknowledged, it cannot return this one.
+    # The broker returns the last commit: after it has acknowledged a later commit of
+    # the ownership, it cannot return this one.
     name, entry = place
     evidence = f"began at {offset}, which {name} committed in entry {entry}"
     made = None if maker is None else maker.epoch_at(entry)
@@ -139,18 +141,18 @@ def _of_its_maker(
 
 
 def _moved(case: Case, epoch: Epoch, began: Positioned) -> str:
-    # Why the maker of a commit without a note is unknown; "" if a program with metadata
-    # of its own may have made it, or a producer's transaction. A consumer with a journal
-    # makes no commit without metadata, whatever the offset.
+    # Returns why the maker of a commit without a note is unknown; "" if a program with
+    # metadata of its own may have made it, or a producer's transaction. A consumer with
+    # a journal makes no commit without metadata, whatever the offset.
     offset = began.answered or 0
     is_in_a_journal = began.by and offset in case.offsets
     if is_in_a_journal or offset <= case.most_of_producers:
         return ""
     by = "a tool, a member without a journal, or one whose broker refuses its name"
     if offset in case.targets:
-        by = "reset-offsets, as an operator's hold says"
+        by = "reset-offsets, as an operator's hold shows"
     return (
-        f"the group was moved to {offset} by a commit that no journal has ({by}), as "
+        f"a commit that is in no journal ({by}) moved the group to {offset}, as "
         f"{epoch.member} found when it began"
     )
 
@@ -172,7 +174,7 @@ def _of_one_commit(case: Case) -> Iterator[Finding | Unjudged]:
 
 
 def _further(case: Case, epoch: Epoch) -> Iterator[Committed]:
-    # The commits of an ownership after the one at which it began.
+    # The commits of an ownership after the commit at which it began.
     if (began := epoch.began) is None:
         return
     for one in case.parts[epoch.member].commits.of(epoch.owned.n):
@@ -201,7 +203,7 @@ def _stale(
                 yield _finding(check, epoch, low, evidence, Basis.COMMITS)
                 return
         elif has_moved and other is not epoch and not _is_earlier(epoch, other):
-            why = f"{began}, and so did {other.member}: nothing says which was first"
+            why = f"{began}, and so did {other.member}: no entry shows which was first"
         yield from ((check, why) for check in ("A4", "A6") if why)
 
 
@@ -213,8 +215,8 @@ def _is_earlier(one: Epoch, other: Epoch) -> bool:
 
 
 def _was_before(owner: Epoch, made: Committed, epoch: Epoch) -> bool:
-    # Whether a commit was done when an ownership queried the committed offset. The broker
-    # refuses commits of past generations.
+    # Returns whether a commit was done when an ownership queried the committed offset.
+    # The broker refuses commits of past generations.
     asked = 0 if epoch.began is None else epoch.began.asked
     is_answered = owner.member != epoch.member or made.n < asked
     return _is_earlier(owner, epoch) and is_answered
@@ -239,7 +241,7 @@ def _copied_by(case: Case, epoch: Epoch) -> str:
 
 
 def _without_commit(case: Case) -> Iterator[Unjudged]:
-    # Ownerships that found no committed offset, although a member had committed.
+    # Yields ownerships that found no committed offset, although a member had committed.
     nothing = [one for one in case.epochs if _found_nothing(one)]
     first = _first_commits(case) if nothing else []
     why = ""
@@ -247,22 +249,22 @@ def _without_commit(case: Case) -> Iterator[Unjudged]:
         for owner, made in first:
             if not epoch.was_sought and _was_before(owner, made, epoch):
                 why = (
-                    f"{epoch.member} found nothing committed, and {owner.member} had "
+                    f"{epoch.member} found no committed offset, and {owner.member} had "
                     f"committed {made.offset} before: the group's offsets were deleted "
                     "in between, or the client did not read them"
                 )
     both = [one.member for one in nothing if one.has_committed]
     if not why and len(both) > 1:
         why = (
-            f"{both[0]} and {both[1]} both found nothing committed, and committed: the "
-            "group's offsets were deleted in between, or neither had committed when the "
+            f"{both[0]} and {both[1]} both found no committed offset, and committed: "
+            "the group's offsets were deleted in between, or neither had committed when the "
             "other began"
         )
     yield from ((check, why) for check in OF_ALL if why)
 
 
 def _first_commits(case: Case) -> list[tuple[Epoch, Committed]]:
-    # The first commit of each member, with its ownership.
+    # Returns the first commit of each member, with its ownership.
     several = (
         next(
             (

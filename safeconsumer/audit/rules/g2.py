@@ -1,9 +1,9 @@
 """
 G2: no record is delivered while the partition is held for the group.
 
-When it was held is known from the holds topic, by the broker's clock. An ownership that
-began after some member had read the hold is bound by it from its first record on; all
-others once patience is over.
+The holds topic shows when it was held, by the broker's clock. An ownership that began
+after some member had read the hold must obey it from its first record on; all others
+once patience is over.
 """
 
 from collections.abc import Iterator

@@ -11,7 +11,7 @@ from safeconsumer.audit.findings import Basis, Finding
 
 Unjudged = tuple[str, str]
 """
-A check that cannot be judged, and why.
+A check that cannot be judged, and the reason.
 """
 
 Broken = tuple[int | None, str]
@@ -23,14 +23,17 @@ The first offset concerned, and the evidence.
 @frozen(kw_only=True)
 class Rule:
     """
-    A rule: a check, and what it reads.
+    A check, and the functions that find its violations.
 
     Attributes:
         check: its name.
         basis: the evidence on which a clean result rests.
-        of: by kind of fact, what yields how a fact of one process breaks it.
-        across: yields what all facts of a case break, and what is not judged.
-        left_open: returns why there may be more than was found; "" if there is not.
+        of: by kind of fact, a function that yields the violations by a fact of one
+            process.
+        across: yields the violations by all facts of a case, and the checks that are not
+            judged.
+        left_open: returns why there may be more violations than were found; "" if there
+            are none.
     """
 
     check: str

@@ -1,4 +1,4 @@
-"""Reports what members did under holds of their group, for G2 and W10."""
+"""Reports actions of members under holds of their group, for G2 and W10."""
 
 import math
 from bisect import bisect_right
@@ -22,15 +22,15 @@ def under_group_holds(case: Case, check: str) -> Iterator[Finding | Unjudged]:
     For a member with an unknown clock yield the check that is not judged, and why: its
     actions may have been before the hold, after it or under it.
 
-    An ownership that began after somebody had read the hold is bound by it from its
-    first record on: the broker's time of the record is a little before it can be read.
-    All others may go on until they have read it, as long as patience allows.
+    An ownership that began after a member had read the hold must obey it from its first
+    record on: the broker's time of the record is a little before members can read it.
+    All others may continue until they have read it, as long as patience allows.
     """
     for bounds, (name, part) in product(case.bounds, case.parts.items()):
         moments = part.delivered if check == "G2" else part.begun
         if name in case.with_wrong_clocks:
             if moments:
-                when = "before records it had, or before an earlier measure"
+                when = "before records that it had, or before an earlier measure"
                 yield check, f"{name} measured a time of the broker's clock {when}"
             continue
         found = _found(part, bounds, case.clocks[name], check)
@@ -45,7 +45,7 @@ def under_group_holds(case: Case, check: str) -> Iterator[Finding | Unjudged]:
 
 
 def _found(part: Part, bounds: Bounds, clock: BrokerTime, check: str) -> Finding | None:
-    # The first of what it certainly did under the hold.
+    # The first action that was certainly under the hold.
     verb, moments, first = "began", part.begun, None
     if check == "G2":
         verb, moments = "delivered", part.delivered
@@ -73,10 +73,10 @@ def _found(part: Part, bounds: Bounds, clock: BrokerTime, check: str) -> Finding
 
 
 def _hidden(member: str, moments: Moments, bounds: Bounds, clock: BrokerTime) -> str:
-    # Why what is not known to have been under a hold may have been.
+    # Returns why other actions may have been under a hold as well.
     if not clock.is_measured:
         text = "has no entries of the broker's clock, as of a member without control="
-        how = "--clock-skew takes its own clock at its word"
+        how = "--clock-skew makes the judge trust the member's clock"
         return f"the journal of {member} {text}: {how}" if moments else ""
     for at, offset in moments.between(*clock.window(bounds.late, bounds.end)):
         start, end = clock.earliest(at), clock.latest(at)
@@ -106,7 +106,7 @@ def _bound(
 
 
 def unknown_holds(case: Case) -> str:
-    """Return why it is not known when the group was held; "" if it is."""
+    """Return why it is unknown when the group was held; "" if it is known."""
     if case.hidden_group:
         return case.hidden_group
     if case.control is not None:
@@ -120,15 +120,16 @@ def unknown_holds(case: Case) -> str:
     for scope, holder in case.group.readings:
         if not case.covers(scope):
             continue
-        how = "only the control topics say when (--control, or --history FILE)"
+        how = "only the control topics show when (--control, or --history FILE)"
         if given is not None:
-            how = f"the history that was given is of the group {given.group} only"
+            how = f"the given history is of the group {given.group} only"
         return f"members read that {holder} held {scope}: {how}"
     return ""
 
 
 def _not_covered(case: Case, control: Control) -> str:
-    # Why what was read of holds topics begins too late or ends too early; "" if not.
+    # Returns why the history of holds begins too late or ends too early; "" if it does
+    # not.
     skew = case.settings.clock_skew
     clocks = case.clocks
     began = min(
@@ -149,7 +150,7 @@ def _not_covered(case: Case, control: Control) -> str:
 
 def _too_early(control: Control) -> str:
     until = _utc(control.until or 0.0)
-    return f"the history ends at {until}, take it after the journals"
+    return f"the history ends at {until}: write it after the journals"
 
 
 def _utc(at: float) -> str:
@@ -157,7 +158,7 @@ def _utc(at: float) -> str:
 
 
 def _others_holds(case: Case, control: Control) -> str:
-    # Why what was read of holds topics is not of the members' own; "" if it may be.
+    # Returns why the holds topics are not those of the members; "" if they may be.
     for epoch in case.epochs:
         cluster = epoch.owned.cluster
         if control.cluster and cluster not in {None, control.cluster}:
@@ -175,6 +176,6 @@ def _others_holds(case: Case, control: Control) -> str:
         older = ", or the history was written before" if control.until is None else ""
         return (
             f"the holds topics lack the hold of {scope} by {holder} that {one.entry} "
-            f"proves: they are of another cluster, or were made again since{older}"
+            f"proves: they are of another cluster, or were recreated since{older}"
         )
     return ""

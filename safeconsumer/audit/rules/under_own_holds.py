@@ -1,4 +1,4 @@
-"""Reports what a member did under holds that its own journal shows, for A1 and W10."""
+"""Reports actions of a member under holds that its own journal shows, for A1 and W10."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from safeconsumer.audit.rules.rule import Unjudged
 
 
 def under_own_holds(case: Case, check: str) -> Iterator[Finding | Unjudged]:
-    """Yield what was done under holds that stood, and under such as may have ended."""
+    """Yield the actions under holds in force, and those under holds that may have ended."""
     for name, part in case.parts.items():
         for fact in part.under:
             if fact.check != check:

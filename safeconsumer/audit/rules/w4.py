@@ -1,4 +1,4 @@
-"""W4: nothing is committed beyond a record that is not complete."""
+"""W4: no commit is beyond a record that is not complete."""
 
 from collections.abc import Iterator
 

@@ -1,10 +1,11 @@
 """
-W5: every record is handled to its end, once in an ownership.
+W5: every record is handled to its end, once in each ownership.
 
-No handler begins a record that is complete or was never delivered. Where everything
-should be done by now (``--drained``), nothing is left that no handler completed; for a
-member without a worker, delivered records count as completed. What a worker gave up
-because its program went beyond it is for those who get it after that.
+No handler begins a record that is complete or was never delivered. If all records
+should be complete by now (``--drained``), a handler has completed each of them; for a
+member without a worker, delivered records count as completed. Records that a worker
+dropped because its program sought beyond them are left to the members that get them
+later.
 """
 
 from collections.abc import Iterable, Iterator
@@ -39,7 +40,7 @@ def _across(case: Case) -> Iterator[Finding | Unjudged]:
     written = uncovered(merged(case.acknowledged.written), merged(skips))
     came = uncovered(stay, deleted(workers, kept))
     for start, end in uncovered(merged([*written, *came]), covered):
-        evidence = f"nobody completed offsets {start} to {end - 1}"
+        evidence = f"no handler completed offsets {start} to {end - 1}"
         yield of_offsets("W5", start, evidence)
 
 

@@ -1,7 +1,7 @@
 """
 Provides ``format("safekafka")`` in pure Python, for sessions that no jar can reach.
 
-Importing this does not need pyspark.
+Importing this package does not need pyspark.
 """
 
 from safeconsumer.spark.python.source import SafeKafkaSource

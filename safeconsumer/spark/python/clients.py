@@ -1,4 +1,4 @@
-"""Makes kafka-python's clients for control topics, out of Java's properties."""
+"""Makes kafka-python's clients for control topics, from Java's properties."""
 
 import time
 from collections.abc import Mapping, Sequence
@@ -54,7 +54,7 @@ class PythonClients:
         return PythonStatusTopic(self._base, name)
 
     def cluster(self) -> Topics:
-        """Return the topics, which answer with the results of the planner's queries."""
+        """Return the topics; they answer with the results of the planner's queries."""
         return self._topics
 
 
@@ -78,7 +78,7 @@ class PythonHoldsTopic:
 
     @property
     def is_complete(self) -> bool:
-        """Whether it has read up to where the topic ended at the last beginning."""
+        """Whether it has read up to the topic's end at the last beginning."""
         return self._reader.is_complete
 
     def connect(self) -> bool:
@@ -96,7 +96,7 @@ class PythonHoldsTopic:
         return found
 
     def begin(self, until: float) -> RecreatedTopic | None:  # noqa: ARG002 - as above
-        """Ask where the topic ends now; return it if it was created again, or cut."""
+        """Ask for the topic's end; return the topic if it was recreated, or truncated."""
         found = self._reader.begin([self._name], query_consumer=self._query_consumer)
         return found[0] if found else None
 
@@ -107,7 +107,7 @@ class PythonHoldsTopic:
         return [raw_record(one) for records in polled.values() for one in records]
 
     def reason(self, error: BaseException) -> str:
-        """Return why the topic could not be read; a broker's refusal says what to do."""
+        """Return why the topic could not be read; after a broker's refusal, with advice."""
         return str(error) or type(error).__name__
 
     def close(self) -> None:

@@ -2,9 +2,9 @@
 Plans the batches of a stream of the Python source, in a process beside the driver.
 
 ``spark.stream`` decides, as for every stream: a plan reads the holds topic up to an end
-that is asked for after the plan began, and held partitions end where they start. The
-planner does the work of the official source: it finds where a stream begins and ends,
-shares a limit, notices deleted records, and cuts a batch into tasks.
+that is asked for after the plan began, and held partitions end at their start. The
+planner does the work of the official source: it finds the first and last offsets of a
+stream, shares a limit, notices deleted records, and divides a batch into tasks.
 """
 
 import itertools
@@ -22,7 +22,6 @@ from safeconsumer.spark.python.clients import PythonClients
 from safeconsumer.spark.python.reading import Range, lose
 from safeconsumer.spark.python.settings import EARLIEST, LATEST, Settings
 from safeconsumer.spark.python.topics import Topics
-from safeconsumer.spark.skipping import SkipFiles
 from safeconsumer.spark.stream import Stream
 
 NAME = "safekafka"
@@ -47,7 +46,8 @@ class Planner:
 
     def _opened(self) -> Stream:
         clients = partial(PythonClients, self._topics)
-        opening = Opening(ledger(), clients, _files)
+        # Spark names no folder of the checkpoint to a Python source, so it skips nothing.
+        opening = Opening(ledger(), clients)
         return opening.stream(NAME, self._settings.holds)
 
     def initial(self) -> Offsets:
@@ -55,7 +55,8 @@ class Planner:
         Return the offsets at which a stream without a checkpoint begins.
 
         Raises:
-            SparkSettingError: ``startingOffsets`` names other partitions than there are.
+            SparkSettingError: ``startingOffsets`` does not name exactly the existing
+                partitions.
         """
         firsts, ends = self._topics.bounds(self._topics.partitions())
         starting = self._settings.starting
@@ -73,20 +74,20 @@ class Planner:
         }
 
     def prepare(self) -> None:
-        """Note where the partitions end: a run that ends by itself reads up to there."""
+        """Note the partitions' ends: a run with ``availableNow`` reads up to these."""
         self._target = self._topics.bounds(self._topics.partitions())[1]
 
     def end(self, start: Offsets, most: int | None) -> Offsets:
         """
-        Return where a batch ends: held partitions end where they start.
+        Return the ends of a batch: held partitions end at their start.
 
         Args:
-            start: where it starts.
+            start: the offsets at which it starts.
             most: the most offsets that it may have; None: no limit.
 
         Raises:
-            DataLostError: records that it was to read are gone, and that fails it.
-            HoldsUnreadableError: the holds cannot be read, and the run ends by itself.
+            DataLostError: records of the batch are deleted, and a loss fails the query.
+                HoldsUnreadableError
         """
         firsts, ends = self._bounds(start)
         self._topics.planned_firsts = firsts
@@ -108,7 +109,7 @@ class Planner:
         partitions = self._topics.partitions()
         if self._topics.made_again:
             names = ", ".join(self._topics.made_again)
-            self._lose(f"{names}: deleted and made again since the last plan")
+            self._lose(f"{names}: deleted and recreated since the last plan")
         firsts, ends = self._topics.bounds(partitions)
         if self._target is not None:
             ends = {tp: min(ends.get(tp, at), at) for tp, at in self._target.items()}
@@ -121,10 +122,10 @@ class Planner:
         Return the ranges of each task of a batch.
 
         Raises:
-            DataLostError: records of the batch are gone, and that fails it.
+            DataLostError: records of the batch are deleted, and a loss fails the query.
         """
         ranges = self._cut(self._ranges(start, end))
-        if not (least := self._settings.least_records):
+        if not (least := self._settings.min_records):
             return [(one,) for one in ranges]
         tasks: list[tuple[Range, ...]] = []
         size: float = math.inf
@@ -151,10 +152,12 @@ class Planner:
     def _first(
         self, tp: TopicPartition, start: int | None, end: int, first: int
     ) -> int:
-        """Return where to begin with a partition, after a loss too."""
+        """Return the first offset to read of a partition, also after a loss."""
         name = offsets.named([tp])
         if start is None and first and end:
-            self._lose(f"{name}: it is new, and begins at {first} instead of 0")
+            self._lose(
+                f"{name}: the partition is new, and begins at {first} instead of 0"
+            )
         elif end < (start or 0):
             self._lose(
                 f"{name}: it ends at {end}, before {start}, which was to be read"
@@ -166,7 +169,7 @@ class Planner:
 
     def _cut(self, ranges: list[Range]) -> Iterable[Range]:
         whole = sum(one.end - one.start for one in ranges)
-        least = self._settings.least_ranges
+        least = self._settings.min_ranges
         for one in ranges:
             size = one.end - one.start
             parts = max(1, round(least * size / whole)) if least > len(ranges) else 1
@@ -184,11 +187,6 @@ class Planner:
         lose(self._settings, what)
 
 
-def _files(folder: str) -> SkipFiles:
-    """Raise: without a folder, which Spark gives no Python source, nothing is skipped."""
-    raise NotImplementedError(folder)
-
-
 def _limited(begins: Offsets, ends: Offsets, most: int | None) -> str:
     found = ends if most is None else limited(begins, ends, most)
     return offsets.render(found)
@@ -196,9 +194,9 @@ def _limited(begins: Offsets, ends: Offsets, most: int | None) -> str:
 
 def limited(begins: Offsets, ends: Offsets, most: int) -> dict[TopicPartition, int]:
     """
-    Return where a batch of at most ``most`` offsets ends, as the official source shares.
+    Return the ends of a batch of at most ``most`` offsets, as the official source does.
 
-    Each partition gets its part by how far it is behind; no part is rounded to nothing.
+    The share of a partition depends on its lag; no share is rounded to nothing.
     """
     sizes = {tp: max(0, end - begins[tp]) for tp, end in ends.items()}
     whole = sum(sizes.values())

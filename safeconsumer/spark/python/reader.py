@@ -29,7 +29,7 @@ class Task(_InputPartition):  # type: ignore[misc]  # pyspark's, which is not th
 
 class Reader(_StreamReader, _SupportsAvailableNow):  # type: ignore[misc]  # as above
     """
-    Plans in one process of Spark's, and reads in others, to which it is pickled.
+    Plans in one process of Spark, and reads in others, to which it is pickled.
 
     Spark keeps the planning process for the life of a query, and ends it by a signal.
 
@@ -59,27 +59,27 @@ class Reader(_StreamReader, _SupportsAvailableNow):  # type: ignore[misc]  # as 
         return self._made
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's, here and below
-        """Return where a stream without a checkpoint begins."""
+        """Return the offsets at which a stream without a checkpoint begins."""
         return _document(self._planner.initial())
 
     def getDefaultReadLimit(self) -> Any:  # noqa: ANN401, N802 - pyspark's
         """Return the limit of a batch."""
-        most = self._settings.most
+        most = self._settings.max_offsets
         if most is None:
             return _streaming.ReadAllAvailable()
         return _streaming.ReadMaxRows(most)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Note where a run that ends by itself ends."""
+        """Note the ends of a run with ``availableNow``."""
         self._planner.prepare()
 
     def latestOffset(self, start: Mapping[str, Any], limit: Any) -> dict[str, Any]:  # noqa: ANN401, N802
-        """Return where the next batch ends."""
+        """Return the ends of the next batch."""
         most = limit.max_rows if isinstance(limit, _streaming.ReadMaxRows) else None
         return _document(self._planner.end(_offsets(start), most))
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """Return where the topics ended at the last plan, held or not."""
+        """Return the ends of the topics at the last plan, held or not."""
         latest = self._planner.latest
         return None if latest is None else _document(latest)
 
@@ -95,7 +95,8 @@ class Reader(_StreamReader, _SupportsAvailableNow):  # type: ignore[misc]  # as 
         Do nothing: the next plan proves that a batch has ended.
 
         Spark commits a batch after it has planned the next one, whose rows are about to
-        be read: to call that an end would report held partitions as quiet too early.
+        be read: if that counted as an end, held partitions would be reported quiet too
+        early.
         """
 
     def stop(self) -> None:
@@ -152,7 +153,7 @@ def _headers(record: Any) -> list[dict[str, Any]] | None:  # noqa: ANN401 - kafk
 
 
 def _document(found: offsets.Offsets) -> dict[str, Any]:
-    """Return offsets in the official source's form, and in an order that stays."""
+    """Return offsets in the official source's format, in a stable order."""
     document: dict[str, Any] = json.loads(offsets.render(found))
     return document
 

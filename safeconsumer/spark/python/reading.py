@@ -1,9 +1,10 @@
 """
-Reads ranges of offsets in an executor, and loses no record of them.
+Reads ranges of offsets in an executor, without losing a record.
 
 A range ends when the *position* of its client has reached its end, past records that
-are compacted away or aborted. No other sign ends it: a client that stands still for too
-long raises. Clients stay in the process between tasks, since a new one takes 200 ms.
+are compacted away or aborted. No other sign ends it: a client that makes no progress
+for too long raises. Clients stay in the process between tasks, since a new one takes
+200 ms.
 """
 
 import json
@@ -24,8 +25,7 @@ from safeconsumer.spark.python.settings import Settings
 
 _POLL_MS = 1_000
 _CLOSE_MS = 200
-# Clients that wait in a process for its next task; queries with other settings have
-# others.
+# Clients that wait in a process for its next task; each query's settings have their own.
 _MOST_KEPT = 4
 _GONE = (
     kafka_errors.LogTruncationError,
@@ -81,7 +81,7 @@ def read(settings: Settings, wanted: Range) -> Iterator[list[Any]]:
     Yield the records of a range, in lists of at most ``max.poll.records``.
 
     Raises:
-        DataLostError: records of it are gone, and losses fail the query.
+        DataLostError: records of the range are deleted, and losses fail the query.
         StreamStalledError: the broker sent nothing for too long.
     """
     kept = KeptClient.take(settings, wanted)
@@ -92,7 +92,7 @@ def read(settings: Settings, wanted: Range) -> Iterator[list[Any]]:
             if rows := reading.turn():
                 yield rows
         if kept.has_other(wanted):
-            what = f"{wanted}: its topic was made again after the batch was planned"
+            what = f"{wanted}: its topic was recreated after the batch was planned"
             lose(settings, what)
             return
         closing.pop_all()
@@ -108,7 +108,7 @@ class RangeReading:
     Args:
         settings: of the stream.
         wanted: the range.
-        consumer: is assigned to its partition alone, and stands at its start.
+        consumer: a consumer with this partition alone, at the start of the range.
 
     Attributes:
         position: the offset below which all records were returned.
@@ -142,7 +142,7 @@ class RangeReading:
             self._moved_at = time.monotonic()
         elif time.monotonic() - self._moved_at >= self._settings.patience:
             message = (
-                f"{self._wanted}: nothing came at offset {self.position} for "
+                f"{self._wanted}: no record came at offset {self.position} for "
                 f"{self._settings.patience:g} s; the batch was planned up to "
                 f"{self._wanted.end}"
             )
@@ -173,10 +173,10 @@ class RangeReading:
 
 class KeptClient:
     """
-    A client that stays in the process between tasks, with what it has fetched already.
+    A client that stays in the process between tasks, with its fetched records.
 
     It continues at its position only for the same topic, by its id: a topic that was
-    deleted and made again has other records at the same offsets.
+    deleted and recreated has other records at the same offsets.
 
     Thread rules: one thread; Spark runs one task at a time in a Python process.
     """
@@ -196,7 +196,7 @@ class KeptClient:
 
     @classmethod
     def take(cls, settings: Settings, wanted: Range) -> "KeptClient":
-        """Return a client that stands at the range's start."""
+        """Return a client whose position is the range's start."""
         configs = {**settings.connection, **settings.fetching}
         key = json.dumps(configs, sort_keys=True, default=str)
         same = cls._idle.pop((key, _place(wanted)), None)
@@ -218,12 +218,13 @@ class KeptClient:
         with kept.closed_on_error():
             if not kept.has_other(wanted):
                 return kept
-        kept.close()  # a seek to its position would keep the fetched records of the old topic
+        # a seek to its position would keep the fetched records of the old topic
+        kept.close()
         return None
 
     @contextmanager
     def closed_on_error(self) -> Iterator[None]:
-        """Close it if what follows raises."""
+        """Close it if the block raises."""
         with ExitStack() as closing:
             closing.callback(self.close)
             yield
@@ -237,7 +238,7 @@ class KeptClient:
         return str(known) != wanted.topic_id
 
     def give_back(self, rest: Range) -> None:
-        """Keep it for the next task, which may begin where this range ended."""
+        """Keep it for the next task, which may begin at the end of this range."""
         if not rest.topic_id:  # a broker before 2.8 reports no topic ids
             self.close()
             return

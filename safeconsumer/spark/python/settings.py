@@ -14,11 +14,11 @@ from safeconsumer.spark.options import SourceOptions
 
 BOOTSTRAP = "kafka.bootstrap.servers"
 _KAFKA = "kafka."
-_WAYS = ("subscribe", "subscribePattern", "assign")
-# Each option that is not about holds, with its default and its meaning.
+_TOPICS_OPTIONS = ("subscribe", "subscribePattern", "assign")
+# Each option that does not concern holds, with its default and its meaning.
 OPTIONS: Mapping[str, tuple[str, str]] = {
     "subscribe": ("", "Topics, with commas between them."),
-    "subscribePattern": ("", "A regular expression that a part of the name matches."),
+    "subscribePattern": ("", "A regular expression that matches a part of the name."),
     "assign": ("", 'Partitions: `{"orders":[0,1]}`.'),
     "startingOffsets": (
         "latest",
@@ -26,7 +26,7 @@ OPTIONS: Mapping[str, tuple[str, str]] = {
     ),
     "failOnDataLoss": ("true", "Whether lost records fail the query."),
     "maxOffsetsPerTrigger": ("", "The most offsets of one batch."),
-    "minPartitions": ("", "The least number of ranges that a batch is cut into."),
+    "minPartitions": ("", "The least number of ranges of a batch."),
     "minRecordsPerTask": (
         "",
         "The least offsets of a task, which reads ranges in turn: fewer tasks.",
@@ -34,7 +34,7 @@ OPTIONS: Mapping[str, tuple[str, str]] = {
     "includeHeaders": ("false", "Whether rows have a column with the headers."),
     "kafkaConsumer.pollTimeoutMs": (
         "120000",
-        "How long a range may stand still before its task fails.",
+        "How long a range may make no progress before its task fails.",
     ),
 }
 # Java's names of the settings that reading uses, and kafka-python's. Those of the
@@ -52,14 +52,14 @@ _FETCHING: Mapping[str, Any] = {
     "max_partition_fetch_bytes": 4 << 20,
     "max_poll_records": 20_000,
 }
-# The settings that decide which records come; another value would lose rows.
+# The settings that select records; another value would lose rows.
 _OWNED = frozenset(
     {
         *("auto.offset.reset", "enable.auto.commit", "group.id", "interceptor.classes"),
         *("key.deserializer", "value.deserializer"),
     }
 )
-# kafka-python reads nothing but PEM, so that Java's name for it changes nothing.
+# kafka-python reads only PEM, so Java's setting for it has no effect.
 _FORMATS = frozenset({"ssl.keystore.type", "ssl.truststore.type"})
 _CHOICES = {
     "check.crcs": ("true", "false"),
@@ -79,25 +79,25 @@ class Settings:
 
     Attributes:
         holds: the holds and limits that it obeys, and whether a loss fails it.
-        way: the option that names its topics, in lower case.
-        wanted: the topics, the expression, or the partitions, by ``way``.
+        topics_option: the option that names its topics, in lower case.
+        wanted: the topics, the expression, or the partitions, by ``topics_option``.
         starting: ``earliest``, ``latest``, or offsets by partition.
-        most: the most offsets of a batch; None: no limit.
-        least_ranges: the least number of ranges of a batch.
-        least_records: the offsets that a task reads at the least, if there are so many.
+        max_offsets: the most offsets of a batch; None: no limit.
+        min_ranges: the least number of ranges of a batch.
+        min_records: the offsets that a task reads at the least, if there are so many.
         has_headers: whether rows have headers.
-        patience: seconds for which a range may stand still.
+        patience: seconds for which a range may make no progress.
         connection: kafka-python's settings of the connection, with secrets.
         fetching: kafka-python's settings of reading.
     """
 
     holds: SourceOptions
-    way: str
+    topics_option: str
     wanted: Any
     starting: str | Mapping[tuple[str, int], int]
-    most: int | None
-    least_ranges: int
-    least_records: int
+    max_offsets: int | None
+    min_ranges: int
+    min_records: int
     has_headers: bool
     patience: float
     connection: Mapping[str, Any] = field(repr=False)
@@ -115,16 +115,16 @@ def parse(options: Mapping[str, str]) -> Settings:
     given = {name.lower(): str(value) for name, value in options.items()}
     holds = holds_options.parse(given)
     _refuse_unknown(given)
-    way = _way(given)
+    topics_option = _topics_option(given)
     kafka = holds_options.properties(given, _KAFKA)
     return Settings(
         holds=holds,
-        way=way,
-        wanted=_WANTED[way](given[way]),
+        topics_option=topics_option,
+        wanted=_WANTED[topics_option](given[topics_option]),
         starting=_starting(given),
-        most=_whole(given, "maxOffsetsPerTrigger") or None,
-        least_ranges=_whole(given, "minPartitions"),
-        least_records=_whole(given, "minRecordsPerTask"),
+        max_offsets=_whole(given, "maxOffsetsPerTrigger") or None,
+        min_ranges=_whole(given, "minPartitions"),
+        min_records=_whole(given, "minRecordsPerTask"),
         has_headers=_choice(given, "includeHeaders", ("true", "false")) == "true",
         patience=_whole(given, "kafkaConsumer.pollTimeoutMs") / 1000,
         connection=connection(kafka),
@@ -187,15 +187,15 @@ def _refuse_unknown(given: Mapping[str, str]) -> None:
         raise SparkSettingError(message)
 
 
-def _way(given: Mapping[str, str]) -> str:
-    ways = [name for name in _WAYS if name.lower() in given]
-    if len(ways) != 1:
+def _topics_option(given: Mapping[str, str]) -> str:
+    chosen = [name for name in _TOPICS_OPTIONS if name.lower() in given]
+    if len(chosen) != 1:
         message = (
-            f"exactly one of {', '.join(_WAYS)} must be given, not "
-            f"{' and '.join(ways) or 'none'}"
+            f"exactly one of {', '.join(_TOPICS_OPTIONS)} must be given, not "
+            f"{' and '.join(chosen) or 'none'}"
         )
         raise SparkSettingError(message)
-    return ways[0].lower()
+    return chosen[0].lower()
 
 
 def _topics(text: str) -> tuple[str, ...]:
@@ -208,7 +208,7 @@ def _topics(text: str) -> tuple[str, ...]:
 
 def _pattern(text: str) -> str:
     trouble = ""
-    if _ONLY_JAVA.search(text):  # first, as Python only warns
+    if _ONLY_JAVA.search(text):  # checked first, as Python only warns
         trouble = "nested classes and && mean something else in Python"
     else:
         try:

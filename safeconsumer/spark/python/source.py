@@ -20,7 +20,7 @@ _HEADERS = ", headers array<struct<key: string, value: binary>>"
 def _base() -> Any:  # noqa: ANN401 - pyspark's
     try:
         return importlib.import_module("pyspark.sql.datasource").DataSource
-    except ModuleNotFoundError:  # of pyspark before 4.0, or there is none
+    except ModuleNotFoundError:  # pyspark before 4.0, or none
         return object
 
 
@@ -31,8 +31,8 @@ class SafeKafkaSource(_DataSource):  # type: ignore[misc]  # pyspark's, if it is
     """
     A Kafka source for streams in pure Python, where no jar can go: Spark Connect.
 
-    ``spark.dataSource.register(SafeKafkaSource)`` makes ``format("safekafka")`` read
-    by it in that session, on Spark 4.2 and newer. A stream obeys the holds of its group
+    ``spark.dataSource.register(SafeKafkaSource)`` makes ``format("safekafka")`` use it
+    in that session, on Spark 4.2 and newer. A stream obeys the holds of its group
     (``holds.control``, ``holds.group``) and the option ``holds``; there is no handle
     for holds of the session. This package must be installed for the cluster's Python.
     Checkpoints are the official source's.
@@ -64,10 +64,11 @@ class SafeKafkaSource(_DataSource):  # type: ignore[misc]  # pyspark's, if it is
         Raises:
             SparkSettingError: an option is missing, unknown or has an invalid value.
         """
-        found = settings.parse(self.options)  # refused where the stream is described
+        # refused where the program describes the stream
+        found = settings.parse(self.options)
         return _SCHEMA + _HEADERS * found.has_headers
 
     def streamReader(self, schema: Any) -> Any:  # noqa: ANN401, N802 - pyspark's
-        """Return what plans and reads a stream."""
+        """Return the object that plans and reads a stream."""
         reader = importlib.import_module("safeconsumer.spark.python.reader")
         return reader.Reader(settings.parse(self.options), schema)

@@ -16,8 +16,9 @@ from safeconsumer.spark.python.settings import Settings
 
 _ASK_TIMEOUT_MS = 20_000
 _CLOSE_MS = 200
-# The number of queries for a topic with an error, and the seconds between them: its
-# leaders may just be chosen. Without the topic its partitions would silently not be read.
+# The number of queries for a topic with an error, and the seconds between them: the
+# election of its leaders may be under way. Without the topic its partitions would
+# silently not be read.
 _TRIES = 3
 _BETWEEN = 0.1
 _UNKNOWN = kafka_errors.UnknownTopicOrPartitionError.errno
@@ -29,8 +30,8 @@ class Topics:
     """
     Queries the topics of one stream, over connections that it keeps.
 
-    It is the :class:`~safeconsumer.spark.clients.Cluster` of its stream, and answers with
-    the results of the last plan.
+    The object is the :class:`~safeconsumer.spark.clients.Cluster` of its stream, and
+    answers with the results of the last plan.
 
     Thread rules: one thread.
 
@@ -39,9 +40,9 @@ class Topics:
 
     Attributes:
         ids: the topics' ids by name, as far as brokers report them.
-        planned_firsts: the first offsets that were there at the last plan.
-        made_again: the topics that were deleted and made again before the last call of
-            :meth:`partitions`, and after the one before.
+        planned_firsts: the first offsets at the last plan.
+        made_again: the topics that were recreated between the last two calls of
+            :meth:`partitions`.
     """
 
     errors: tuple[type[Exception], ...] = (OSError, kafka_errors.KafkaError)
@@ -69,7 +70,7 @@ class Topics:
             for one in described
             for part in one["partitions"]
         }
-        if self._settings.way != "assign":
+        if self._settings.topics_option != "assign":
             return sorted(found)
         if missing := sorted(set(self._settings.wanted) - found):
             message = f"option assign names partitions that do not exist: {missing}"
@@ -82,7 +83,7 @@ class Topics:
         """
         Return the first offsets, and the offsets behind the last record that is read.
 
-        That is the last stable offset where only committed records are read.
+        For readers of committed records the second one is the last stable offset.
 
         Raises:
             KafkaError: a broker does not answer.
@@ -106,7 +107,7 @@ class Topics:
         partitions: Collection[tuple[str, int]],
         until: float,  # noqa: ARG002 - it does not ask
     ) -> dict[tuple[str, int], int]:
-        """Return the first offsets that were there at the last plan."""
+        """Return the first offsets at the last plan."""
         known = self.planned_firsts
         return {tp: known[tp] for tp in partitions if tp in known}
 
@@ -143,7 +144,7 @@ class Topics:
         raise error(message)
 
     def _names(self, admin: KafkaAdminClient) -> list[str]:
-        match self._settings.way:
+        match self._settings.topics_option:
             case "subscribe":
                 return list(self._settings.wanted)
             case "assign":
@@ -153,9 +154,10 @@ class Topics:
         return sorted(name for name in admin.list_topics() if matches(name))
 
     def _is_meant(self, one: Described) -> bool:
-        if self._settings.way != "subscribepattern":
+        if self._settings.topics_option != "subscribepattern":
             return True
-        # The official source leaves out internal topics; another may just be deleted.
+        # The official source leaves out internal topics; another topic may have just
+        # been deleted.
         return not one["is_internal"] and one["error_code"] != _UNKNOWN
 
     def _note_ids(self, described: Iterable[Described]) -> None:

@@ -1,4 +1,4 @@
-"""Any class with kafka-python's methods, as the cases drive it."""
+"""Adapts any class with kafka-python's methods to the cases."""
 
 import importlib
 import inspect
@@ -117,7 +117,7 @@ class Adapter:
         return True
 
     def step(self) -> list[Any]:
-        """Take one step of an iteration; return the same of its record."""
+        """Take one step of an iteration; return topic, partition and offset of its record."""
         if not hasattr(self.consumer, "__next__"):
             return self.poll(_STEP_MS / 1000, 1)
         some = [one for one in [next(self.consumer, None)] if one is not None]
@@ -136,7 +136,7 @@ class Adapter:
         self.consumer.resume(*_tps(partitions))
 
     def paused(self) -> list[Any]:
-        """Return the partitions that it names as paused."""
+        """Return the partitions that it reports as paused."""
         return list(self.consumer.paused())
 
     def pause_the_rest(self, topic: str) -> None:
@@ -153,7 +153,7 @@ class Adapter:
         self._taking_more_than_partitions().pause(topic, **self._another_owner())
 
     def resume_topic_by_another(self, topic: str) -> None:
-        """Resume a topic that was paused so."""
+        """Resume a topic that another owner paused."""
         self._taking_more_than_partitions().resume(topic, **self._another_owner())
 
     def _another_owner(self) -> dict[str, str]:
@@ -195,11 +195,11 @@ class Adapter:
         return position
 
     def seek(self, partition: Any, offset: int) -> None:  # noqa: ANN401  the same
-        """Go on at this offset."""
+        """Continue at this offset."""
         self.consumer.seek(TopicPartition(*partition), offset)
 
     def commit(self) -> None:
-        """Commit where it is."""
+        """Commit its position."""
         self.consumer.commit()
 
     def committed(self, partition: Any) -> int | None:  # noqa: ANN401  a JSON pair

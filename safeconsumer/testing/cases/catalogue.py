@@ -36,7 +36,7 @@ class Case:
         part: the title of its module.
         rule: the first line of its docstring.
         run: plays it; raises an error of :mod:`safeconsumer.testing.cases.outcomes` if
-            a client does not keep to the rule.
+            a client breaks the rule.
     """
 
     name: str

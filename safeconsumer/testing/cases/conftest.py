@@ -49,7 +49,7 @@ def pytest_pyfunc_call() -> Generator[None, object, object]:
 
 
 def _failed(error: Exception, before: str = "") -> BaseException:
-    # pytest shows the module of any other class, and cuts off the rest of its line.
+    # For other classes pytest shows the module, and cuts off the rest of the line.
     failed = pytest.fail.Exception(f"{before}{error}")
     for note in getattr(error, "__notes__", ()):
         failed.add_note(note)

@@ -16,12 +16,12 @@ ROUND = 0.1
 JOINING = 3.0
 """Seconds that a poll waits in a rebalance: longer than one takes.
 
-kafka-python 3.0 forgets a join that outlasts its poll; one case is about that, and in
-all others it must not happen to it.
+kafka-python 3.0 forgets a join that outlasts its poll; one case tests that, and it must
+not happen in the others.
 """
 
 BOUND = 20.0
-"""Seconds after which an awaited condition is taken for one that never holds."""
+"""Seconds after which an awaited condition counts as never reached."""
 
 Condition = Callable[[], object]
 
@@ -64,7 +64,7 @@ class Consumer:
     def owns(
         self, wanted: Iterable[TopicPartition], what: str, limit: int = 500
     ) -> None:
-        """Read until these partitions are assigned to it and no others."""
+        """Read until exactly these partitions are assigned to it."""
         own = set(wanted)
         until([self], lambda: self.assignment() == own, what, JOINING, limit)
 

@@ -22,8 +22,8 @@ from safeconsumer.testing.cases.process import (
     Process,
 )
 
-# Seconds at least, so that no member is evicted while a machine stands still for less.
-# confluent-kafka wants it to be less than any case's longest time between polls.
+# The least seconds, so that no member is evicted while a machine stalls for a shorter
+# time. confluent-kafka wants it to be less than any case's longest time between polls.
 _SESSION = 4.0
 
 
@@ -99,7 +99,7 @@ class Lab:
         """
         Delete the topic of these partitions; create it with ``each`` records in each.
 
-        The consumer stands still meanwhile, and the producer is another one afterwards:
+        The consumer does nothing meanwhile, and the producer is a new one afterwards:
         a client that asks for metadata while there is no topic has its broker create
         one. The new topic is created once the commits of the old one are gone: brokers
         delete them by the topic's name.
@@ -119,7 +119,7 @@ class Lab:
         """Let the topic of these partitions grow by one; return the new one."""
         topic = tps[0].topic
         self.broker.add_partitions(topic, len(tps) + 1)
-        self._renew_producer()  # the old one knows the old number for five minutes
+        self._renew_producer()  # the old producer keeps the old number for five minutes
         return TopicPartition(topic, len(tps))
 
     def truncate(self, tp: TopicPartition, offset: int) -> None:
@@ -193,7 +193,7 @@ class Lab:
 
     def beat(self, consumer: Consumer, tp: TopicPartition, times: int = 3) -> None:
         """
-        Prove ``times`` over that it fetches: write a record, read until it comes.
+        Prove repeatedly that it fetches: write a record, and read until it comes.
 
         By then every other partition that flows has given its records.
         """

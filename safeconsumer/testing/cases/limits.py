@@ -1,5 +1,5 @@
 """
-Time limits as job runners set them: a signal handler raises wherever the program is.
+Sets time limits as job runners do: a signal handler raises at any place.
 
 Python looks for signals when a function begins and after a call of a function in C. A
 profiler is called in exactly these places, so that a limit can hit each of them in turn,
@@ -47,7 +47,7 @@ class Limit:
     """
     A time limit that hits each call at a place where it hit no call before.
 
-    A place is one in the code, together with the function that called that code.
+    A place is a line of code, together with the function that called that code.
 
     Args:
         may_hit: returns False for places that no signal can meet.
@@ -60,7 +60,7 @@ class Limit:
 
     def ends(self, call: Callable[[], object]) -> bool:
         """
-        Make a call; return whether the limit hit it: it does if the call has a new place.
+        Make a call; return whether the limit hit it, as it does at a new place.
 
         Only this method catches the handler's exception.
         """

@@ -1,8 +1,8 @@
-"""Errors that a case raises if a client does not keep to its rule."""
+"""Defines the errors that a case raises if a client breaks its rule."""
 
 
 class DiffersError(AssertionError):
-    """The client does not keep to the case's rule; the text says what it does instead."""
+    """The client breaks the case's rule; the text describes its behaviour."""
 
 
 class LeakedError(DiffersError):

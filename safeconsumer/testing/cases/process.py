@@ -1,5 +1,5 @@
 """
-A process with one consumer in it, as the cases see it.
+Controls a process with one consumer, for the cases.
 
 A group member that a case freezes, kills or measures must be a separate process.
 """
@@ -171,11 +171,11 @@ class Process:
         return not self._answers.empty()
 
     def freeze(self) -> None:
-        """Stop the process where it is (SIGSTOP)."""
+        """Stop the process (SIGSTOP)."""
         self._process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let a frozen process go on (SIGCONT)."""
+        """Let a frozen process continue (SIGCONT)."""
         self._process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:

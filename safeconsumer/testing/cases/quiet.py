@@ -1,4 +1,4 @@
-"""Proofs that paused partitions give no record, and give the rest when resumed."""
+"""Proves that paused partitions give no record, and the rest once resumed."""
 
 from collections.abc import Iterable
 
@@ -33,9 +33,9 @@ class Pause:
         """
         Fail unless ``among`` gives no record while paused, and its next ones once resumed.
 
-        One partition is resumed, read to its end and three records beyond: by then any
-        other that is assigned and not paused would have given records. Its own records
-        of before are counted first.
+        One partition is resumed, and read to its end and three records beyond: by then
+        any other assigned and unpaused partition would have given records. Its earlier
+        records are counted first.
         """
         wanted = sorted(self.partitions if among is None else among)
         first, rest = wanted[0], wanted[1:]
@@ -86,14 +86,14 @@ def pause(
     tps: Iterable[TopicPartition],
     how: How = "assigned",
 ) -> Pause:
-    """Pause, and note where the partitions stand."""
+    """Pause, and note the positions of the partitions."""
     partitions = list(tps)
     consumer.pause(partitions, how)
     return note(lab, consumer, partitions)
 
 
 def note(lab: Lab, consumer: Consumer, tps: Iterable[TopicPartition]) -> Pause:
-    """Note where partitions stand that were just paused, by whichever call."""
+    """Note the positions of partitions that any call has just paused."""
     partitions = list(tps)
     return Pause(
         lab=lab,

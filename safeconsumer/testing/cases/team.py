@@ -1,4 +1,4 @@
-"""A consumer in a group of its own, and other members of it."""
+"""Provides a consumer alone in its group, and other members of that group."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -53,7 +53,7 @@ class Team:
         """
         Let another member join; return once the topic is shared between the two.
 
-        A poll reads ``limit`` records at most meanwhile.
+        Meanwhile a poll reads at most ``limit`` records.
         """
         other = self.lab.consumer(self.group, **settings)
         other.subscribe(self.topic)
@@ -94,7 +94,7 @@ class Team:
         self.regain()
 
     def regain(self) -> None:
-        """Read until the consumer owns the whole topic again, and its own."""
+        """Read until the consumer owns the whole shared topic again, and its own topic."""
         self.consumer.owns({*self.tps, self.witness}, "everything is back")
 
     def reads_one_more(self) -> None:
@@ -112,7 +112,7 @@ class Team:
         self.lab.beat(self.consumer, self.witness)
         wanted = set(range(self.lab.end(self.witness)))
         lost = wanted - set(self.consumer.offsets(self.witness))
-        expect(not lost, f"{len(lost)} records of what flows never came")
+        expect(not lost, f"{len(lost)} records of flowing partitions never came")
 
 
 def team(

@@ -9,7 +9,7 @@ from safeconsumer.testing.cases.team import Team, team
 
 PART = "Over changed logs"
 _DEFAULT_METADATA_AGE = 300.0
-# Seconds, longer than a consumer stands still while its topic is recreated.
+# Seconds, longer than a consumer pauses its work while its topic is recreated.
 _SESSION = 60.0
 
 
@@ -85,7 +85,8 @@ def _recreated(lab: Lab, each: int) -> tuple[Team, Pause]:
     """Recreate a paused topic while no client asks for its metadata."""
     here = team(lab, each=0, metadata_age=_DEFAULT_METADATA_AGE, session=_SESSION)
     paused = here.pause()
-    here.beat()  # with no fetch in flight: its error would make the client ask for metadata
+    # no fetch may be in flight: its error would make the client ask for metadata
+    here.beat()
     lab.make_again(here.tps, each, here.group, here.consumer)
     here.beat()
     paused.expect_nothing()

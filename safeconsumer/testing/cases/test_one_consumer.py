@@ -1,4 +1,4 @@
-"""One consumer with partitions assigned by hand: what a pause is without a group."""
+"""One consumer with partitions assigned by hand: pauses without a group."""
 
 import time
 from functools import partial

@@ -1,4 +1,4 @@
-"""Changed subscriptions, and topics that go and come."""
+"""Changed subscriptions, and topics that are deleted and created again."""
 
 from safeconsumer.testing.cases.lab import Lab
 from safeconsumer.testing.cases.quiet import pause

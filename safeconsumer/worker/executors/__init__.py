@@ -24,7 +24,7 @@ class Runner(Protocol):
         """The slots in which handlers run."""
 
     def start(self) -> None:
-        """Begin; does not wait until it has begun."""
+        """Begin, without waiting until it has begun."""
 
     def wait_ready(self, seconds: float) -> bool:
         """
@@ -35,10 +35,10 @@ class Runner(Protocol):
         """
 
     def recall(self) -> None:
-        """Return handed-over records that have not begun; no record begins from now on."""
+        """Return handed-over records that have not begun; from now on no record begins."""
 
     def stop(self, seconds: float = END_SECONDS) -> None:
-        """End within so many seconds; handlers that take longer are not waited for."""
+        """End within so many seconds, without waiting for handlers that take longer."""
 
 
 def choose(

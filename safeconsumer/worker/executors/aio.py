@@ -32,7 +32,7 @@ from safeconsumer.worker.handlers import Context
 from safeconsumer.worker.partition import Outcome, Task
 
 T = TypeVar("T")
-# The part of the time to end that handlers and the lifespan get before they are
+# The share of the time for the end that handlers and the lifespan get before they are
 # cancelled once more, together with the tasks that handlers left behind.
 _FIRST_PART, _SECOND_PART = 0.7, 0.9
 
@@ -41,9 +41,9 @@ class Coroutines:
     """
     Runs a given number of coroutines at a time, on one event loop.
 
-    Each hand-over of records has an asyncio task of its own, in a copy of the context in
-    which the lifespan was entered: a handler that cancels its task leaves no trace
-    behind. Each call of a handler has a copy of the context of its own.
+    Each hand-over of records has its own asyncio task, in a copy of the context in
+    which the lifespan was entered: a handler that cancels its task affects no other.
+    Each call of a handler has its own copy of the context.
     """
 
     def __init__(self, decisions: Decisions, calls: Calls, count: int) -> None:
@@ -105,7 +105,7 @@ class Coroutines:
         self._is_over = True
         self._decisions.queue.listen(None)
         self._decisions.queue.end()
-        if self._loop is None:  # it has not begun, and ends when it does
+        if self._loop is None:  # it has not begun, and ends when it begins
             return
         with contextlib.suppress(RuntimeError):  # it has ended
             self._loop.call_soon_threadsafe(self._cancel)
@@ -130,14 +130,15 @@ class Coroutines:
     def _run_until(
         self, loop: asyncio.AbstractEventLoop, main: "asyncio.Task[None]"
     ) -> None:
-        # These exceptions end the loop if a task that a handler began raises them.
+        # If a task that a handler began raises one of these exceptions, the loop ends.
         try:
             loop.run_until_complete(main)
         except (SystemExit, KeyboardInterrupt) as error:
             self._decisions.fail(error)
 
     def _begin(self) -> None:
-        # Tasks that handlers left behind go on in the user's loop like the user's own.
+        # Tasks that handlers left behind continue in the user's loop like the user's
+        # own tasks.
         assert self._theirs is not None  # noqa: S101 - it runs this
         main = self._begin_in(self._theirs)
         main.add_done_callback(lambda _: self._ended.set())
@@ -264,7 +265,7 @@ class Coroutines:
             if not self._is_over:
                 end_slot(slot, self._decisions.fail, error)
             return
-        if slot.task is task:  # it was cancelled before it had begun
+        if slot.task is task:  # the task was cancelled before it began
             self._complete(Outcome(task=task, left=task.indexes), slot)
         self._take_back(slot)
 
@@ -329,7 +330,9 @@ class Coroutines:
                         and ours.cancelling()
                         and isinstance(error, HandlerCancelledError)
                     ):
-                        break  # an earlier record's, and late: this one goes alone
+                        # a late cancellation, for an earlier record: this record is
+                        # called alone
+                        break
                     return Outcome(
                         task=task,
                         finished=indexes[:count],
@@ -360,7 +363,7 @@ class Coroutines:
         try:
             return batch_failed(task, error, seconds)
         finally:
-            error = None  # as above
+            error = None  # see above
 
     async def _raised_by(
         self,
@@ -387,7 +390,7 @@ def in_copied_context(
     """
     Await a coroutine in a copy of the context: variables that it sets end with it.
 
-    A task for each would do the same, and costs four times as much as such a call.
+    A task for each call would have the same effect, and costs four times as much.
     """
     run = contextvars.copy_context().run
     step, value = coroutine.send, None
@@ -404,4 +407,4 @@ def in_copied_context(
         except BaseException as error:  # noqa: BLE001 - the coroutine gets it
             step, value = coroutine.throw, error
         finally:
-            del waits_for  # a future that has failed has the error, too
+            del waits_for  # a failed future has the error, too

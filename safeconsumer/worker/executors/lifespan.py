@@ -24,20 +24,20 @@ from safeconsumer.worker.tracebacks import shown
 
 def refuse_no_maker(lifespan: object) -> None:
     """
-    Refuse an object that makes no context manager when it is called without arguments.
+    Refuse an object that makes no context manager if called without arguments.
 
     Raises:
-        WorkerSettingError: it is a context manager itself, and makes none; it cannot be
+        WorkerSettingError: it is a context manager itself; it cannot be
             called, or needs arguments; or it makes a generator or a coroutine.
     """
     is_manager = isinstance(
         lifespan, AbstractContextManager | AbstractAsyncContextManager
     )
-    # An object that can be entered may also make others, as some pools do.
+    # An object that can be entered may also make context managers, as some pools do.
     if is_manager and not _needs_nothing(lifespan):
         _refuse(
             f"lifespan must make a context manager, and {shown(lifespan)} is one: give "
-            f"the function, and not what it returns"
+            f"the function, not its result"
         )
     if not callable(lifespan):
         _refuse(f"lifespan must be callable, not {shown(lifespan)}")
@@ -53,7 +53,7 @@ def refuse_no_maker(lifespan: object) -> None:
 
 
 def makes_only_async(lifespan: object) -> bool:
-    """Tell whether it is known that a lifespan makes an async context manager only."""
+    """Tell whether a lifespan is known to make only an async context manager."""
     if isinstance(lifespan, type):
         is_sync = issubclass(lifespan, AbstractContextManager)
         return issubclass(lifespan, AbstractAsyncContextManager) and not is_sync
@@ -147,8 +147,8 @@ class LifespanThread:
     """
     Enters and leaves the lifespan in its own daemon thread.
 
-    So callers can limit how long they wait for it, and both happen on one thread, as a
-    database connection may require.
+    So callers can limit their wait for it, and entering and leaving happen on one
+    thread, as a database connection may require.
 
     Attributes:
         state: the lifespan's value, once it is entered.

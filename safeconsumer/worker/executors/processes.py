@@ -33,12 +33,12 @@ from safeconsumer.worker.handlers import Context
 from safeconsumer.worker.partition import Outcome, Task
 from safeconsumer.worker.tracebacks import shown
 
-# Seconds for a process to end after a signal, or after it has closed its pipe.
+# Seconds in which a process can end after a signal, or after it has closed its pipe.
 _GONE_SECONDS = 1.0
 # Seconds to wait after an interrupt: the signal that ends a process, such as a Ctrl-C,
 # may also be for the worker, which notices it when its loop turns.
 _RECALL_SECONDS = 1.0
-# The exit code of a process whose fork server has ended: it may be alive.
+# The exit code of a process whose fork server has ended; the process may be alive.
 _UNKNOWN = 255
 # The most bytes of a stack: the capacity of a pipe that is not read.
 _STACK_BYTES = 65_536
@@ -49,8 +49,8 @@ class _Child:
     """
     A process, the pipe to it, and another one for its stack.
 
-    It has ended once its pipe has: if its fork server was killed, ``multiprocessing``
-    reports living processes as ended.
+    The end of its pipe shows the end of the process: if the fork server was killed,
+    ``multiprocessing`` reports living processes as ended.
     """
 
     process: Any
@@ -64,11 +64,12 @@ class _Child:
 
     def has_message(self, seconds: float | None) -> bool:
         """
-        Wait for a message; False if there is none by then.
+        Wait for a message; return False if none comes in time.
 
         Raises:
-            EOFError: it has ended, and its end of the pipe lives on in a process that a
-                handler has forked. Where the pipe has ended, too, receiving raises it.
+            EOFError: the process has ended, and a process that a handler forked keeps
+                the pipe open. If the pipe has ended as well, receiving raises this
+                error.
         """
         poller = select.poll()
         for readable in self.readables():
@@ -93,8 +94,8 @@ class _Child:
         return None
 
     def last_stack(self) -> str:
-        """Return the stacks that the process wrote at the signal for them; else ""."""
-        with contextlib.suppress(OSError):  # a stop has closed it
+        """Return the stacks that the process wrote after the signal; "" if there are none."""
+        with contextlib.suppress(OSError):  # a stop has closed the pipe
             if self.stack.poll(0):
                 found = os.read(self.stack.fileno(), _STACK_BYTES)
                 return found.decode("utf-8", "replace")
@@ -145,19 +146,19 @@ def check_picklable(what: str, thing: object) -> None:
 
 
 class NotBegunError(Exception):
-    """A record was not handed over, as no process is started any more."""
+    """A record was not handed over, as no more processes are started."""
 
 
 class Processes(Threads):
     """
     Runs handlers in separate processes, one record or one batch at a time in each.
 
-    Each thread asks a process of its own, and replaces it when it has ended. If it was
-    idle, no record is blamed; from the hand-over on its end is a failure of the record,
-    or of the batch, as it is not known whether the handler had begun.
+    Each thread has its own process, and replaces it when it has ended. If an idle
+    process ends, no record fails; after a hand-over the end is a failure of the record,
+    or of the batch, as the handler may have begun.
 
-    They are made by ``forkserver``, never by a plain fork, since kafka-python's thread
-    is alive.
+    The processes are made by ``forkserver``, never by a plain fork, since
+    kafka-python's thread is alive.
 
     Raises:
         WorkerSettingError: the handler cannot be sent to another process.
@@ -174,7 +175,8 @@ class Processes(Threads):
         if calls.timeout is not None and calls.timeout > LONGEST:
             self._limit = None
         self._context: Any = multiprocessing.get_context("forkserver")
-        self._children: dict[int, _Child] = {}  # by the identity of the thread
+        # the processes by the identity of their threads
+        self._children: dict[int, _Child] = {}
         self._starting = threading.Lock()
         self._recalled = InterruptibleEvent()
         self._recall, self._recalling = multiprocessing.Pipe(duplex=False)
@@ -183,20 +185,21 @@ class Processes(Threads):
 
     def start(self) -> None:
         """Start the threads; processes are started when there is work for them."""
-        # This exit handler runs before the one of multiprocessing, which waits without
-        # a limit.
+        # This exit handler runs before the exit handler of multiprocessing, which waits
+        # without a limit.
         atexit.register(self._kill)
         super().start()
 
     def _kill(self) -> None:
-        if os.getpid() == self._pid:  # a fork of this process runs its exit handlers
+        # a fork of this process runs the exit handlers, too
+        if os.getpid() == self._pid:
             for child in list(self._children.values()):
                 child.kill()
 
     def recall(self) -> None:
-        """Start no more processes: records that wait for one have not begun."""
+        """Start no more processes: records that wait for a process have not begun."""
         self._recalled.set()
-        self._recalling.close()  # ends the waits for a first answer
+        self._recalling.close()  # this ends the waits for a first answer
 
     def stop(self, seconds: float = END_SECONDS) -> None:
         """End the processes; those that are in a handler are killed."""
@@ -233,13 +236,13 @@ class Processes(Threads):
         }
 
     def _stack_of(self, _slot: Slot) -> StackOf:
-        return lambda: None  # the stack of the thread here would not help
+        return lambda: None  # the stack of the thread here would not show the handler
 
     # ------------------------------------------------------------ asking
 
     def _run(self, task: Task, slot: Slot) -> Outcome:
         try:
-            self._make_ready()  # first: until it is, the record has not begun
+            self._make_ready()  # set first: before that the record has not begun
         except NotBegunError:
             return Outcome(task=task, left=task.indexes)
         except HandlersCannotRunError as error:
@@ -248,7 +251,8 @@ class Processes(Threads):
             return Outcome(task=task, failed=[(first, error)], left=left)
         outcome = super()._run(task, slot)
         for _, wrong in outcome.failed:
-            wrong.__traceback__ = None  # of calls here; a note has that of the handler
+            # the traceback of calls here; a note has the handler's traceback
+            wrong.__traceback__ = None
         return outcome
 
     def _call_in_child(self, given: Any, context: Context) -> None:  # noqa: ANN401 - records
@@ -272,19 +276,20 @@ class Processes(Threads):
                 answer = child.pipe.recv()
         except (EOFError, OSError) as error:
             return self._ended(child, count, error)
-        except BaseException:  # otherwise its answer would be read as the next one
+        except BaseException:  # otherwise a later call would read its answer
             self._discard(child)
             raise
         if answer is None:
             return self._late(child)
-        if isinstance(answer, LifespanError):  # it was leaving when the record came
+        # the process was leaving when the record came
+        if isinstance(answer, LifespanError):
             return self._ended(child, count, answer)
         return answer[0]
 
     def _ended(
         self, child: _Child, count: int, error: Exception | None = None
     ) -> Exception:
-        # Returns the failure of the records that it had, ``count`` of them.
+        # Returns the failure of the ``count`` records that the process had.
         self._children.pop(threading.get_ident(), None)
         code = child.end()
         if not self._is_stopped:
@@ -319,7 +324,7 @@ class Processes(Threads):
     # ------------------------------------------------------------ starting
 
     def _make_ready(self) -> None:
-        # Raises NotBegunError or HandlersCannotRunError if there is no process that waits.
+        # Raises NotBegunError or HandlersCannotRunError if no process is ready.
         child = self._children.get(threading.get_ident())
         if child is not None:
             with contextlib.suppress(EOFError, OSError):
@@ -335,7 +340,7 @@ class Processes(Threads):
             raise HandlersCannotRunError(message) from error
 
     def _start_child(self) -> None:
-        # If a process ends before it was given a record, no record has failed.
+        # If a process ends before it gets a record, no record has failed.
         child = self._begin()
         try:
             wrong = self._first_message(child)
@@ -365,7 +370,7 @@ class Processes(Threads):
                 raise NotBegunError
             self._start(process)
             self._children[threading.get_ident()] = child
-            if self._recalled.is_set():  # a stop may not have seen it
+            if self._recalled.is_set():  # a stop may not have found this process
                 self._discard(child)
                 raise NotBegunError
         return child
@@ -403,7 +408,8 @@ class Processes(Threads):
         try:
             if self._has_message(child, until):
                 child.pipe.recv()
-                # Earlier it could fill the pipe to a process that is in an import.
+                # Before that, messages could fill the pipe to a process that is still
+                # importing.
                 child.pipe.send(self._sent_work)
                 if self._has_message(child, until):
                     error: HandlersCannotRunError | None = child.pipe.recv()

@@ -1,4 +1,4 @@
-"""Runs in a child process: calls the handler, and sends its exceptions back."""
+"""Calls the handler in a child process, and sends its exceptions back."""
 
 import contextlib
 import contextvars
@@ -39,10 +39,10 @@ def serve(pipe: Connection, stack: Connection) -> None:
     # hide that this process died.
     os.register_at_fork(after_in_child=pipe.close)
     os.set_inheritable(pipe.fileno(), False)  # noqa: FBT003 - the parameter has no keyword
-    # Code in C writes all stacks at this signal, whatever the handler is in.
+    # Code in C writes all stacks at this signal, whatever the handler is doing.
     faulthandler.register(ENDS_LATE, file=stack.fileno(), chain=True)
     try:
-        pipe.send(None)  # it listens
+        pipe.send(None)  # the parent waits for this message
         work = pipe.recv_bytes()
     except (EOFError, ConnectionError):
         return
@@ -63,7 +63,7 @@ def _serve(pipe: Connection, handle: Handler, lifespan: MakeLifespan | None) -> 
             pipe.send(packed(error))
             return
         with contextlib.suppress(EOFError, ConnectionError):
-            pipe.send(None)  # it is ready
+            pipe.send(None)  # the parent waits for this message, too
             while (question := pipe.recv()) is not None:
                 pipe.send_bytes(pickle.dumps((_called(handle, state, *question),)))
 
@@ -122,9 +122,9 @@ def packed(error: BaseException) -> "Parcel":
     """
     Return an error in a form that can be sent to another process.
 
-    It arrives as it is if it can be pickled; otherwise its class or the nearest parent
-    that can be imported there, so that ``Retry.never`` and ``except`` mean the same. An
-    attribute that cannot be pickled is lost.
+    It arrives unchanged if it can be pickled; otherwise with its class, or the nearest
+    parent class that can be imported there, so that ``Retry.never`` and ``except`` mean
+    the same. An attribute that cannot be pickled is lost.
     """
     with contextlib.suppress(Exception):  # whatever its class does
         _note_calls(error)  # a traceback does not travel by itself
@@ -134,7 +134,7 @@ def packed(error: BaseException) -> "Parcel":
 
 
 class _Calls(str):
-    """A note of ours, which arrives as a plain string."""
+    """A note with a traceback, which arrives as a plain string."""
 
     __slots__ = ()
 
@@ -143,7 +143,7 @@ class _Calls(str):
 
 
 def _note_calls(error: BaseException) -> None:
-    # An exception object that was raised before, and sent, has a note already.
+    # An exception that was raised and sent before has a note already.
     shorten_tracebacks(error)
     notes = getattr(error, "__notes__", None)
     if isinstance(notes, list):
@@ -153,7 +153,7 @@ def _note_calls(error: BaseException) -> None:
 
 @define
 class Parcel:
-    """An error on its way: unpickling it gives the error."""
+    """An error in transit: unpickling the parcel gives the error."""
 
     error: BaseException
 
@@ -171,7 +171,8 @@ class Parcel:
 
 
 def _with_packed_errors(error: BaseException) -> BaseException:
-    # Each error of a batch is packed alone: one that cannot be sent affects no other.
+    # Each error of a batch is packed alone: an error that cannot be sent affects no
+    # other.
     if not isinstance(error, BatchFailure) or not isinstance(error.errors, dict):
         return error
     apart = {

@@ -24,7 +24,7 @@ from safeconsumer.worker.partition import Outcome, Task
 class Threads:
     """Runs handlers in daemon threads of this process; a stuck one does not block exit."""
 
-    _ends_late = False  # whether a handler that takes too long can be ended
+    _ends_late = False  # whether this executor can end a handler that takes too long
 
     def __init__(self, decisions: Decisions, calls: Calls, count: int) -> None:
         self._decisions = decisions

@@ -18,12 +18,12 @@ _CHUNK = 2_000  # records of an iteration between two readings of the clock
 _LAST_WAIT_MS = 25
 _PARKED = 500  # records that are waited for after a pause
 _PAUSED_FOR = 0.5  # seconds, which a broker keeps a fetch by default
-_GIVEN_UP = 10.0  # seconds: some partitions may deliver nothing any more
-_FETCHED_AFTER = 0.8  # seconds: everything waits in the client then, and no call waits
+_GIVEN_UP = 10.0  # seconds, as some partitions may deliver nothing any more
+_FETCHED_AFTER = 0.8  # seconds until all records are in the client, and no call waits
 _PAIRS = 200  # how often a partition is paused and resumed in a row
 # aiokafka has no heartbeats while its loop does not run, which is between the steps.
 _SESSION_MS = 180_000
-# Partitions of each topic that is not there.
+# Partitions of each missing topic.
 _STRANGERS = 100
 # At librdkafka's defaults a partition whose queue is full is not fetched for a second.
 _TUNED = {"fetch.queue.backoff.ms": 1, "queued.min.messages": 1_000_000}
@@ -32,26 +32,27 @@ _TUNED = {"fetch.queue.backoff.ms": 1, "queued.min.messages": 1_000_000}
 class Setup(NamedTuple):
     """The settings of a client and its topic; attrs would count as our memory."""
 
-    client: str  # its name, with what is chosen of it
+    client: str  # the client's name, and its variant
     config: dict[str, Any]  # how kafka-python reaches the broker
-    bootstrap: str  # the broker's address, for the others
-    topic: str  # its topic
+    bootstrap: str  # the broker's address, for the other clients
+    topic: str  # the topic to read
     partitions: int  # the number of its partitions
-    is_member: bool = False  # subscribes in its own group, instead of assigning by hand
-    # So many of them, the last ones, which have no records, are paused all the time.
+    # Whether it subscribes in its own group, or assigns by hand.
+    is_member: bool = False
+    # The last partitions, so many, have no records and are paused all the time.
     quiet: int = 0
-    strangers: int = 0  # of ours: it holds so many partitions that are not there
-    wait_ms: int = _LAST_WAIT_MS  # of no member: how long a broker keeps a fetch
-    deserializes: bool = False  # values into texts
-    has_headers: bool = False  # whose headers are read, too
-    is_committed: bool = False  # it reads committed records only
+    strangers: int = 0  # for our consumer: how many missing partitions it holds
+    wait_ms: int = _LAST_WAIT_MS  # how long a broker keeps a fetch of a non-member
+    deserializes: bool = False  # whether values become texts
+    has_headers: bool = False  # whether headers are read, too
+    is_committed: bool = False  # whether it reads committed records only
     is_on_one_core: bool = False
-    is_ours: bool = False  # aiokafka, confluent-kafka: the member on it, with holds
-    largest_fetch: int = 2**20  # of aiokafka: bytes of a partition in an answer
+    is_ours: bool = False  # whether aiokafka and confluent-kafka run as our members
+    largest_fetch: int = 2**20  # for aiokafka: bytes of a partition in an answer
 
     @property
     def settings(self):
-        """Return the settings that the clients in Python have for it."""
+        """Return the settings of clients that are written in Python."""
         more = {"value_deserializer": bytes.decode} if self.deserializes else {}
         if self.is_committed:
             more["isolation_level"] = "read_committed"
@@ -123,7 +124,7 @@ class _KafkaPython(_Blocking):
         self.every, self._full, self._quiet = every, every[:full], every[full:]
         if not setup.is_member:
             self._consumer.assign(every)
-        elif setup.strangers:  # it may have topics that are not there yet
+        elif setup.strangers:  # the subscription may name missing topics
             self._consumer.subscribe(pattern=rf"({re.escape(setup.topic)}$|stranger-)")
         else:
             self._consumer.subscribe([setup.topic])
@@ -280,7 +281,7 @@ class _Confluent(_Blocking):
         # By default it reads committed records only.
         settings = {
             "bootstrap.servers": setup.bootstrap,
-            "group.id": setup.group,  # must be there
+            "group.id": setup.group,  # librdkafka requires a group
             "auto.offset.reset": "earliest",
             "enable.auto.commit": False,
             **(_TUNED if setup.client.endswith("tuned") else {}),
@@ -330,7 +331,8 @@ class _Confluent(_Blocking):
         # With a timeout it waits for the full number.
         consume = self._consumer.consume
         batch = consume(max_records, 0.0) or consume(1, 1.0)
-        if batch:  # not each is checked: the other clients' loops have no such call
+        # Errors are not checked: the loops of other clients have no such call.
+        if batch:
             _check(batch[-1])
         return self._look(batch)
 
@@ -402,11 +404,11 @@ def _look_at_texts(batch):
 
 
 class Reader:
-    """Reads a topic with one client: from its start, again and again, or as it comes."""
+    """Reads a topic with one client: repeatedly from its start, or new records as they come."""
 
     def __init__(self, max_records=None, **setup):
         made = Setup(**setup)
-        if made.is_on_one_core:  # a thread has the cores of the one that started it
+        if made.is_on_one_core:  # a thread inherits the cores of its starter
             os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
         self._client = client_of(made)
         self._max_records = max_records
@@ -463,7 +465,7 @@ class Reader:
             ``toggled``, many times, those of ``pause`` and ``resume`` of one partition.
         """
         client = self._client
-        # First, as no other thread needs the interpreter then.
+        # The toggles come first, as no other thread needs the interpreter then.
         toggled = self.toggle()
         client.rewind()
         client.take(_PARKED, _PARKED)

@@ -84,7 +84,7 @@ class Working:
         )
         thread = threading.Thread(target=worker.run)
         thread.start()
-        # Not stats(), whose CPU, fifty times a second, would count as the worker's.
+        # stats() fifty times a second would add to the worker's CPU.
         kept = worker._engine.kept
         is_over = self._is_over(lambda: kept.done)
         while not is_over():

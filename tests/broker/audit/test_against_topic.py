@@ -27,7 +27,7 @@ def against_topic(clients, folder):
     [
         (0, 4, "acknowledged offsets 4 to 5"),
         # Records that were deleted before a member read them were not delivered, either.
-        (6, 3, "nobody delivered offsets 3 to 5"),
+        (6, 3, "no member delivered offsets 3 to 5"),
     ],
 )
 def test_a_record_that_a_client_lost_is_found_in_the_topic(
@@ -49,7 +49,7 @@ def test_a_record_that_a_client_lost_is_found_in_the_topic(
 @pytest.mark.any_broker
 def test_a_deleted_topic_is_named_and_not_created_again(clients, tmp_path, monkeypatch):
     """Reading creates no topic, and a missing partition is named without a wait."""
-    # Polls of half a second: an hour.
+    # So many polls of half a second take an hour.
     monkeypatch.setattr(records, "_MAX_IDLE_POLLS", 7200)
     there = clients.topic(1)
     gone = f"{there}-gone"

@@ -161,7 +161,7 @@ def test_a_folder_that_cannot_be_written_is_refused_at_once(clients, tmp_path):
     before = set(threading.enumerate())
     with pytest.raises(JournalError, match="no journal can be written"):
         clients.consumer(SafeConsumer, journal=tmp_path / "file")
-    assert set(threading.enumerate()) <= before  # one of another test may end
+    assert set(threading.enumerate()) <= before  # a thread of another test may end
 
 
 @pytest.mark.parametrize("journal", ["", b"", 3, True, [], {"a": 1}], ids=repr)
@@ -230,7 +230,8 @@ def test_a_consumer_that_cannot_be_made_leaves_no_journal(tmp_path):
         SafeConsumer(
             bootstrap_servers="127.0.0.1:1", bootstrap_timeout_ms=100, journal=own
         )
-    assert list(tmp_path.iterdir()) == [own.path]  # it is another's
+    # The folder has only the other journal.
+    assert list(tmp_path.iterdir()) == [own.path]
     own.close()
 
 

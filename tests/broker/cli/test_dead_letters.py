@@ -444,7 +444,8 @@ def test_replay_goes_on_at_the_offset_of_its_group(topic):
     assert topic.committed() == 2
     ended = topic.run("replay")
     assert ended.stderr == (
-        f"safeconsumer: goes on after 2 records, where the group {topic.group} stands; "
+        "safeconsumer: continues after 2 records, at the offsets of the group "
+        f"{topic.group}; "
         "kafka-consumer-groups.sh --reset-offsets sets it back\n"
     )
     assert ended.stdout == "1 sent back, 0 could not be\n"
@@ -634,7 +635,7 @@ def test_run_after_a_failed_letter_sends_it_and_those_behind_it(
 @pytest.mark.parametrize(
     ("last", "options", "status", "advice", "left"),
     [
-        (1, [], Status.INTERRUPTED, "run it again to go on", 1),
+        (1, [], Status.INTERRUPTED, "run it again to continue", 1),
         (1, ["--since=1h"], Status.INTERRUPTED, "nothing was committed", 3),
         (2, [], Status.DONE, "", 0),
     ],

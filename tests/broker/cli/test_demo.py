@@ -87,7 +87,7 @@ def test_address_without_a_broker_is_reported_in_one_line(monkeypatch):
 
 
 def test_broker_that_goes_away_in_a_play_ends_the_demo(monkeypatch):
-    """The demo asks the broker once, and tries neither that play again nor another one."""
+    """The demo asks the broker once, and plays no further situation."""
     plays = []
     with EmbeddedBroker() as broker:
 
@@ -105,7 +105,7 @@ def test_broker_that_goes_away_in_a_play_ends_the_demo(monkeypatch):
     assert "no Kafka broker answers at" in ended.stderr
 
 
-# The demo, which is CI's first step, plays each of them on the embedded broker.
+# CI's first step, the demo, plays each of them on the embedded broker.
 @pytest.mark.nightly
 def test_stock_client_under_our_name_leaks_and_an_error_ends_its_play():
     lines = []

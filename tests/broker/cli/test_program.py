@@ -14,7 +14,7 @@ from tests.harness.processes import begun, ran_python
 from tests.harness.program import TAKES_CTRL_C, command, run
 
 SECONDS = 60
-FULL = Path("/dev/full")  # it takes nothing that is written to it
+FULL = Path("/dev/full")  # a write to this device fails
 PIPES = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
 
 
@@ -29,7 +29,8 @@ def test_program_ends_with_the_tests_that_started_it():
     with begun(tests, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout.readline() == "up\n"
         process.kill()
-        process.communicate(timeout=20)  # until the program has closed it, too
+        # Returns once the program has closed the pipe, too.
+        process.communicate(timeout=20)
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ class Program:
         settings = {
             **self.broker.client_config,
             **self.broker.group_config,
-            "session_timeout_ms": 30_000,  # they stay members on a slow machine
+            "session_timeout_ms": 30_000,  # members stay in the group on a slow machine
             "topic": self.topic,
             "group_id": self.group,
             "auto_offset_reset": "earliest",
@@ -229,7 +229,7 @@ def test_second_sigterm_gives_up_a_handler_or_its_thread(program, target):
     process = program.start(target)
     program.wait_seen(2)
     process.send_signal(signal.SIGTERM)
-    # Two signals before the first is taken would be one.
+    # Two signals would count as one before the program has received the first.
     program.wait_file("draining")
     stopped(process, Status.FAILED)
 

@@ -5,12 +5,37 @@ from functools import partial
 
 import pytest
 
+from safeconsumer.clients import aiokafka_control, librdkafka
 from safeconsumer.clients.aiokafka_control import AiokafkaClients, LoopCalls
 from safeconsumer.clients.librdkafka import LibrdkafkaClients
 from tests.harness.group import aiokafka, confluent
 from tests.harness.group.fixtures import secured, story, team
+from tests.harness.waiting import LIMIT
 
 __all__ = ["secured", "story", "team"]
+
+
+class PatientConfluent(librdkafka.UpstreamConsumer):
+    """Polls until a message has come."""
+
+    def poll(self, timeout):
+        return super().poll(max(timeout, LIMIT))
+
+
+class PatientAiokafka(aiokafka_control.UpstreamConsumer):
+    """Fetches until records have come."""
+
+    async def getmany(self, *partitions, timeout_ms=0, max_records=None):
+        waiting = {"timeout_ms": max(timeout_ms, 1000 * LIMIT)}
+        return await super().getmany(*partitions, max_records=max_records, **waiting)
+
+
+@pytest.fixture
+def patient(monkeypatch):
+    """Have each turn of a reader of the holds topic last until records have come."""
+    monkeypatch.setattr(librdkafka, "UpstreamConsumer", PatientConfluent)
+    monkeypatch.setattr(aiokafka_control, "UpstreamConsumer", PatientAiokafka)
+    monkeypatch.setattr(aiokafka_control, "_ASK_SECONDS", LIMIT)
 
 
 class Client:

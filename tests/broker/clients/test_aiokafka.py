@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import warnings
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 
 import aiokafka as upstream
@@ -33,7 +33,7 @@ from tests.harness.group.aiokafka import (
 from tests.harness.group.team import run
 from tests.harness.polling import poll_until, read
 from tests.harness.processes import ran_python
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import LIMIT, wait_for
 
 pytestmark = pytest.mark.any_broker
 
@@ -125,6 +125,69 @@ def test_the_last_control_record_is_read_again_without_an_event(
     poll_until(one, lambda: len(one.consumer.holds()) == 2)
     kinds = {type(event) for event in events}
     assert kinds.isdisjoint({ControlTopicReset, ControlUnavailable})
+
+
+class Calls(LoopCalls):
+    """Runs coroutines to their ends, and then loses the result of the next turn."""
+
+    outcome = None
+
+    def start(self, call):
+        future = super().start(call)
+        if self.outcome is None or call.__name__ != "_turn":
+            return future
+        future.exception(LIMIT)
+        outcome, self.outcome = self.outcome, None
+        return outcome
+
+
+def too_late():
+    """Make a future that has no result in time, as that of a loop that is blocked."""
+    future = Future()
+    future.set_exception(TimeoutError())
+    return future
+
+
+def cancelled():
+    """Make a future that ``wake()`` has cancelled."""
+    future = Future()
+    future.cancel()
+    return future
+
+
+@pytest.fixture
+def calls(loop):
+    made = loop.call(Calls)
+    yield made
+    loop.run(made.end())
+
+
+@pytest.mark.contract("G1", "G9")
+@pytest.mark.usefixtures("patient")
+def test_records_of_a_turn_that_ended_too_late_are_read_again(team, calls):
+    """The loop may be blocked for longer than the control thread waits."""
+    team.operator_holds(f"{team.topic}:0")
+    clients = AiokafkaClients(settings_of(team), calls)
+    topic = clients.holds_topic(team.settings.holds_topic)
+    topic.begin()
+    calls.outcome = too_late()
+    with pytest.raises(TimeoutError):
+        topic.turn(100)
+    topic.close()
+    topic.begin()
+    assert [one.offset for one in topic.turn(100)] == [0]
+
+
+@pytest.mark.contract("G1", "G9")
+@pytest.mark.usefixtures("patient")
+def test_records_of_a_turn_that_is_cancelled_come_with_the_next_one(team, calls):
+    team.operator_holds(f"{team.topic}:0")
+    clients = AiokafkaClients(settings_of(team), calls)
+    topic = clients.holds_topic(team.settings.holds_topic)
+    topic.begin()
+    calls.outcome = cancelled()
+    assert [*topic.turn(100)] == []
+    assert [one.offset for one in topic.turn(100)] == [0]
 
 
 # ---------------------------------------------------------------- pauses of a member
@@ -269,7 +332,9 @@ def test_a_manual_assignment_that_is_made_again_stays_held(team, member):
         one.run("seek_to_beginning")
         assert {number for number, _ in came(one, 15)} == {1, 2, 3}
         paused = one.loop.call(upstream.AIOKafkaConsumer.paused, one.consumer)
-        assert paused == {zero(team)}  # or it would be fetched, and put back, on and on
+        assert paused == {
+            zero(team)
+        }  # else the client would fetch it and put it back endlessly
     one.assign(team.partitions[:1])
     one.run("seek_to_beginning")
     assert one.poll(200) == {}
@@ -297,7 +362,7 @@ def test_a_changed_subscription_keeps_pauses_and_unsubscribing_ends_them(team, r
     one.subscribe([team.topic])
     poll_until(one, is_assigned)
     assert one.paused() == {zero(team)}
-    one.unsubscribe()  # or aiokafka takes no pattern
+    one.unsubscribe()  # else aiokafka accepts no pattern
     assert (one.consumer.holds(), one.quiet()) == ((), set())
     one.subscribe(pattern=f"{team.topic}$")
     poll_until(one, is_assigned)
@@ -391,7 +456,7 @@ def test_start_that_is_cancelled_leaves_one_control_at_most(team, loop, again):
     held.release()
     if again:
         starting.result(60)
-        assert consumer._ending.done()  # of the first control, not of this one
+        assert consumer._ending.done()  # the first control has ended
         assert control_threads() == [CONTROL, STATUS]
     else:
         wait_for(lambda: control_threads() == [], "the end of its threads")
@@ -430,7 +495,7 @@ def test_stop_ends_its_tasks_and_clients_if_no_broker_answers(team, loop):
 @pytest.mark.nightly
 @pytest.mark.parametrize("whose", ["the control reader's", "its own"])
 def test_stop_ends_all_while_a_fetch_waits_to_be_repeated(team, loop, whose):
-    """Aiokafka's own ``stop()`` ends cancelled there, with its connections open."""
+    """Aiokafka's own ``stop()`` is cancelled at that point, and leaves connections open."""
     team.broker.create_topic(f"empty-{team.group}", 1)
     consumer = loop.call(aiokafka, team, control=team.quick)
     loop.run(consumer.start())

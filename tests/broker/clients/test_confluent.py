@@ -12,13 +12,14 @@ from types import SimpleNamespace
 
 import confluent_kafka
 import pytest
-from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from safeconsumer import ALL
 from safeconsumer.clients import confluent as module
 from safeconsumer.clients import librdkafka
 from safeconsumer.clients.confluent import Consumer
+from safeconsumer.clients.control_topics import TopicLostError
 from safeconsumer.clients.librdkafka import LibrdkafkaClients
 from tests.harness.group.confluent import confluent, settings_of
 from tests.harness.group.team import run
@@ -209,6 +210,17 @@ def test_kept_records_of_several_partitions_are_given_in_turn(team, member, upst
         assert of_it == [*range(5)]
 
 
+@pytest.mark.contract("G9")
+def test_end_of_a_partition_comes_behind_its_records(team, member):
+    """A program that stops there has handled what is committed."""
+    consumer = member(**{"enable.partition.eof": True})
+    alone(team, consumer)
+    found = consumer.consume(6, 30)
+    codes = [one.error() and one.error().code() for one in found]
+    assert codes == [*[None] * 5, confluent_kafka.KafkaError._PARTITION_EOF]
+    assert committed(consumer, 0) == 5
+
+
 def test_a_seek_drops_kept_records(team, member, upstream):
     consumer = member()
     alone(team, consumer)
@@ -273,7 +285,7 @@ def test_a_record_is_busy_before_the_last_check_of_its_hold(
     alone(team, consumer)
     taken(consumer, 2)
     upstream.handed = handed.append
-    consumer._in_hand = None  # as if what it has were another's
+    consumer._in_hand = None  # as if another call had given its records
     consumer._ledger = Looking(consumer._ledger)
     wait_for(partial(one, consumer), "a record")
     assert busy[0] == {(team.topic, 0)}
@@ -386,7 +398,7 @@ def test_an_assignment_made_again_stores_no_position_of_the_last_one(team, membe
 
 @pytest.mark.contract("P6", "P7", "G9")
 def test_a_manual_assignment_that_is_made_again_stays_held(team, member):
-    """Librdkafka may forget its paused flags there, or keep them."""
+    """Librdkafka may forget its paused flags at an assignment, or keep them."""
     consumer = member()
     theirs = [TopicPartition(team.topic, n, 0) for n in range(4)]
     consumer.hold(f"{team.topic}:0")
@@ -475,6 +487,22 @@ def test_failed_request_leaves_no_client_to_the_collector(monkeypatch):
         assert len(clients_of(AdminClient)) == before
     finally:
         gc.enable()
+
+
+@pytest.mark.usefixtures("patient")
+def test_holds_in_front_of_an_unreadable_control_record_are_obeyed(team, monkeypatch):
+    """The error ends the next turn, and the reader begins behind those holds."""
+    team.operator_holds(f"{team.topic}:0", f"{team.topic}:1")
+    error = KafkaError(KafkaError._BAD_MSG)
+    unreadable = SimpleNamespace(error=lambda: error, offset=lambda: 1)
+    topic = LibrdkafkaClients(settings_of(team)).holds_topic(team.settings.holds_topic)
+    topic.begin()
+    monkeypatch.setattr(topic._consumer, "consume", lambda *_: [unreadable])
+    assert [one.offset for one in topic.turn(100)] == [0]
+    with pytest.raises(TopicLostError, match="cannot be read on"):
+        topic.turn(100)
+    assert topic.positions == {(team.settings.holds_topic, 0): 1}
+    topic.close()
 
 
 def test_a_member_that_closes_as_it_is_assigned_is_closed(team, member):

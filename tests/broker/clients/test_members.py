@@ -15,6 +15,7 @@ from safeconsumer.errors import (
     ControlTopicError,
     HoldSettingError,
     HookTypeError,
+    MemberClosedError,
     ScopeSyntaxError,
     TargetTypeError,
 )
@@ -22,6 +23,7 @@ from safeconsumer.events import (
     ControlTopicReset,
     ControlUnavailable,
     GatesChanged,
+    HoldCoversNothing,
     RebalanceCompleted,
 )
 from safeconsumer.group import topics
@@ -175,7 +177,7 @@ def test_a_holds_topic_that_ends_with_a_transaction_marker_is_read(team, client)
 def make_again(team):
     """Delete the holds topic, and make it again, with another hold."""
     name = team.settings.holds_topic
-    # aiokafka, which asks for the topic, would have it created first, as any topic.
+    # aiokafka asks for the topic, and the broker would create it with default settings.
     team.broker.command(lambda cluster: setattr(cluster, "creates_topics", False))
     team.broker.delete_topic(name)
     team.create(name, topics.HOLDS_SETTINGS)
@@ -216,6 +218,23 @@ def test_end_of_a_recreated_holds_topic_is_not_answered(team, client):
     wait_for(lambda: len(answers) == 2, "an answer")
     topic.close()
     assert answers[1] is None
+
+
+@pytest.mark.contract("G1", "G5", "G9")
+@pytest.mark.usefixtures("patient")
+def test_records_of_a_control_turn_that_raises_are_read_again(team, client):
+    """The reader begins again, as after five seconds of late answers."""
+    team.operator_holds(f"{team.topic}:0")
+    topic = client.control_clients().holds_topic(team.settings.holds_topic)
+    topic.begin()
+    topic._progress.lose("is lost, for this test")
+    with pytest.raises(control_topics.TopicLostError):
+        topic.turn(100)
+    topic.close()
+    topic.begin()
+    offsets = [one.offset for one in topic.turn(100)]
+    assert (offsets, topic.is_complete) == ([0], True)
+    topic.close()
 
 
 @pytest.mark.contract("P14", "G9")
@@ -308,6 +327,33 @@ def test_holds_have_owners_reasons_and_ends(team, client):
     assert came(member, 20) == everything(team)
 
 
+@pytest.mark.contract("P5", "G9")
+def test_hold_of_a_mistyped_name_is_a_warning(team, client):
+    """Both clients know the subscribed topics, and only aiokafka the partitions."""
+    events = []
+    member = client.member(hooks=[events.append])
+    consumer, mistyped = member.consumer, f"{team.topic}x"
+    consumer.hold(mistyped, f"{mistyped}:0", owner="early")
+    member.subscribe([team.topic])
+    poll_until(member, owns(team, member))
+    consumer.hold(f"{team.topic}:0-77", mistyped, f"re:{team.topic}", owner="late")
+    found = [one for one in events if isinstance(one, HoldCoversNothing)]
+    names = [[str(hold.scope) for hold in one.holds] for one in found]
+    unknown = [f"{team.topic}:{number}" for number in range(4, 78)]
+    is_known = client.kind == "aiokafka"
+    late = [*(unknown if is_known else []), mistyped]
+    assert names == [[mistyped, f"{mistyped}:0"], late]
+
+
+@pytest.mark.contract("G9")
+def test_hold_on_a_closed_consumer_is_refused(client):
+    member = client.member()
+    member.close()
+    with pytest.raises(MemberClosedError):
+        member.consumer.hold(ALL)
+    assert member.consumer.holds() == member.consumer.lift(ALL) == ()
+
+
 # ---------------------------------------------------------------- refusals, settings
 
 
@@ -334,7 +380,7 @@ def test_a_bad_target_changes_nothing(team, client, target, error):
     with pytest.raises(error):
         consumer.hold(team.topic, target)
     assert consumer.holds() == ()
-    with pytest.raises(HoldSettingError):
+    with pytest.raises(TargetTypeError):
         consumer.explain(team.topic)
     with pytest.raises(HoldSettingError):
         consumer.hold(team.topic, owner="operator:alice")

@@ -18,7 +18,7 @@ from tests.harness.waiting import wait_for
 
 pytestmark = [pytest.mark.nightly, pytest.mark.any_broker]
 
-ROUNDS, MINUTES = 100, 20  # of each protocol: so many, or as many as there is time for
+ROUNDS, MINUTES = 100, 20  # rounds of each protocol, or as many as the minutes allow
 WAIT = "60s"
 REMEMBERED = 70.0  # seconds in which commands still await a member that was killed
 
@@ -34,7 +34,7 @@ def confluent_of(team, protocol, name):
 
 
 def aiokafka_of(team, assignor, name):
-    """Return the same of a member on aiokafka, with the assignor by its name."""
+    """Return the settings of a member on aiokafka, with the assignor of that name."""
     return {
         "assignor": assignor,
         "auto_commit_interval_ms": 300,

@@ -36,8 +36,8 @@ def test_group_is_paused_becomes_quiet_and_is_resumed(team, served):
     group, scopes = team.group, [f"{team.topic}:{number}" for number in (0, 1)]
     with Polled(*members):
         until_settled(served, group, members=2, reporting=2)
-        wish = {"group": group, "scopes": " ".join(scopes), "reason": "db"}
-        done = served.post("/place", **wish, **{"for": "1h"})
+        fields = {"group": group, "scopes": " ".join(scopes), "reason": "db"}
+        done = served.post("/place", **fields, **{"for": "1h"})
         assert done.status_code == 200
         assert (len(done.json()["held"]), done.json()["covers"]) == (2, scopes)
         until_level(served, group, "quiet")
@@ -56,20 +56,20 @@ def test_group_is_paused_becomes_quiet_and_is_resumed(team, served):
 @pytest.mark.embedded_broker
 def test_preview_that_waits_for_the_broker_delays_no_other_call(team, served):
     members = settled(team, "a")
-    wish = {"group": team.group, "scopes": team.topic, "reason": "x"}
+    fields = {"group": team.group, "scopes": team.topic, "reason": "x"}
     with Polled(*members), ThreadPoolExecutor(1) as pool:
         until_settled(served, team.group, members=1, reporting=1)
         team.broker.clear_requests()
         with team.broker.hold("DescribeConfigs", COMMANDS) as hold:
-            preview = pool.submit(served.page, "/place", **wish)
+            preview = pool.submit(served.page, "/place", **fields)
             hold.wait()
             assert served.get("/")["groups"]
             assert not preview.done()
         week = f"{team.topic} deletes records after 1w"
         assert week in preview.result(20)
-        assert week in served.page("/place", **wish)
+        assert week in served.page("/place", **fields)
         every = team.broker.requests("DescribeConfigs")
-        # An answer stands for a minute: an open page asks again with every change.
+        # An answer is used for a minute, as an open page asks again with every change.
         assert [one.client_id for one in every].count(COMMANDS) == 1
 
 
@@ -77,11 +77,11 @@ def test_preview_that_waits_for_the_broker_delays_no_other_call(team, served):
 @pytest.mark.parametrize("error", ["TOPIC_AUTHORIZATION_FAILED", "POLICY_VIOLATION"])
 def test_refused_write_is_403_and_no_outage(team, served, error):
     team.broker.fail("Produce", error)
-    wish = {"group": team.group, "scopes": "@all", "reason": "x"}
-    refused = served.pause(**wish)
+    fields = {"group": team.group, "scopes": "@all", "reason": "x"}
+    refused = served.pause(**fields)
     assert refused.status_code == 403
     assert "acknowledged: nothing" in refused.json()["title"]
-    assert served.pause(**wish).status_code == 200
+    assert served.pause(**fields).status_code == 200
 
 
 def test_dry_run_of_the_command_is_the_preview_of_the_console(team, served):
@@ -89,7 +89,7 @@ def test_dry_run_of_the_command_is_the_preview_of_the_console(team, served):
     for one in members:
         one.commit({tp: OffsetAndMetadata(1, "", -1) for tp in one.assignment()})
     scopes = f"{team.topic}:0-2"
-    wish = {"group": team.group, "scopes": scopes, "reason": "x"}
+    fields = {"group": team.group, "scopes": scopes, "reason": "x"}
     with Polled(*members):
         until_settled(served, team.group, members=2, reporting=1)
         team.operator_holds(f"{team.topic}:0", owner="alice")
@@ -97,7 +97,7 @@ def test_dry_run_of_the_command_is_the_preview_of_the_console(team, served):
         wait_for(lambda: row_of(served, team.group)["hold_count"] == 2, "the holds")
 
         def is_complete():
-            plan = served.get("/place", **wish)
+            plan = served.get("/place", **fields)
             points = [one["sentence"] for one in plan["points"]]
             disobeying = [one for one in points if "would not obey" in one]
             return plan["waiting"] == 12 and len(disobeying) == 1
@@ -107,9 +107,9 @@ def test_dry_run_of_the_command_is_the_preview_of_the_console(team, served):
             team, "pause", scopes, "--group", team.group, "--reason", "x",
             "--owner", "alice", "--replace", "--dry-run", "-o", "json",
         )  # fmt: skip
-        preview = {"dry_run": True, **served.get("/place", **wish)}
+        preview = {"dry_run": True, **served.get("/place", **fields)}
         assert preview.pop("known")
-        assert preview.pop("agreement") == served.plan(**wish)["agreement"]
+        assert preview.pop("agreement") == served.plan(**fields)["agreement"]
         assert json.loads(dry.stdout) == preview
 
 
@@ -117,7 +117,7 @@ def test_dry_run_of_the_command_is_the_preview_of_the_console(team, served):
 def test_outage_keeps_the_snapshot_and_refuses_writes_until_it_ends(team, served):
     team.operator_holds(team.topic)
     wait_for(lambda: row_of(served, team.group).get("hold_count"), "the hold")
-    wish = {"group": team.group, "scopes": "@all", "reason": "x"}
+    fields = {"group": team.group, "scopes": "@all", "reason": "x"}
     team.broker.down()
     try:
         wait_for(lambda: served.state.snapshot().trouble is not None, "trouble", 20)
@@ -128,9 +128,9 @@ def test_outage_keeps_the_snapshot_and_refuses_writes_until_it_ends(team, served
         page = served.page("/")
         assert "The broker does not answer." in page
         assert "Members keep obeying the holds that have not ended" in page
-        sentence = "unknown: what has changed meanwhile. The broker does not answer."
-        assert sentence in served.page("/place", **wish)
-        assert served.pause(**wish).status_code == 503
+        sentence = "unknown: the present state. The broker does not answer."
+        assert sentence in served.page("/place", **fields)
+        assert served.pause(**fields).status_code == 503
     finally:
         team.broker.up()
     until_complete(served)
@@ -149,7 +149,7 @@ def test_holds_are_read_from_the_topic_before_one_is_replaced(
     team, served, monkeypatch
 ):
     """The console's own reader gets no answer, and its snapshot lacks the hold."""
-    monkeypatch.setattr(changes, "_SHOWN_WITHIN", 2.0)  # it waits in vain
+    monkeypatch.setattr(changes, "_SHOWN_WITHIN", 2.0)  # the console waits in vain
     member = team.member(control=None)
     member.assign(team.partitions)
     member.commit({tp: OffsetAndMetadata(0, "", -1) for tp in team.partitions})
@@ -159,12 +159,12 @@ def test_holds_are_read_from_the_topic_before_one_is_replaced(
         with served.state.commands.lend() as operator:
             return [str(one.hold.reason) for one in operator.holds() if one.hold]
 
-    wish = {"group": team.group, "scopes": team.topic, "reason": "new", "for": "1s"}
+    fields = {"group": team.group, "scopes": team.topic, "reason": "new", "for": "1s"}
     with team.broker.hold("Fetch", CONSOLE) as silence:
         silence.wait()
         team.operator_holds(team.topic, owner="alice")
         assert row_of(served, team.group)["hold_count"] == 0
-        refused = served.post("/place", **wish)
+        refused = served.post("/place", **fields)
         assert refused.status_code == 409
         assert "Replace what you hold already" in refused.json()["detail"]
         assert reasons() == ["test"]
@@ -231,14 +231,14 @@ def test_snapshot_is_as_old_as_the_last_complete_reading_of_the_holds(team, quie
 
 @pytest.mark.embedded_broker
 def test_ctrl_c_ends_the_console_while_clients_wait(team, tmp_path):
-    """One waits for the broker's answer, and another one has not sent its whole body."""
+    """One client waits for the broker's answer; another one has not sent its whole body."""
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     token = tmp_path / "token"
     token.write_text("t" * 20)
     token.chmod(0o600)
     settings = ("--port", "0", "--token-file", str(token), *where(team))
     program = command("console", *settings, first=TAKES_CTRL_C)
-    wish = {"group": team.group, "scopes": "@all", "reason": "x"}
+    fields = {"group": team.group, "scopes": "@all", "reason": "x"}
     headers = {"Authorization": f"Bearer {'t' * 20}"}
     with (
         httpx2.Client(timeout=30, headers=headers) as client,
@@ -247,12 +247,12 @@ def test_ctrl_c_ends_the_console_while_clients_wait(team, tmp_path):
     ):
         url = httpx2.URL(process.stdout.readline().split()[-1]).join("/place")
         for _ in looks(
-            lambda: "preview" in client.post(url, json=wish).json(), "a preview"
+            lambda: "preview" in client.post(url, json=fields).json(), "a preview"
         ):
             time.sleep(0.1)
-        preview = client.post(url, json=wish).json()["preview"]
+        preview = client.post(url, json=fields).json()["preview"]
         late = team.broker.hold("Metadata", client_id=COMMANDS)
-        agreed = {**wish, "agreed": preview["agreement"]}
+        agreed = {**fields, "agreed": preview["agreement"]}
         waits = pool.submit(client.post, url, json=agreed)
         late.wait()
         with socket.create_connection((url.host, url.port)) as stalled:

@@ -1,6 +1,6 @@
 """Fixtures that tests of several folders share."""
 
 from tests.harness.group.fixtures import secured, story, team, time_to_look
-from tests.harness.kafka.fixtures import safe, told
+from tests.harness.kafka.fixtures import event_log, safe
 
-__all__ = ["safe", "secured", "story", "team", "time_to_look", "told"]
+__all__ = ["event_log", "safe", "secured", "story", "team", "time_to_look"]

@@ -13,7 +13,7 @@ from tests.harness.kafka.patience import patient
 from tests.harness.members import Polled
 from tests.harness.waiting import wait_for
 
-# Of clients whose requests do not end before a test's time does.
+# Settings of clients whose requests outlast the test.
 PATIENT = patient(3_600_000, connections_max_idle_ms=7_200_000)
 
 
@@ -31,7 +31,7 @@ def is_shared(team, *members):
 @pytest.mark.real_broker
 @pytest.mark.contract("G8")
 def test_a_wait_ends_for_two_members_of_the_newer_protocol(team):
-    """KIP-848."""
+    """The group has the protocol of KIP-848."""
     from tests.harness.group.confluent import (  # noqa: PLC0415 - of the extra ci
         ConfluentMember,
     )
@@ -146,7 +146,7 @@ def test_a_frozen_broker_ends_the_check_of_a_scope_in_time(team):
             asked.append(one)
             one.topics()
 
-        operator.look(team.group, timeout=20.0)  # the clients are made
+        operator.look(team.group, timeout=20.0)  # this call makes the clients
         try:
             with pytest.raises(KafkaTimeoutError):
                 waiting.wait_until(

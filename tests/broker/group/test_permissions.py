@@ -19,7 +19,7 @@ from tests.harness.group.secured import PASSWORDS, allow
 from tests.harness.polling import poll_until
 
 pytestmark = [
-    pytest.mark.real_broker,  # one of its own, but not where none can be expected
+    pytest.mark.real_broker,  # the test starts its own broker, where one can be expected
     pytest.mark.skipif(
         choice.why_no_java() is not None, reason=f"{choice.why_no_java()}"
     ),
@@ -52,13 +52,13 @@ def test_a_member_obeys_holds_and_cannot_write_one(story):
 
 
 @pytest.mark.parametrize(
-    ("changed", "said"),
+    ("changed", "message"),
     [
         (("operator-9b1e77c3", "guess"), "Invalid username or password"),
         (("=PLAIN\n", "=SCRAM-SHA-256\n"), "does not offer SCRAM-SHA-256"),
     ],
 )
-def test_a_refused_login_is_reported_in_the_brokers_words(story, changed, said):
+def test_a_refused_login_is_reported_in_the_brokers_words(story, changed, message):
     """
     The line has the user, and not the password.
 
@@ -69,7 +69,7 @@ def test_a_refused_login_is_reported_in_the_brokers_words(story, changed, said):
     ended = story.run("operator", "history")
     assert (ended.exit_code, ended.stderr.count("\n")) == (Status.REFUSED, 1)
     assert "the broker refuses the login" in ended.stderr
-    assert said in ended.stderr
+    assert message in ended.stderr
     assert "the user is operator" in ended.stderr
     assert "guess" not in ended.stderr
     assert PASSWORDS["operator"] not in ended.stderr
@@ -109,7 +109,7 @@ def test_a_user_without_rights_gets_advice_about_them(story):
         assert "control init" not in ended.stderr, words
 
 
-def test_doctor_tells_missing_rights_from_missing_topics(story):
+def test_doctor_distinguishes_missing_rights_from_missing_topics(story):
     topic, read, settings = ResourceType.TOPIC, ACLOperation.READ, story.team.settings
 
     def printed():

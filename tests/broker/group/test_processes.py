@@ -55,14 +55,14 @@ def test_a_followed_history_ends_once_its_pipe_is_closed(team):
     with following:
         with os.fdopen(reading) as pipe:
             assert "alice" in pipe.readline()
-        said = following.communicate(timeout=60)[1]
-    assert (following.returncode, said) == (Status.CLOSED, "")
+        printed = following.communicate(timeout=60)[1]
+    assert (following.returncode, printed) == (Status.CLOSED, "")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_a_followed_history_in_a_full_pipe(team, number):
     """A pager at its first page does not read, so the write does not return."""
-    # In JSON each letter takes six bytes: the line is longer than the pipe.
+    # In JSON each letter takes six bytes, so the line is longer than the pipe.
     owner, reason = "\u00e9" * MAX_OWNER_LENGTH, "\u00e9" * (MAX_REASON_BYTES // 2)
     team.operator_holds("@all", owner=owner, reason=reason)
     reading, writing = os.pipe()
@@ -84,11 +84,11 @@ def test_a_signal_ends_a_followed_history_in_a_full_pipe(team, number):
         assert select.select([reading], [], [], 60)[0]
         following.send_signal(number)
         try:
-            said = following.communicate(timeout=60)[1]
+            printed = following.communicate(timeout=60)[1]
         finally:
             following.kill()
             os.close(reading)
-    assert (following.returncode, said) == (Status.DONE, "")
+    assert (following.returncode, printed) == (Status.DONE, "")
 
 
 @pytest.mark.parametrize("command", ["pause", "status", "resume"])
@@ -129,7 +129,7 @@ TYPED = {
     "audit": "{folder}",
 }
 ENDLESS = {"console", "run", "demo"}
-SHOWING = ("pause", "status", "history")  # they print reasons
+SHOWING = ("pause", "status", "history")  # commands that print reasons
 
 
 @pytest.mark.parametrize(

@@ -173,6 +173,7 @@ def wait_until_cleaned(team, scope):
         team.operator_lifts(scope)
         # A reader that goes on knows the records that are gone from the log meanwhile.
         with Operator(team.broker.client_config, team.settings) as operator:
+            operator.board.keep_all_records()
             operator.holds()
             read.append(history_of(operator.board.records, team.group))
         return lost(read[-1]) > lost(read[0])

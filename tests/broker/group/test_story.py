@@ -12,7 +12,7 @@ from tests.harness.polling import poll_until
 
 pytestmark = [
     pytest.mark.usefixtures("time_to_look"),
-    pytest.mark.real_broker,  # one of its own, but not where none can be expected
+    pytest.mark.real_broker,  # the test starts its own broker, where one can be expected
     pytest.mark.skipif(
         choice.why_no_java() is not None, reason=f"{choice.why_no_java()}"
     ),

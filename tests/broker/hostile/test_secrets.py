@@ -1,5 +1,5 @@
 """
-No output has a password: with real ones, on a broker that requires them.
+No output has a password; the passwords are real, on a broker that requires them.
 
 All output of this package is collected, at the most verbose level: logs, events,
 journals, errors with their causes, ``repr``, the output of commands.
@@ -68,7 +68,7 @@ class Collected(logging.Handler):
 
     def emit(self, record):
         if record.name.startswith("kafka."):
-            return  # kafka-python's own DEBUG lines have logins, with it and with us
+            return  # kafka-python's own DEBUG lines have logins, also without us
         self.parts.append(record.getMessage())
         self.parts.append(repr(record.args))
         if record.exc_info and record.exc_info[1]:

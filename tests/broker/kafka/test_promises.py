@@ -50,7 +50,7 @@ class Reading:
         write(self._producer, [one for one in added if one["partition"] in wanted])
 
     def until(self, condition):
-        """Poll until it holds."""
+        """Poll until a condition holds."""
         poll_until(self.consumer, condition, got=self.got)
 
     def until_read(self, tp, count):
@@ -339,7 +339,7 @@ def _interrupted(*arguments):
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("every", [4, pytest.param(1, marks=pytest.mark.nightly)])
 def test_polls_go_on_after_a_call_that_raised_at_any_place(every):
-    """P18: each exception comes out as it is; each record comes once, in order."""
+    """P18: calls raise the handler's own exceptions; records come once, in order."""
     _interrupted("--every", str(every))
 
 
@@ -347,7 +347,7 @@ def test_polls_go_on_after_a_call_that_raised_at_any_place(every):
 @pytest.mark.parametrize("decoder", ["python", "compiled"])
 @pytest.mark.parametrize("seed", range(100))
 def test_polls_are_interrupted_at_random_moments(seed, decoder):
-    """P18: no poll hangs, no other exception comes out, each record comes once."""
+    """P18: no poll hangs or raises another exception, and each record comes once."""
     _interrupted("--seconds", "8", "--seed", str(seed), "--decoder", decoder)
 
 

@@ -1,7 +1,7 @@
 """Fixtures that tests of several folders share."""
 
 from tests.broker.worker.conftest import recording
-from tests.harness.kafka.fixtures import safe, told
+from tests.harness.kafka.fixtures import event_log, safe
 from tests.harness.worker.lab import lab
 
-__all__ = ["lab", "recording", "safe", "told"]
+__all__ = ["event_log", "lab", "recording", "safe"]

@@ -171,7 +171,7 @@ SCENARIOS = {
         silent=(
             {AGE: "0x10"},
             {AGE: "90x2 0x8"},
-            # A replica knows all.
+            # One replica knows all figures.
             {AGE: "90x10", of_console("console_snapshot_age_seconds", "c-2"): "0x10"},
         ),
         at="8m",
@@ -196,9 +196,9 @@ SCENARIOS = {
         fires={FAILING: "0x4 60+60x20", POLLED: "0+60x30"},
         silent=(
             {FAILING: "0x30", POLLED: "0+60x30"},
-            # One was refused as its partition went away, and nothing came since.
+            # A commit was refused as its partition left, and no record came since.
             {FAILING: "0x4 60 0x20", POLLED: "0+60x30"},
-            # It was stopped, or stands still; then the last commit is not tried again.
+            # A stopped or idle worker does not try its last commit again.
             {FAILING: "0x4 60+60x20"},
             {FAILING: "0x4 60+60x20", POLLED: "0+60x4 240x20"},
         ),

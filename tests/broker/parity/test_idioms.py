@@ -1,5 +1,5 @@
 """
-Programs that pause as people write them have the same results on Kafka as in the simulation.
+Programs that pause as users write them have the same results on Kafka and simulated.
 
 A turn ends when all flowing records have been read, so no test waits for time to pass.
 Only the simulation can have a broker refuse joins for some turns, as in "lost at go".
@@ -23,8 +23,9 @@ from tests.sim.idioms import (
 )
 from tests.sim.parity.stages import CLIENTS, RealStage, has_read_all
 
-_BESIDE = 8  # games at a time; they mostly wait
-_DAYS_SHARE = 4  # by day one of so many games; the simulation plays a sixth of them
+_BESIDE = 8  # games at a time, most of which wait
+# One of so many games is played by day; the simulation plays a sixth of them.
+_DAYS_SHARE = 4
 PLAYED = [name for name in SITUATIONS if name != "lost at go"]
 
 

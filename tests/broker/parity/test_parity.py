@@ -15,7 +15,7 @@ from tests.harness.testing.requests import QUESTIONS, Place
 from tests.sim.parity.playing import real_facts, simulated_facts
 from tests.sim.parity.stages import cases
 
-_BESIDE = 6  # scenarios on the real cluster at a time; they mostly wait
+_BESIDE = 6  # scenarios on the real cluster at a time, most of which wait
 
 
 @pytest.mark.contract("P13")

@@ -368,7 +368,7 @@ def test_a_topic_that_was_made_again_fails_the_query_by_its_id(planned, kafka_br
     planned.batch()
     made_again(planned, kafka_broker)
     planned.produce(50, 0)
-    with pytest.raises(DataLostError, match="deleted and made again"):
+    with pytest.raises(DataLostError, match="deleted and recreated"):
         planned.batch()
 
 

@@ -92,7 +92,7 @@ def test_a_topic_made_again_between_plan_and_read_is_a_loss(planned):
     other = reading.Range(
         wanted.topic, 0, 0, 50, "00000000-0000-0000-0000-000000000001"
     )
-    with pytest.raises(DataLostError, match="made again"):
+    with pytest.raises(DataLostError, match="recreated"):
         planned.read([other])
 
 

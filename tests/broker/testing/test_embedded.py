@@ -78,7 +78,7 @@ def test_a_ghost_without_a_partition_is_an_error(broker, clients):
     ghost = Ghost(stranger, [name], [member], 8.0)
     with pytest.raises(PollTimeoutError, match="the ghost member to get a partition"):
         ghost.join()
-    assert len(broker.members("g")) == 2  # it is a member anyway
+    assert len(broker.members("g")) == 2  # the ghost is a member without partitions
 
 
 def test_one_member_pauses_ten_thousand_partitions(broker, clients):

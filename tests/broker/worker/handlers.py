@@ -1,8 +1,8 @@
 """
 Handlers that every executor can run: each leaves a trace in a folder.
 
-They stand at the top of a module so that another process can import them; tests read their
-traces from files, which every process can write.
+Another process can import these handlers, as they are defined at the top of a module. Tests
+read their traces from files, which every process can write.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ class Recording:
     A handler that obeys its record's value and writes a line for each call.
 
     A value is a list of orders, by ``;``: ``touch=name`` (make a file of this name in
-    the folder), ``until=name`` (wait until it is there), ``fail``, ``fail=2`` (so many
+    the folder), ``until=name`` (wait for that file), ``fail``, ``fail=2`` (so many
     attempts), ``later=0.1``, ``pause=0.1`` and ``kill``, which ends its process (the
     first attempt), ``reject``.
     """
@@ -59,7 +59,7 @@ class Recording:
                     yield from (0.01 for _ in looks(there, value))
                 case "fail":
                     if not value or context.attempt <= int(value):
-                        message = f"told to, at attempt {context.attempt}"
+                        message = f"on request, at attempt {context.attempt}"
                         raise ValueError(message)
                 case "later":
                     if self._is_first(record):

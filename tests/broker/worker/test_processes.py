@@ -127,7 +127,7 @@ def kill_the_fork_server():
 
 @pytest.mark.contract("W3")
 def test_a_killed_fork_server_ends_no_process(tmp_path):
-    """The record in a living process is finished there."""
+    """A living process finishes its record."""
     handle = KeepsALock(tmp_path)
     with executing("process", handle, count=1, **QUICK_ONCE) as made:
         made.admit(3)

@@ -110,7 +110,7 @@ def send(lab, value, headers):
 
 
 def nothing(_record, _context):
-    """Handle it."""
+    """Do nothing with a record."""
 
 
 def handled(lab, handle, headers, *, reading=None, **settings):
@@ -135,7 +135,7 @@ def obey(record, _context):
         raise ValueError(message)
     place = record.topic, record.offset
     if record.value == b"later" and place not in _asked:
-        _asked.add(place)  # it uses up no attempt
+        _asked.add(place)  # a pause uses up no attempt
         raise RetryLater(0.05)
 
 
@@ -430,7 +430,7 @@ def test_span_processor_that_raises_fails_no_record(lab):
 class House(TextMapPropagator):
     """A propagator whose baggage cannot be written, and which cannot write."""
 
-    fields = {"house"}  # noqa: RUF012 - a property there
+    fields = {"house"}  # noqa: RUF012 - a property in the base class
 
     def extract(self, _carrier, context=None, **_):
         """Read a text that was cut in the middle of an emoji."""

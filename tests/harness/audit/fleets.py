@@ -125,7 +125,7 @@ def _do(process, verb, values, named):  # noqa: C901, PLR0912 - one verb each
 
 
 def fleets_in(path, **words):
-    """Return the fleets of a table; these words stand for longer steps in it."""
+    """Return the fleets of a table; these words are short for longer steps."""
     text = re.sub(r"^#.*\n", "", path.read_text(), flags=re.MULTILINE)
     for word, steps in words.items():
         text = re.sub(rf"\b{word}\b", steps.replace("\\", r"\\"), text)

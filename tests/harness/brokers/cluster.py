@@ -39,7 +39,7 @@ class Node(JavaBroker):
         self.quorum = ()
 
     def restart(self):
-        """Start it again at the same address; try twice if it does not come up in time."""
+        """Start the broker again at its address; try twice if it does not start in time."""
         try:
             super().restart()
         except RuntimeError:
@@ -99,7 +99,7 @@ class Cluster(OwnBroker):
 
     def coordinator_of(self, group):
         """Return the node that coordinates a group; None while none does."""
-        # librdkafka 2.16 crashes when a request about a group is answered by an error.
+        # librdkafka 2.16 crashes if the answer to a request about a group is an error.
         partitions = self._partitions(_OFFSETS)
         if not partitions:
             return None

@@ -53,9 +53,9 @@ def fetched(folder, pom, what, *options):
         command = [maven, "-B", "-q", "-f", file, _GOAL, f"-DoutputDirectory={part}"]
         must_run([*command, *options], f"Maven could not fetch {what}", 600.0)
         try:
-            part.rename(folder)  # all files at once
+            part.rename(folder)  # makes all files visible at once
         except OSError:
-            if not folder.is_dir():  # else another process was quicker
+            if not folder.is_dir():  # otherwise another process was quicker
                 raise
     return folder
 

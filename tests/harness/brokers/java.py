@@ -25,7 +25,7 @@ _LOGGING = Path(__file__).with_name("log4j2.properties")
 _MEMORY = Path("/dev/shm")  # noqa: S108  only as a parent of mkdtemp's
 _NAME = "safeconsumer-kafka-of-"  # and a process id; a killed process leaves its folder
 _ROOM = 2 << 30  # bytes, free
-_BATCH = struct.Struct(">qi")  # base offset, and how many bytes follow
+_BATCH = struct.Struct(">qi")  # base offset, and the number of bytes behind it
 # The JVM starts quickly, at the cost of its speed in long runs.
 _JVM = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 

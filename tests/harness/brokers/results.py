@@ -16,7 +16,7 @@ from pathlib import Path
 #: The entries of a listing for tests that only the night runs, and for all others.
 NIGHTLY, LISTED = "nightly", "listed"
 
-# An outcome replaces one that stands further left: a failing teardown is a failure.
+# A later outcome of this list replaces an earlier one: a failing teardown is a failure.
 _ORDER = ("skipped", "passed", "xfailed", "xpassed", "failed")
 
 

@@ -7,7 +7,8 @@ import os
 VERSION_VARIABLE = "SAFECONSUMER_TEST_KAFKA_VERSION"
 USUAL_VERSION = "4.1.0"
 KAFKA_VERSION = os.environ.get(VERSION_VARIABLE) or USUAL_VERSION
-CLUSTER_ID = "5L6g3nShT-eMCtK--X86sw"  # any will do; storage is formatted with it
+# Any id will do; the storage is formatted with this one.
+CLUSTER_ID = "5L6g3nShT-eMCtK--X86sw"
 
 # Kafka's own property names.
 TEST_SETTINGS = {
@@ -19,7 +20,7 @@ TEST_SETTINGS = {
     "group.consumer.session.timeout.ms": 2000,
     "group.consumer.min.heartbeat.interval.ms": 100,
     "group.consumer.heartbeat.interval.ms": 200,
-    # One broker is all there is.
+    # The cluster has one broker.
     "offsets.topic.replication.factor": 1,
     "transaction.state.log.replication.factor": 1,
     "transaction.state.log.min.isr": 1,
@@ -34,7 +35,7 @@ TEST_SETTINGS = {
     "broker.heartbeat.interval.ms": 500,
 }
 
-# What a consumer of a group uses with such a broker.
+# Settings of a consumer of a group on such a broker.
 GROUP_CONFIG = {"session_timeout_ms": 2000, "heartbeat_interval_ms": 200}
 
 STARTED = "Kafka Server started"  # the line that KafkaRaftServer logs at INFO

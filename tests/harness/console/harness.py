@@ -93,19 +93,19 @@ class Console:
         with self.client() as client:
             return client.post(path, json=body)
 
-    def plan(self, **wish):
+    def plan(self, **fields):
         """Return the preview of holds that need an agreement first."""
-        refused = self.post("/place", **wish)
+        refused = self.post("/place", **fields)
         assert refused.status_code == HTTPStatus.CONFLICT, refused.text
         return refused.json()["preview"]
 
-    def pause(self, **wish):
+    def pause(self, **fields):
         """Place holds, and agree to the plan if an agreement is needed."""
-        answer = self.post("/place", **wish)
+        answer = self.post("/place", **fields)
         if answer.status_code != HTTPStatus.CONFLICT:
             return answer
         agreed = answer.json()["preview"]["agreement"]
-        return self.post("/place", **wish, agreed=agreed)
+        return self.post("/place", **fields, agreed=agreed)
 
 
 class Served(Console):
@@ -205,7 +205,7 @@ def row_of(served, group):
     with served.client(accept="application/json") as client:
         answer = client.get("/")
     if answer.status_code == HTTPStatus.SERVICE_UNAVAILABLE:
-        return {}  # it has not read the topics to their end yet
+        return {}  # the console has not read the topics to their end yet
     assert answer.status_code == HTTPStatus.OK, answer.text
     rows = answer.json()["groups"]
     found = [one for one in rows if one["group"] == group]

@@ -25,13 +25,13 @@ _REMARK = re.compile(
 
 @frozen
 class Block:
-    page: Path  # the file that it is in
-    line: int  # of its first line of code there, from 1
+    page: Path  # the block's file
+    line: int  # the number of its first line of code, from 1
     language: str  # the language of its fence
-    code: str  # without the fences
-    why_not: str | None  # why no test runs it; None for one that is run
-    run_by: str | None  # the test that runs it instead of ``test_pages``, as a path
-    is_file: bool = False  # whether it is put into a file, and not typed
+    code: str  # the code without the fences
+    why_not: str | None  # why no test runs the block; None if one does
+    run_by: str | None  # the path of a test that runs it instead of ``test_pages``
+    is_file: bool = False  # whether a reader puts it into a file, and does not type it
 
     def __str__(self):
         return f"{self.page.relative_to(ROOT)}:{self.line}"

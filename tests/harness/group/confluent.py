@@ -151,7 +151,7 @@ class Adapter(CasesAdapter):
     def member(self, settings, control):
         configs = {
             "bootstrap.servers": settings["bootstrap"],
-            # librdkafka wants a group, also where it is not used
+            # librdkafka requires a group, even an unused one
             "group.id": settings["group"] or f"none-{time.monotonic_ns()}",
             "auto.offset.reset": "earliest",
             "enable.auto.commit": settings["auto_commit"],

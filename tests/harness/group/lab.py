@@ -32,7 +32,7 @@ def control_record(  # noqa: PLR0913 - a record has that many properties
 
 
 class ControlLab(LedgerLab):
-    """A lab with the state of its control topics. The wall clock stands at 1.0."""
+    """A lab with the state of its control topics. The wall clock shows 1.0."""
 
     def __init__(self, clock=None):
         super().__init__()

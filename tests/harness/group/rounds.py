@@ -165,11 +165,11 @@ class Rounds:
 
     def came(self):
         """Return how often each record came, by partition and offset."""
-        said = (line for one in self._all() for line in one.lines)
+        lines = (line for one in self._all() for line in one.lines)
         return Counter(
             (TopicPartition(topic, partition), offset)
             for topic, partition, offset in (
-                one["record"] for one in said if "record" in one
+                one["record"] for one in lines if "record" in one
             )
         )
 
@@ -202,7 +202,7 @@ class Rounds:
     def _produce(self, partitions):
         producer = KafkaProducer(**self._broker.client_config)
         try:
-            time.sleep(0.002)  # a time is looked up by milliseconds
+            time.sleep(0.002)  # lookups by time have a precision of milliseconds
             now = datetime.now(UTC)
             for tp in partitions:
                 self._began[tp].append((now, self._ends[tp]))

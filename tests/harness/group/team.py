@@ -42,7 +42,7 @@ class Team:
         self._closing = ExitStack()
         self.create(self.settings.holds_topic, topics.HOLDS_SETTINGS)
         self.create(str(self.settings.status_topic), topics.STATUS_SETTINGS)
-        # A topic with a fixed name may belong to another test, which deletes it at its end.
+        # A topic with a fixed name may belong to another test, which deletes it when it ends.
         retried(
             lambda: broker.create_topic(self.topic, partitions),
             TopicAlreadyExistsError,
@@ -92,7 +92,7 @@ class Team:
     # ------------------------------------------------------------ members
 
     def member(self, name="a", **configs):
-        told = EventLog()
+        events = EventLog()
         control = configs.pop("control", self.settings)
         consumer = SafeConsumer(
             **{
@@ -103,12 +103,12 @@ class Team:
                 "client_id": name,
                 "auto_offset_reset": "earliest",
                 "enable_auto_commit": False,
-                "hooks": (told,),
+                "hooks": (events,),
                 "control": control,
                 **configs,
             }
         )
-        self._emitted[id(consumer)] = told
+        self._emitted[id(consumer)] = events
         self._closing.callback(consumer.close, autocommit=False, timeout_ms=2000)
         return consumer
 

@@ -1,4 +1,4 @@
-"""The tutorial's tour of an operator's commands, run as it stands: ``--write`` renews it."""
+"""The tutorial's tour of an operator's commands, run unchanged; ``--write`` renews it."""
 
 import re
 import shlex
@@ -103,7 +103,7 @@ def block(text):
 
 
 def renewed(shown, run):
-    """Return the tour with the current output of its commands; ``...`` is the rest."""
+    """Return the tour with its commands' present output; ``...`` replaces other lines."""
     found = []
     for part in re.split(r"^\$ ", shown, flags=re.MULTILINE)[1:]:
         command, _, before = part.partition("\n")

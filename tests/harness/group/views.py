@@ -81,8 +81,8 @@ QUIET = {"t": ((0, 0),)}
 LOUD = report("a", 0, quiet={})
 REBALANCES = "PreparingRebalance"
 PLAIN = (
-    "does not report: a plain client, which obeys no hold, one that was told not to "
-    "report, or one whose last report is over a minute old"
+    "does not report: a plain client, which obeys no hold, one whose settings turn "
+    "reports off, or one whose last report is over a minute old"
 )
 LINE = "t held by operator:alice"
 KEEPS = report(

@@ -10,18 +10,18 @@ from tests.harness.kafka.offline import offline
 
 
 @pytest.fixture
-def told():
+def event_log():
     """Return a hook that keeps events."""
     return EventLog()
 
 
 @pytest.fixture
-def safe(told):
+def safe(event_log):
     """``safe(*topics, **configs)`` makes a consumer that reaches no broker."""
     with ExitStack() as stack:
 
         def make(*topics, **configs):
-            configs = {"hooks": (told,), **configs}
+            configs = {"hooks": (event_log,), **configs}
             return stack.enter_context(offline(SafeConsumer, *topics, **configs))
 
         yield make

@@ -86,7 +86,7 @@ class ConnectServer:
         """Return the ids of the processes that plan the batches of its queries."""
         found = []
         for one in Path("/proc").glob("[0-9]*"):
-            with suppress(OSError):  # it has ended
+            with suppress(OSError):  # the process has ended
                 command = (one / "cmdline").read_bytes()
                 if (
                     _PLANNER in command

@@ -28,7 +28,7 @@ class Jars:
     clients: str  # the version of Kafka's clients that the connector names
     pool: str  # the version of commons-pool2 that the connector names
     delta: tuple[str, str]  # the artifact of Delta and its version
-    # what that Delta needs besides its storage
+    # the jars that Delta needs besides its storage
     kernels: tuple[str, ...] = ("api", "defaults", "unitycatalog")
 
 
@@ -54,7 +54,7 @@ KNOWN = {
 
 _DAY = 86_400
 
-# Each jar by itself: what they ask for besides is in Spark, or not in every mirror.
+# Each jar is fetched by itself: its dependencies are in Spark, or not in every mirror.
 _DEPENDENCY = """
     <dependency>
       <groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>

@@ -42,7 +42,7 @@ class Elsewhere(ControlFollower):
 
 
 class Refused(Exception):  # noqa: N818 - an answer
-    """The answer was no."""
+    """Raised if the answer was no."""
 
 
 class Undecided(Exception):  # noqa: N818 - an answer
@@ -99,7 +99,7 @@ class Topics:
         return {tp: self.first.get(tp, 0) for tp in partitions}
 
     def fail(self, _partitions, _until):
-        """Raise; it stands in for ``firsts`` while the cluster does not answer."""
+        """Raise, in the place of ``firsts``, while the cluster does not answer."""
         self.asked += 1
         raise OSError
 
@@ -171,7 +171,7 @@ class DeciderLab:
         return answer
 
     def not_quiet(self):
-        """Return why it is not quiet; empty if it is."""
+        """Return why the stream is not quiet; empty if it is quiet."""
         try:
             self.controller.wait_quiet(timeout=0.0)
         except NotQuietError as error:

@@ -37,16 +37,16 @@ class Planned:
 
     def create(self, name, partitions=1, configs=None):
         with self.admin() as admin:
-            wish = {"num_partitions": partitions, "replication_factor": 1}
+            wanted = {"num_partitions": partitions, "replication_factor": 1}
             admin.create_topics(
-                {name: {**wish, "configs": configs or {}}}, wait_for_metadata=True
+                {name: {**wanted, "configs": configs or {}}}, wait_for_metadata=True
             )
 
     def admin(self):
         return KafkaAdminClient(**self.broker.client_config)
 
     def produce(self, *counts, topic=None, prefix=b""):
-        """Write so many records into each partition, whose values begin so."""
+        """Write so many records into each partition; their values have this prefix."""
         producer = KafkaProducer(**self.broker.client_config)
         records = numbered(topic or self.topic, *counts)
         try:
@@ -63,7 +63,7 @@ class Planned:
     # ------------------------------------------------------------ the stream
 
     def options(self, **more):
-        """Return the stream's options; underscores in names stand for dots."""
+        """Return the stream's options; underscores in names replace dots."""
         given = {**self._options, **dotted(more)}
         is_named = {"assign", "subscribe", "subscribePattern"} & set(given)
         return {

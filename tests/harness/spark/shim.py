@@ -76,7 +76,7 @@ def _pack(folder, jar):
     names = sorted(one for one in folder.rglob("*") if one.is_file())
     names.sort(
         key=lambda one: one.name != Path(MANIFEST).name
-    )  # Java requires it first
+    )  # Java requires the manifest first
     with zipfile.ZipFile(jar, "w", zipfile.ZIP_DEFLATED) as made:
         for file in names:
             name = file.relative_to(folder).as_posix()

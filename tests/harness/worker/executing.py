@@ -103,7 +103,7 @@ class ExecutorFixture(Desk):
 
         def turned():
             self.decisions.turn()
-            fatal = self.decisions.fatal  # first: the wait may be for this
+            fatal = self.decisions.fatal  # read first, as the wait may be for this
             if condition():
                 return not self.decisions.under_way
             if fatal is not None:

@@ -17,7 +17,7 @@ from tests.sim.lab import Lab
 
 PROPAGATION = 5.0  # seconds within which owners obey a hold of the group
 SETTLING = 30.0  # seconds after a fault until all is well
-_HISTORY = 60  # lines of it that a violation shows
+_HISTORY = 60  # lines of a member's history that a violation shows
 
 
 class ViolationError(AssertionError):
@@ -103,7 +103,7 @@ class Judge:
         return self.books[name]
 
     def first_offsets(self, tp):
-        """Return where a member begins that gets the partition now."""
+        """Return the offset at which a member begins if it gets the partition now."""
         self.logs.look()
         return {self.logs.committed.get(tp, self.logs.log(tp).start)}
 
@@ -154,7 +154,8 @@ class Book:
     holds: dict[tuple[str, str], Hold] = field(factory=dict)
     owned: dict[TopicPartition, Ownership] = field(factory=dict)
     kept: dict[TopicPartition, Ownership] = field(factory=dict)
-    before: set[TopicPartition] = field(factory=set)  # all that it ever owned
+    # Every partition that the member has ever owned.
+    before: set[TopicPartition] = field(factory=set)
     furthest: dict[TopicPartition, int] = field(factory=dict)
     generation: int = -1
     assigned_in: int = -1
@@ -380,7 +381,7 @@ class Book:
     def begins(self, tp, offset):
         """Judge the start of a handler; return a function that notes its success."""
         mine = self._may_deliver(tp, offset)
-        if mine.running != offset:  # otherwise the worker tries the record again
+        if mine.running != offset:  # else the worker tries the same record again
             if mine.running is not None:
                 self.fail("W3", f"{short(tp)}: {offset} begins beside {mine.running}")
             self._follows(tp, mine, offset)

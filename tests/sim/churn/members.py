@@ -47,7 +47,7 @@ class Member:
         todo: calls that it makes before its next poll, in the thread that polls.
         meddler: makes calls in the middle of its next poll that takes records.
         is_over: whether it is to close its consumer and end.
-        is_calm: whether it is to do nothing more that holds up the others.
+        is_calm: whether it is to make no more calls that delay other members.
         has_ended: whether its program has ended, by itself or when it was stopped.
     """
 
@@ -66,7 +66,7 @@ class Member:
             self.consumer = SafeConsumer(**self.lab.settings(**settings))
             self.subscribe(self.topics)
             self.run()
-        except KafkaTimeoutError as error:  # no broker could be reached at the start
+        except KafkaTimeoutError as error:  # no broker is reachable at the start
             self.book.log(f"could not begin: {error}")
         except FencedInstanceIdError:
             self.book.left("fenced")
@@ -101,7 +101,7 @@ class Member:
         for tp in sorted(self.book.owned):
             try:
                 position = self.consumer.position(tp, timeout_ms=0)
-            except (KafkaError, IllegalStateError):  # it has left meanwhile
+            except (KafkaError, IllegalStateError):  # the member has left meanwhile
                 continue
             if position is not None:
                 self.book.stands_at(tp, position)

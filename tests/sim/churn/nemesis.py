@@ -47,7 +47,7 @@ class Churn:
 
     Attributes:
         minutes: virtual minutes until everything is repaired.
-        are_workers: whether members are Workers; else they poll and iterate.
+        are_workers: whether members are Workers; other members poll and iterate.
         is_controlled: whether operators hold the group; None: the seed decides.
         poll_ms: how long a poll waits, and a Fetch at a broker.
         wanted: the events that must have happened, and how often.
@@ -223,7 +223,7 @@ class Nemesis:
     def pause_late(self):
         """Place a hold while a poll has taken records and not returned them."""
         one = self.one()
-        one.todo.append(one.lift_all)  # or the poll would take no records
+        one.todo.append(one.lift_all)  # else the poll would take no records
         later = self.lab.world.call_later
         later(15, lambda: one.todo.append(lambda: self._pause_within_poll(one)))
 
@@ -391,7 +391,7 @@ class Nemesis:
         one.book.disturbance.note(self.lab.now)
 
     def answer_badly(self):
-        """Have brokers answer with errors, late, or not at all."""
+        """Have brokers answer with errors, late, or never."""
         api = self.rng.choice(sorted(_ERRORS))
         how = {"error": self.rng.choice(_ERRORS[api])}
         if self.rng.random() < 0.4:
@@ -402,7 +402,7 @@ class Nemesis:
         self._trouble(60, fault.end)
 
     def broker_down(self):
-        """Stop a broker for a while; the others take over, or it is back first."""
+        """Stop a broker for a while; the others take over, unless it is back earlier."""
         if self._down is not None:
             return
         node, failover = self.rng.randint(1, NODES), self.rng.choice((1.0, 6.0))

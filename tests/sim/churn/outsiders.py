@@ -37,7 +37,7 @@ class Operator(Outsider):
     def __init__(self, lab, judge):
         self.judge = judge
         self._operator = operating.Operator(lab)
-        self._unsure = set()  # scopes that may be held, or may not be
+        self._unsure = set()  # scopes whose hold may have been written or not
         super().__init__(lab, "operator")
 
     def hold(self, scope):

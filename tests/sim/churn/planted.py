@@ -191,7 +191,7 @@ PLANTS = {
 
 @contextmanager
 def planted(name):
-    """Break the product for the length of a block; with None it stays as it is."""
+    """Break the product for the length of a block; None breaks nothing."""
     with pytest.MonkeyPatch.context() as patch:
         if name is not None:
             plant, _ = PLANTS[name]

@@ -19,7 +19,8 @@ def played(what, seed, *, preempt=0.0):
         ViolationError: a promise was broken; a note has the command that repeats it.
     """
     logged = logging.root.manager.disable
-    logging.disable(logging.CRITICAL)  # each line looks at the clock, which moves it
+    # Each line reads the clock, and a reading moves it.
+    logging.disable(logging.CRITICAL)
     try:
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(KafkaProducer, "__del__", lambda _: None)

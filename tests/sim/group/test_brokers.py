@@ -6,6 +6,7 @@ from kafka.errors import GroupAuthorizationFailedError
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer.group.follower import OLD_AFTER, Follower
+from safeconsumer.group.survey import AWAY
 from safeconsumer.testing import _codes
 from tests.sim.group.operating import CONTROL, Operator
 from tests.sim.playing import simulated
@@ -131,6 +132,34 @@ def test_request_to_any_broker_goes_to_a_live_one(lab, *, is_frozen):
         assert looking.groups()
         assert looking.topics()
     assert lab.now - began < 15.0
+
+
+@pytest.mark.parametrize("seconds", [1, 9])
+@simulated(seeds=2, nightly=8, nodes=3)
+def test_view_of_one_group_waits_for_its_next_coordinator(lab, *, seconds):
+    """Kafka notices nine seconds after the last heartbeat that a broker is dead."""
+    operator = groups(lab)
+    with operator.looking() as looking:
+        looking.look("away")
+        lab.cluster.down(_DOWN, failover=seconds)
+        for _ in range(3):
+            seen = looking.look("away")
+            assert (seen.facts.state, seen.facts.has_committed) == ("Empty", True)
+
+
+@simulated(seeds=1, nightly=3, nodes=3)
+def test_view_of_a_group_without_any_coordinator_raises_in_time(lab):
+    operator = groups(lab)
+    lose(lab, is_frozen=False)
+    began = lab.now
+    with operator.looking() as looking:
+        with pytest.raises(AWAY):
+            looking.look("away")
+        assert 10.0 < lab.now - began < 20.0
+        began = lab.now
+        with pytest.raises(AWAY):
+            looking.look("away", timeout=4.0)
+        assert 3.0 < lab.now - began <= 4.0
 
 
 @in_both

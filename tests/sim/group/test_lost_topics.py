@@ -141,7 +141,7 @@ def test_a_member_stays_and_keeps_its_holds_when_a_control_topic_is_lost(
     lab.until(lambda: read(a) == 15)
     lab.sleep(2)
     assert (read(a), lab.generation()) == (15, generation)
-    if name != "unfit":  # it would refuse to be made (G4)
+    if name != "unfit":  # the constructor would refuse that topic (G4)
         b = operator.member("b", control=control, **QUICK)
         b.owns(1)
         lab.sleep(1)

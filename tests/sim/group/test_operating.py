@@ -387,7 +387,7 @@ def test_a_followed_history_outlives_an_outage(team, monkeypatch):
     scopes = [json.loads(line)["scope"] for line in ended.stdout.splitlines()]
     assert scopes == [team.topic, "@all"]
     assert ended.stderr.count("\n") == 1
-    assert ended.stderr.endswith("it is tried again\n")
+    assert ended.stderr.endswith("the command tries again\n")
 
 
 @played(work)

@@ -41,6 +41,7 @@ def lifting(team, *scopes):
 def logged(team):
     """Return the records of the holds topic: each scope, and whether it is held."""
     with operator(team) as here:
+        here.board.keep_all_records()
         here.holds()
         records = history_of(here.board.records, None)
         return [(one.key.scope, one.hold is not None) for one in records]
@@ -237,6 +238,17 @@ def test_a_program_without_a_holds_topic_fails_at_once(team, call):
     ):
         getattr(one, call)(team.group, "orders", owner="loader")
     assert time.monotonic() - now < 5
+
+
+@played()
+def test_an_operator_keeps_no_records_of_holds_that_were_lifted(team):
+    """A program may keep one open for months, and each call reads the topic on."""
+    with operator(team) as one:
+        for _ in range(5):
+            one.pause(team.group, "orders", owner="loader")
+            one.resume(team.group, "orders", owner="loader")
+        assert [*one.board.records] == []
+    assert len(logged(team)) == 10
 
 
 @pytest.mark.contract("G4")

@@ -102,6 +102,11 @@ def test_latest_is_before_an_open_transaction(team):
             id="so many back twice is once",
         ),
         pytest.param(
+            [("0-1", "-2"), ("2", "4"), ("0-1", "-2")],
+            {0: 3, 1: 3, 2: 4, 3: 5},
+            id="so many back twice, another target between",
+        ),
+        pytest.param(
             [("0", "4"), ("1", "-2"), ("0", "-2")],
             {0: 2, 1: 3, 2: 5, 3: 5},
             id="so many back of another target",
@@ -113,6 +118,33 @@ def test_several_resets_under_one_hold(team, several, committed):
     for numbers, to in several:
         move(team, f"{team.topic}:{numbers}", to)
     assert team.committed() == committed
+
+
+def recreate(team):
+    """Delete the topic and make it again, with ten records that nobody has read."""
+    lab = team.broker.lab
+    lab.cluster.delete_topic(team.topic)
+    lab.cluster.create_topic(team.topic, 4, {})
+    team.produce(10)
+    lab.sleep(30)
+    assert team.committed() == {}
+
+
+@played(held)
+def test_later_reset_leaves_the_earlier_target_to_the_deleted_topic(team):
+    move(team, f"{team.topic}:0", "4")
+    recreate(team)
+    move(team, f"{team.topic}:1", "2")
+    team.broker.lab.sleep(10)
+    assert team.committed() == {1: 2}
+
+
+@played(held)
+def test_so_many_back_in_a_recreated_topic_is_refused(team):
+    move(team, f"{team.topic}:0", "-1")
+    recreate(team)
+    refused = reset(team, f"{team.topic}:0", "--to", "-1", status=FAILED)
+    assert "nothing is committed of" in refused
 
 
 @played(work)

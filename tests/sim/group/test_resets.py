@@ -513,7 +513,7 @@ def test_unfinished_reset_that_is_lifted_moves_nothing(lab, operator):
     lab.sleep(5)
     lab.append(T, 2, first=10)
     lab.sleep(5)
-    assert len(one.records) == 10  # it asks first
+    assert len(one.records) == 10  # the member asks the broker first
     away.end()
     lab.until(lambda: len(one.records) == 12)
     assert since(one, T, 10) == [10, 11]
@@ -534,6 +534,53 @@ def test_old_position_is_dropped_if_another_member_moved_before_the_lift(lab, op
     away.end()
     lab.until(lambda: one.values(T)[-1] == 14)
     assert since(one, T, 10) == [*range(4, 15)]
+
+
+class FromItsOwnOffset(ConsumerRebalanceListener):
+    """The listener of a program that keeps its offset itself."""
+
+    def __init__(self, consumer):
+        self._consumer, self.next = consumer, 0
+
+    def on_partitions_revoked(self, revoked):
+        pass
+
+    def on_partitions_assigned(self, assigned):
+        for tp in assigned:
+            self._consumer.seek(tp, self.next)
+
+
+@operated(nightly=4)
+def test_sought_position_stays_if_a_reset_is_lifted_undone(lab, operator):
+    """Nobody has moved the group's offset, which this ownership has never asked for."""
+    lab.topic("t", records=15)
+    earlier = SafeConsumer(**lab.settings(group_id=GROUP))
+    earlier.assign([T])
+    earlier.commit({T: at(10)})
+    earlier.close(autocommit=False)
+    more = {"enable_auto_commit": False, "max_poll_records": 5, "control": CONTROL}
+    consumer = SafeConsumer(**lab.settings(group_id=GROUP, **more))
+    listener = FromItsOwnOffset(consumer)
+    consumer.subscribe(["t"], listener=listener)
+    came = []
+
+    def poll():
+        for record in consumer.poll(500).get(T, ()):
+            came.append(record.offset)
+            listener.next = record.offset + 1
+
+    while not came:
+        poll()
+    operator.hold("t")  # while the program works on records 0 to 4
+    lab.sleep(2)
+    operator.reset({T: 7})
+    lab.sleep(2)
+    operator.lift("t")
+    lab.sleep(2)
+    for _ in range(20):
+        poll()
+    consumer.close(autocommit=False)
+    assert (came, lab.committed(T)) == ([*range(15)], 10)
 
 
 # ---------------------------------------------------------------- partitions that stay
@@ -654,7 +701,7 @@ def test_a_gate_opened_by_time_moves_nothing_before_the_holds_topic_is_read(
     operator.reset({T: 4})
     lab.until(lambda: quiet(one))
     away = cut_off(lab, "a")
-    one.nap = 400.0  # it loses its membership, and gains the partition again
+    one.nap = 400.0  # the member loses its membership, and gains the partition again
     lab.sleep(420)
     fetches.end()
     lab.sleep(10)

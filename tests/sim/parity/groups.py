@@ -38,7 +38,7 @@ def a_member_joins_reads_commits_and_leaves(s):
 
 
 @both
-def the_next_member_begins_at_what_was_committed(s):
+def the_next_member_begins_at_the_committed_offset(s):
     """The next owner begins at the committed offset."""
     (tp,) = s.topic(records=10)
     one = joined(s, "t")
@@ -52,7 +52,7 @@ def the_next_member_begins_at_what_was_committed(s):
 
 
 @both
-def nothing_was_committed(s):
+def a_group_has_no_commits(s):
     """The consumer requests the end of the log, where ``latest`` begins."""
     (tp,) = s.topic(records=5)
     one = joined(s, "t", auto_offset_reset="latest")
@@ -92,7 +92,7 @@ def a_close_that_commits_by_itself(s):
 
 
 @both
-def a_commit_by_somebody_who_is_no_member(s):
+def a_commit_by_a_client_outside_the_group(s):
     """A group with members refuses the commit; one without accepts it."""
     (tp,) = s.topic(records=5)
     outside = s.consumer(group_id=s.group)

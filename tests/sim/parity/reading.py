@@ -14,7 +14,7 @@ def assigned(s, *partitions, **settings):
 
 
 @both
-def all_that_is_there(s):
+def an_assigned_consumer_reads_in_order(s):
     """An assigned consumer reads each partition in order."""
     partitions = s.topic(partitions=3, records=10)
     one = assigned(s, *partitions)
@@ -49,7 +49,7 @@ def seeks(s):
 
 
 @both
-def a_pause_of_what_is_not_assigned(s):
+def a_pause_of_an_unassigned_partition(s):
     """The call raises; the good half of its targets may be paused."""
     tp, other = s.topic(partitions=2, records=5)
     one = assigned(s, tp)
@@ -90,7 +90,7 @@ def iteration(s):
 
 
 @both
-def offsets_that_are_asked_for(s):
+def requests_for_offsets(s):
     """The consumer requests beginnings, ends and the offsets of times."""
     partitions = s.topic(partitions=2, records=5)
     one = s.consumer()
@@ -259,8 +259,8 @@ def committed_and_aborted_transactions(s):
 
 
 @both
-def an_open_transaction_holds_back_what_follows(s):
-    """A reader of committed records waits at its start; then all of it comes."""
+def an_open_transaction_holds_back_later_records(s):
+    """A reader of committed records waits until an open transaction has ended."""
     (tp,) = s.topic()
     producer = _transactional(s)
     s.append(2, tp)

@@ -285,7 +285,7 @@ class Reader:
 
 
 def has_read_all(reader):
-    """Tell whether all that is assigned and may flow was read to its end."""
+    """Tell whether every assigned partition that may flow was read to its end."""
     states = dict(reader.consumer._subscription.assignment)
     ours = isinstance(reader.consumer, SafeConsumer)
     quiet = reader.consumer.quiet() if ours else reader.consumer.paused()
@@ -397,14 +397,14 @@ class SimStage(Stage):
 
 
 class RealStage(Stage):
-    """A stage on a cluster that is there; many scenarios share it."""
+    """A stage on a running cluster, which many scenarios share."""
 
     def __init__(self, broker, client, protocol):
         super().__init__(client, protocol, prefix=f"{uuid.uuid4().hex[:8]}-")
         self.connection = broker.client_config
 
     def until(self, condition, what):
-        """Wait until it is so, however long other tests keep the machine busy."""
+        """Wait for a condition, however long other tests keep the machine busy."""
         wait_for(condition, what, 120)
 
     def start(self, name, main):

@@ -8,7 +8,7 @@ from tests.sim.parity.stages import cases
 # Scenarios in which our class differs, by the promise that demands it.
 OTHERWISE = {
     "P4, P5: all or nothing, and by Kafka's error": (
-        "a_pause_of_what_is_not_assigned",
+        "a_pause_of_an_unassigned_partition",
     ),
     "P16: what is left of a held partition comes, whatever the policy": (
         "retention_passes_a_held_position_to_the_latest",
@@ -23,7 +23,7 @@ DIFFERENT = {name for names in OTHERWISE.values() for name in names}
     ("name", "protocol"),
     [(name, protocol) for name, client, protocol in cases() if client == "stock"],
 )
-def test_program_sees_asks_and_commits_the_same_with_either_client(name, protocol):
+def test_scenario_has_the_same_facts_with_either_client(name, protocol):
     """P13: ``OTHERWISE`` lists the exceptions."""
     ours, stock = (simulated_facts(name, one, protocol) for one in ("ours", "stock"))
     assert stock, "it has seen nothing"

@@ -3,10 +3,12 @@
 import itertools
 
 import pytest
+from kafka import ConsumerRebalanceListener, TopicPartition
 
 from safeconsumer import Drain, Pump, events
 from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
+from tests.sim.reading import at
 from tests.sim.worker.working import (
     ASSIGNORS,
     LOADING,
@@ -120,6 +122,62 @@ def test_rebalance_during_refused_commits_passes_over_no_record(
     expects_all(lab, handler)
     if what == "nothing":
         second.owns(1)
+
+
+class FromTheStart(ConsumerRebalanceListener):
+    """The listener of a program that reads each partition from its start."""
+
+    def __init__(self, reading):
+        self._reading = reading
+
+    def on_partitions_revoked(self, revoked):
+        pass
+
+    def on_partitions_assigned(self, assigned):
+        for tp in assigned:
+            self._reading.seek(tp, 0)
+
+
+def sought(lab, way):
+    """Make a consumer whose first position the program sets."""
+    reading = consumer(lab, **latest("eager"))
+    if way == "listener":
+        reading.subscribe(["t"], listener=FromTheStart(reading))
+    else:
+        reading.assign([TopicPartition("t", 0)])
+        reading.seek(TopicPartition("t", 0), 0)
+    return reading
+
+
+FLOORS = {
+    "nothing committed": (None, None, 0),
+    "an earlier commit": (3, None, 3),
+    "no answer to the question": (3, LOADING, 0),
+}
+
+
+@pytest.mark.contract("W12")
+@pytest.mark.parametrize("way", ["listener", "assign"])
+@pytest.mark.parametrize(("earlier", "error", "floor"), FLOORS.values(), ids=FLOORS)
+def test_ownership_from_a_sought_position_has_a_floor(lab, way, earlier, error, floor):
+    """Nobody asks for the commit of a partition with a position, so the worker does."""
+    (tp,) = filled(lab, 1, *map(str, range(5)))
+    if earlier is not None:
+        before = consumer(lab, "t")
+        before.poll(10_000)
+        before.commit({tp: at(earlier)})
+        before.close(autocommit=False)
+    if error is not None:
+        lab.cluster.fail("OffsetFetch", error=error)
+    handler = Handler(lab, **{"0": 1000.0})
+    given, drain = sought(lab, way), Drain(shutdown=2.0)
+    run = Working(lab, handler, given=given, drain=drain, commit=OFTEN)
+    lab.until(lambda: handler.calls)
+    lab.sleep(5)
+    assert (handler.offsets(), committed(lab)) == ([0], [floor])
+    run.worker.stop()
+    run.ends()
+    assert committed(lab) == [floor]
 
 
 @pytest.mark.contract("W6")

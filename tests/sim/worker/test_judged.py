@@ -304,7 +304,7 @@ def test_planted_breach_is_found_by_the_audit(lab, tmp_path, executor, plant):
 
 @contextmanager
 def full(event):
-    """Make the disk full from the first entry of this event on."""
+    """Let the disk be full from the first entry of this event on."""
     appending = writing._append
 
     def append(file, path, line):

@@ -324,7 +324,7 @@ def test_giving_back_undoes_no_seek_of_the_program(lab, target):
 
 
 @pytest.mark.parametrize("target", [0, 150])
-def test_seek_during_a_poll_without_room_stands(lab, target):
+def test_seek_during_a_poll_without_room_is_kept(lab, target):
     (tp,) = filled(lab, 1, *["slow"] * 200)
     handler, limits = Handler(lab, slow=0.3), Limits(records=20)
     run = Working(lab, handler, limits=limits, settings=SMALL)

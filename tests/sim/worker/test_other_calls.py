@@ -346,7 +346,7 @@ PLAYED = [
     for name, (_, *refusals) in CALLS.items()
     for *place, by_day in PLACES
 ]
-# These pass records over, as they were asked to.
+# These calls pass records over, as the program wants.
 SKIP = {"seek_to_end"}
 
 
@@ -363,7 +363,7 @@ def test_a_call_is_refused_by_name_or_harmless(lab, name, where, kind):
     in_handler = calling if where == "a handler" else Calling(lambda _: None)
     handler.does["calls"] = in_handler
     if kind == "pump":
-        with suppress(SafeConsumerError, IllegalStateError):  # it was closed
+        with suppress(SafeConsumerError, IllegalStateError):  # the consumer was closed
             pumped(lab, reading, handler, in_handler)
         reading.close()
     else:

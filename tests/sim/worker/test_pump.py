@@ -411,7 +411,7 @@ def test_exit_of_the_block_is_bounded(lab):
 
 @pytest.mark.parametrize("held", [True, False])
 @pytest.mark.parametrize("target", [1, 30])
-def test_seek_in_the_block_stands_after_it(lab, target, held):
+def test_seek_in_the_block_is_kept_after_it(lab, target, held):
     reading = consumer(lab, "t", **FOUR)
     (tp,) = lab.topic("t", 1, records=4)
     with Pump(reading, commit=OFTEN) as pump:
@@ -428,7 +428,7 @@ def test_seek_in_the_block_stands_after_it(lab, target, held):
 
 
 @pytest.mark.parametrize("target", [1, 30])
-def test_seek_in_a_block_that_a_poll_ends_stands_after_it(lab, target):
+def test_seek_in_a_block_that_a_poll_ends_is_kept_after_it(lab, target):
     reading = consumer(lab, "t", **FOUR)
     (tp,) = lab.topic("t", 1, records=4)
 
@@ -585,7 +585,7 @@ def test_record_that_cannot_be_deserialized_fails_alone(lab):
     assert committed(lab) == [5]
     put(lab, tp, '{"k": 5}')
     (found,) = (one for some in reading.poll(5000).values() for one in some)
-    assert found.value == {"k": 5}  # now by the consumer itself
+    assert found.value == {"k": 5}  # the consumer itself returns the record now
 
 
 def test_error_of_a_poll_ends_the_pump(lab):

@@ -16,6 +16,7 @@ from tests.sim.worker.working import (
     OFTEN,
     RARELY,
     UNAVAILABLE,
+    UNKNOWN_TOPIC,
     Handler,
     Working,
     committed,
@@ -129,6 +130,70 @@ def test_lost_membership_in_a_drain_names_uncommitted_partitions(lab, protocol):
     assert drained.uncommitted == tuple(both)
     assert (drained.floorless, drained.severity) == ((), "warning")
     assert run.worker._engine.departures.deadline is None
+
+
+def working_on_two_topics(lab, protocol, **settings):
+    """Start a worker by a pattern, with a record of each topic that is not committed."""
+    for name in ("day-0", "day-1"):
+        put(lab, *lab.topic(name, 1), "")
+    handler = Handler(lab)
+    given = consumer(lab, **quick(protocol, auto_offset_reset="earliest", **settings))
+    given.subscribe(pattern="day-.*")
+    run = Working(lab, handler, given=given, commit=RARELY)
+    run.done(2)
+    return run, handler
+
+
+@pytest.mark.contract("W1", "W6")
+@in_both_ways
+@simulated(seeds=1, nightly=5)
+def test_deleted_topic_keeps_no_other_topic_waiting(lab, protocol):
+    """Its offsets can never be committed; the others of the group wait in the same join."""
+    run, handler = working_on_two_topics(lab, protocol, metadata_max_age_ms=300)
+    lab.cluster.delete_topic("day-1")
+    (tp,) = lab.partitions("day-0")
+    for _ in range(20):
+        put(lab, tp, "")
+        lab.sleep(1.0)
+    began = [one.began for one in handler.calls if one.topic == "day-0"]
+    assert max(late - early for early, late in itertools.pairwise(began)) < 3
+    assert run.consumer.assignment() == {tp}
+    assert run.stop().committed
+    assert lab.committed(tp) == 21
+
+
+@pytest.mark.contract("W1", "W6")
+@in_both_ways
+@simulated(seeds=1, nightly=5)
+def test_refused_commit_of_a_topic_asks_whether_it_is_deleted(lab, protocol):
+    """A held topic is not fetched, so that no fetch shows that it is gone."""
+    run, _ = working_on_two_topics(lab, protocol)
+    run.consumer.pause("day-1", owner="ops")
+    lab.cluster.delete_topic("day-1")
+    given = consumer(lab, "day-0", **quick(protocol))
+    Working(lab, Handler(lab), name="b", given=given)
+    began = lab.now
+    lab.until(lambda: run.of_kind(events.WorkDrained))
+    assert lab.now - began < 3
+    (drained,) = run.of_kind(events.WorkDrained)
+    assert drained.uncommitted == ()
+
+
+@pytest.mark.contract("W4")
+def test_commit_is_repeated_if_only_the_coordinator_lacks_the_topic(lab):
+    """A coordinator that starts may not know the topics yet."""
+    filled(lab, 2, "")
+    run = Working(lab, Handler(lab), settings=quick(), commit=OFTEN)
+    lab.until(lambda: committed(lab) == [1, 1])
+    lacking = lab.cluster.fail("OffsetCommit", error=UNKNOWN_TOPIC)
+    for tp in lab.partitions("t"):
+        put(lab, tp, "")
+    run.done(4)
+    lab.sleep(5)
+    assert committed(lab) == [1, 1]
+    lacking.end()
+    assert run.stop().committed
+    assert committed(lab) == [2, 2]
 
 
 @pytest.mark.contract("W6")
@@ -564,7 +629,7 @@ def test_cancelled_wait_for_the_revocation_leaves_no_waiter(lab):
                 await asyncio.wait_for(context.revoked, 1)
             assert not context.revoked._waiting
             await context.revoked
-            await context.revoked  # set by now
+            await context.revoked  # the event is set by now
             assert not context.revoked._waiting
             found.append("woken")
 

@@ -1,4 +1,4 @@
-"""P21, W12: a topic is deleted and made again under a worker."""
+"""P21, W12: a topic is deleted and recreated under a worker."""
 
 import pytest
 

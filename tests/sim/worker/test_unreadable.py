@@ -83,6 +83,26 @@ def test_unreadable_batch_is_skipped(lab, tmp_path, executor):
     assert broken(tmp_path) - {"A2"} == set()
 
 
+@pytest.mark.contract("W5")
+@pytest.mark.parametrize(("target", "then"), [(6, [6]), (0, [0, 1, 5, 6])])
+def test_seek_in_the_event_of_a_skip_stands(lab, tmp_path, target, then):
+    """The skipped batch is counted only if it is passed over."""
+    bad = spoiled(lab)
+    handler, reading, sought = Handler(lab), consumer(lab, "t", journal=tmp_path), []
+
+    def seek_once(event):
+        if getattr(event, "then", None) == "skip" and not sought:
+            sought.append(event.offset)
+            reading.seek(bad, target)
+
+    how = {"given": reading, "on_exhausted": "skip", "on_event": seek_once}
+    run = Working(lab, handler, **how, **TWICE)
+    lab.until(lambda: committed(lab) == [7, 7])
+    assert (sought, handler.offsets()) == ([2], [0, 1, *then])
+    assert run.stop().skipped == 3 * (target == 0)
+    assert broken(tmp_path) - {"A2"} == set()
+
+
 @simulated(seeds=1, nightly=2)
 def test_partition_of_an_unreadable_batch_is_held_until_it_can_be_read(lab):
     bad = spoiled(lab)

@@ -16,6 +16,7 @@ from tests.sim.lab import GROUP
 from tests.sim.reading import COOPERATIVE, EAGER
 
 UNKNOWN_MEMBER = 25  # the answer to a heartbeat of a client that is no member any more
+UNKNOWN_TOPIC = 3
 LOADING = 14  # the coordinator loads its offsets, as after it has moved
 UNAVAILABLE = 15  # the coordinator is not available
 NOT_LEADER_OR_FOLLOWER = 6

@@ -74,7 +74,7 @@ class Pod:
             self._work(consumer)
             return
         while not self._over.is_set():
-            with suppress(KafkaError):  # of a group that goes on without it
+            with suppress(KafkaError):  # the group goes on without this transaction
                 for _ in range(5):
                     consumer.poll(200)
                 if fleet != "automatic":

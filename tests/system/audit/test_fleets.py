@@ -64,12 +64,12 @@ class Fleets:
 
     def __enter__(self):
         count = {"num_partitions": PARTITIONS, "replication_factor": -1}
-        wishes = {
+        wanted = {
             name: {**count, "configs": COMPACTED if fleet == "compacted" else {}}
             for fleet, name in self.topics.items()
             if fleet != "held"
         }
-        self._admin.create_topics(wishes, wait_for_metadata=True)
+        self._admin.create_topics(wanted, wait_for_metadata=True)
         self._producing.start()
         for number in range(PODS):
             self.start(number)

@@ -40,7 +40,7 @@ def test_option_partition_shows_the_entries_around_each_violation(tmp_path):
     member = (
         MemberJournal().assigned(TP, "audit:0").poll("audit:0", 0, 9).poll(TP, 0, 5)
     )
-    member.resume()  # of nothing, as resume(*paused()) may be
+    member.resume()  # without targets, as resume(*paused()) may be
     member.pause("orders", owner="alice").poll(TP, 5, 7).poll("audit:0", 11, 12)
     written(tmp_path, member)
     ended = run(tmp_path, "--partition", TP)

@@ -93,8 +93,8 @@ def test_hold_of_another_is_lifted_by_typing_its_scope(team, served, browser):
         until_settled(other, team.group, members=1, reporting=1)
         with opened(browser, served) as alice, opened(browser, other) as bob:
             go(bob, other, "/group", group=team.group)
-            wish = {"group": team.group, "scopes": team.topic, "reason": "a test"}
-            go(alice, served, "/place", **wish)
+            fields = {"group": team.group, "scopes": team.topic, "reason": "a test"}
+            go(alice, served, "/place", **fields)
             alice.get_by_role("button", name="Hold ").click()
             bob.get_by_role("link", name=f"Lift {team.topic} of alice").click()
             bob.get_by_label("not by you: type").fill("no")

@@ -41,7 +41,7 @@ def test_changelog_begins_with_this_version():
 
 
 def test_no_section_has_an_entry_twice():
-    """Two branches that both add an entry, and are merged, leave it there twice."""
+    """A merge of two branches that both add an entry leaves the entry twice."""
     for section in re.split(r"^## ", CHANGELOG.read_text("utf-8"), flags=re.MULTILINE):
         version, *lines = section.splitlines()
         entries = [one.split(". ")[0] for one in lines if one.startswith("- ")]

@@ -45,7 +45,7 @@ class Fleet:
         return next(self._names)
 
     def start(self, name):
-        """Start a member, a new one or one that was there before."""
+        """Start a member, a new one or a former one."""
         self._starts += 1
         settings = self._settings
         number, workers = int(name[1:]), settings.workers

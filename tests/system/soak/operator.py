@@ -21,11 +21,11 @@ _OWNER = "soaker"
 _EVERY = (4.0, 12.0)
 _FOR = (2.0, 8.0)
 _REST = 1.0
-_LIFTING = 120.0  # seconds; a broker that restarts takes half of that
+_LIFTING = 120.0  # seconds to lift a hold; a broker's restart takes half of them
 
 
 class Operating:
-    """Places and lifts group holds until its block ends; then none stands."""
+    """Places and lifts group holds until its block ends; then no hold is in force."""
 
     def __init__(self, settings, bootstrap):
         self._rng = random.Random(f"operator {settings.seed}")  # noqa: S311 - no secret
@@ -60,11 +60,12 @@ class Operating:
         try:
             self._operator.write(changes(GROUP, _OWNER, [scope], hold))
         except (KafkaError, SafeConsumerError):
-            return False  # the broker may have received it: it is lifted in any case
+            return False  # the broker may have the hold: it is lifted later
         return True
 
     def _write_history(self):
         now = time.time()
+        self._operator.board.keep_all_records()
         self._operator.holds()
         board, settings = self._operator.board, self._operator.settings
         log = tuple(board.records)

@@ -9,7 +9,7 @@ import confluent_kafka
 from safeconsumer.journal.writer import JournalWriter
 from tests.system.soak.settings import PARTITIONS, TOPICS
 
-_BURST = 1.0  # seconds from one to the next
+_BURST = 1.0  # seconds between two bursts
 _FLUSH = 60.0
 _SETTINGS = {
     "client.id": "producer",

@@ -29,7 +29,7 @@ _UNKNOWN = {"?": math.inf}
 
 
 def soak(settings):
-    """Run it; return the result, which also stands in ``result.json``."""
+    """Run a soak; return its result, which ``result.json`` has, too."""
     settings.journals.mkdir(parents=True)
     settings.logs.mkdir(parents=True)
     began = time.time()
@@ -65,7 +65,7 @@ def soak(settings):
 
 
 def _churn(settings, cluster, fleet, producer):
-    """Carry out faults, heal them at the end, and return the minutes that took."""
+    """Carry out faults, heal them at the end, and return how many minutes all of it took."""
     journal = JournalWriter(settings.journals, member="nemesis")
     is_ours, bootstrap = settings.is_ours, cluster.bootstrap
     nemesis = Nemesis(cluster, fleet, journal, settings.seed)

@@ -1,5 +1,5 @@
 """
-A Python process that shares the JVM of another: ``python -m tests.system.spark.guest``.
+A Python process that shares another one's JVM: ``python -m tests.system.spark.guest``.
 
 As in Zeppelin and Livy: its environment has the port and the secret of a py4j
 gateway, by the names that pyspark itself uses. The guest reads commands, a line of JSON each,

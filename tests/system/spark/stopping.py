@@ -60,7 +60,7 @@ def stop_in_a_plan(spark, bootstrap, topic):
     query = start(spark, bootstrap, topic)
     until(lambda: len(query.recentProgress) > 1, query)
     Stream.plan = plan
-    until(lambda: len(asked) == 2, query)  # the one of before, too
+    until(lambda: len(asked) == 2, query)  # the earlier query has asked, too
     query.stop()
     Stream.plan = real
     go.set()
@@ -87,7 +87,7 @@ def stop_under_a_stream(spark):
     spark = session_with(master="local[1]")
     safe.register(spark, hooks=())
     report("its port is free", line.server.thread is None)
-    controller.close()  # once more does no harm
+    controller.close()  # a second close has no effect
     spark.stop()
 
 
@@ -97,7 +97,7 @@ def hung(query):
 
 
 def start(spark, bootstrap, topic):
-    """Read a topic into nothing."""
+    """Read a topic, and drop its rows."""
     frame = spark.readStream.format("safekafka").option("subscribe", topic)
     frame = frame.option("kafka.bootstrap.servers", bootstrap)
     frame = frame.option("holds.decisionTimeoutMs", "5000")

@@ -103,7 +103,7 @@ def test_parts_copies_and_broken_journals_are_those_of_one_process(tmp_path, spa
     (folder / "copy" / parts[1].name).write_bytes(parts[1].read_bytes())
     cut = MemberJournal("cut").assigned(TP).poll(TP, 0, 5).text()
     (folder / "cut.journal").write_text(f'{cut}{{"n":')
-    given = [str(folder), str(folder / "cut.journal")]  # twice
+    given = [str(folder), str(folder / "cut.journal")]  # the journal is named twice
     whole = load([folder]).judged(Settings())
     with SparkJournals(spark, given) as found:
         assert (found.judged(Settings()), len(found)) == (whole, 2)
@@ -206,7 +206,7 @@ def test_holds_of_a_group_are_judged_by_its_history(tmp_path, spark):
         assert found(history=history) == [(violations, True)]
     assert found(settings=Settings(patience=90.0), history=history) == [(0, True)]
     history.write_text("[]")
-    with pytest.raises(JournalError, match=f"{history} is not what"):
+    with pytest.raises(JournalError, match=f"{history} is not output"):
         found(history=str(history))
     with pytest.raises(JournalError, match="the history cannot be read"):
         found(history=tmp_path / "none.json")
@@ -282,14 +282,15 @@ def test_a_path_that_cannot_be_read_is_reported_in_one_sentence(
 ):
     """The report has no traceback of Java."""
     hadoop = spark.sparkContext._jsc.hadoopConfiguration()
-    hadoop.set("ipc.client.connect.max.retries", "0")  # it would try ten times
+    # By default Hadoop tries ten times.
+    hadoop.set("ipc.client.connect.max.retries", "0")
     with pytest.raises((JournalError, SparkSetupError), match=reasons) as caught:
         safe.findings(spark, name.format(tmp_path))
     assert len(str(caught.value).splitlines()) == 1
     assert len(str(caught.value)) < 700
 
 
-def test_an_executor_without_something_is_one_sentence():
+def test_an_executor_with_a_missing_part_is_reported_in_a_sentence():
     text = (
         "Job aborted\n  File worker.py, line 1\nModuleNotFoundError: "
         "No module named 'safeconsumer'\n"

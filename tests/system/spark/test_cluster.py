@@ -82,7 +82,7 @@ def test_the_archive_of_the_page_on_a_cluster(lake, cluster, tmp_path, operator)
     )
     command = [str(Path(sys.executable).with_name("spark-submit"))]
     command += ["--master", cluster.address, "--conf", "spark.cores.max=2"]
-    # No task begins before both workers' executors are there.
+    # No task begins before both workers have executors.
     command += ["--conf", "spark.scheduler.minRegisteredResourcesRatio=1.0"]
     command += ["--jars", safe.jars(connector.folder()), str(tmp_path / "archive.py")]
     env = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
@@ -100,7 +100,7 @@ def executors_of(folder):
         try:
             where = (process / "cwd").readlink()
             name = (process / "cmdline").read_bytes()
-        except OSError:  # it has ended
+        except OSError:  # the process has ended
             continue
         is_ours = where.is_relative_to(folder) and "work-" in str(where)
         if is_ours and b"CoarseGrainedExecutorBackend" in name:

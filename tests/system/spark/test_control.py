@@ -1,7 +1,8 @@
 """An operator's hold stops a fleet and a stream alike: control topics, in the driver."""
 
+import time
 from collections import Counter
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 
 import pytest
 from kafka.admin import ACLOperation, KafkaAdminClient, ResourceType
@@ -59,7 +60,7 @@ def test_a_plan_obeys_every_hold_and_lift_that_was_acknowledged_before(
 
 @pytest.mark.nightly
 def test_a_topic_that_is_made_again_is_read_from_its_beginning(following, operator):
-    """A hold that it lacks stays until it is lifted there; and it is longer than before."""
+    """The new topic is longer; a hold that it lacks stays until it is lifted."""
     operator.hold("orders")
     assert following.current_holds().covers(("orders", 0))
     operator.team.broker.delete_topic(operator.topic)
@@ -74,6 +75,20 @@ def test_a_topic_that_is_made_again_is_read_from_its_beginning(following, operat
     assert found.covers(("returns", 0))
     assert found.covers(("orders", 0))
     assert [str(one.scope) for one in following.status().kept] == ["orders"]
+
+
+@pytest.mark.contract("S8")
+def test_a_deleted_topic_does_not_hide_offsets_and_ids_of_others(spark, operator):
+    """Neither does a number that no partition of a topic has."""
+    bootstrap = {"bootstrap.servers": operator.team.broker.bootstrap}
+    cluster = JavaClients(spark.sparkContext._gateway.jvm, bootstrap).cluster()
+    names = [operator.topic, "deleted"]
+    several = [(operator.topic, 0), (operator.topic, 7), ("deleted", 0)]
+    with closing(cluster):
+        limit = time.monotonic() + 20.0
+        assert cluster.topic_ids(names, limit).keys() == {operator.topic}
+        assert cluster.firsts(several, limit) == {(operator.topic, 0): 0}
+        assert time.monotonic() < limit
 
 
 @pytest.fixture(scope="module")

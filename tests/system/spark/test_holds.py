@@ -139,7 +139,7 @@ def test_a_checkpoint_of_the_official_source_is_taken_over_and_given_back(
 def descriptions(spark):
     """Return the descriptions of all jobs in Spark's UI, as a text."""
     context = spark.sparkContext._jsc.sc()
-    context.listenerBus().waitUntilEmpty()  # the store gets its jobs through it
+    context.listenerBus().waitUntilEmpty()  # the store gets its jobs from this bus
     jobs = context.statusStore().jobsList(None)
     found = (jobs.apply(number).description() for number in range(jobs.size()))
     return {one.get() for one in found if one.isDefined()}

@@ -1,4 +1,4 @@
-"""The pages' examples for Spark run as they stand."""
+"""The pages' examples for Spark run unchanged."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""S1 by the dozen: no batch that is planned after a pause moves held partitions."""
+"""S1, many times: no batch that is planned after a pause moves held partitions."""
 
 import threading
 

@@ -42,7 +42,7 @@ def guest(lake):
     yield made
     session = made.session()
     for stream in () if session is None else session.streams().active():
-        stream.stop()  # it would go on for as long as the JVM, and hold
+        stream.stop()  # else the stream would run, and hold, as long as the JVM
     made.process.kill()
     take_callbacks_back(lake.spark)
 
@@ -55,7 +55,8 @@ def take_callbacks_back(spark):
     to the process that used it last, even after its end.
     """
     gateway = spark.sparkContext._gateway
-    here = gateway.__dict__.get("_callback_server")  # the rest it looks up in Java
+    # Other attributes are looked up in Java.
+    here = gateway.__dict__.get("_callback_server")
     if here is not None:
         server = gateway.java_gateway_server
         address = server.getCallbackClient().getAddress()

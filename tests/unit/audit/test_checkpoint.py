@@ -17,7 +17,7 @@ VIOLATED, UNJUDGED, KEPT = "violated", "not judged", "kept"
 
 
 def batch(at, *sources):
-    """Return a file of Spark's offset log; a source is its offsets, or a text."""
+    """Return a file of Spark's offset log; a source is given by its offsets or as text."""
     facts = {"batchWatermarkMs": 0, "batchTimestampMs": int(at * 1000), "conf": {}}
     lines = [one if isinstance(one, str) else json.dumps(one) for one in sources]
     return "\n".join(("v1", json.dumps(facts), *lines))
@@ -28,7 +28,7 @@ def orders(*ends):
 
 
 def log(*batches, first=0, start=None):
-    """Return the files of a checkpoint with these batches: the time, and offsets."""
+    """Return the files of a checkpoint; each batch is given by its time and offsets."""
     files = {
         f"offsets/{number}": batch(at, *sources)
         for number, (at, *sources) in enumerate(batches, first)
@@ -102,7 +102,7 @@ def test_violation_names_its_batch_and_hold():
 
 @pytest.mark.contract("S5")
 def test_a_stream_that_obeys_is_clean():
-    """The held partition stays, the other goes on; after the hold it catches up."""
+    """The held partition stands still and the other goes on; after the hold both are read."""
     files = log(
         (1000.0, orders(10, 10)),
         (1200.0, orders(10, 20)),
@@ -162,7 +162,7 @@ def test_move_back_is_not_a_violation():
     ],
 )
 def test_a_batch_behind_a_gap_is_judged_by_the_whole_gap(span, verdict):
-    """Asynchronous progress skips batches: a move may be at any time between two."""
+    """Asynchronous progress leaves batches out of the log, so a move has no exact time."""
     files = log((1000.0, orders(10)), (1100.0, orders(11)), (3000.0, orders(50)))
     files["offsets/9"] = files.pop("offsets/2")
     del files["offsets/1"]
@@ -201,7 +201,7 @@ def test_clock_skew_leaves_more_batches_unjudged():
         ),
         pytest.param(
             {"group": "other"},
-            "the history that was given is of the group other only",
+            "the given history is of the group other only",
             id="of another group",
         ),
     ],
@@ -228,7 +228,7 @@ def test_sources_of_one_query_are_kept_apart():
 
 @st.composite
 def runs(draw):
-    """Return holds, and plans with their begin and duration."""
+    """Return holds, and plans with their start and duration."""
     plans, now = [], 1000.0
     for _ in range(draw(st.integers(1, 8))):
         now += draw(st.sampled_from([0.0, 1.0, 40.0, 700.0]))
@@ -241,7 +241,7 @@ def runs(draw):
 
 
 def log_of(plans, is_moved, ahead=0.0):
-    """Return the offset log of such plans, by a clock that is ahead by so many seconds."""
+    """Return the offset log of plans, written by a clock that is so many seconds ahead."""
     end, batches = 0, []
     for began, took in plans:
         end += 10 * is_moved(began, took)
@@ -316,11 +316,11 @@ GOOD = batch(1000.0, orders(1))
     [
         pytest.param({}, "has a batch of Kafka's records", id="nothing"),
         pytest.param({"offsets/0": batch(1.0, "-")}, "Kafka's records", id="no Kafka"),
-        pytest.param({"offsets/0": ""}, "offsets/0 is not what", id="empty"),
-        pytest.param({"offsets/0": "v1"}, "offsets/0 is not what", id="cut"),
+        pytest.param({"offsets/0": ""}, "offsets/0 is not in", id="empty"),
+        pytest.param({"offsets/0": "v1"}, "offsets/0 is not in", id="cut"),
         pytest.param({"offsets/0": "v1\n{}\n{}"}, "batchTimestampMs", id="no time"),
-        pytest.param({"offsets/0": batch(1.0)}, "is not what", id="no source"),
-        pytest.param({"offsets/0": GOOD[:-2]}, "is not what", id="cut offsets"),
+        pytest.param({"offsets/0": batch(1.0)}, "is not in", id="no source"),
+        pytest.param({"offsets/0": GOOD[:-2]}, "is not in", id="cut offsets"),
         pytest.param({"offsets/0": GOOD.replace("1}", '"x"}')}, "'x'", id="no number"),
         pytest.param({"offsets/0": "v2" + GOOD[2:]}, "version 'v2'", id="version 2"),
         pytest.param(

@@ -70,7 +70,7 @@ logs = st.lists(
 
 
 def as_log(drawn):
-    """Return records; each comes some seconds after the one before."""
+    """Return records, each written some seconds after the one before."""
     log = []
     at = 100
     for number, (key, value, after) in enumerate(drawn):
@@ -238,7 +238,7 @@ def test_a_topic_without_the_brokers_times_proves_nothing(topic, trouble):
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"topics": 1}', "[{}]"])
 def test_file_that_is_not_a_history_is_refused(text):
     with pytest.raises(
-        JournalError, match="is not what `safeconsumer history -o json`"
+        JournalError, match="is not output of `safeconsumer history -o json`"
     ):
         from_history("file", text)
 
@@ -250,10 +250,10 @@ EVE = Span(group="g", holder="operator:eve", scope="orders", start=1000, end=100
 @pytest.mark.parametrize(
     ("control", "why"),
     [
-        (None, "only the control topics say when"),
+        (None, "only the control topics show when"),
         (
             Control(group="h"),
-            "eve held orders: the history that was given is of the group h",
+            "eve held orders: the given history is of the group h",
         ),
         (Control(trouble="the settings of ops are unknown"), "ops are unknown"),
         (Control(since=1100.0), "complete since 1970-01-01 00:18:20Z, and the"),

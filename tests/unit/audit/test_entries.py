@@ -58,7 +58,7 @@ def test_every_event_of_the_format_is_known():
         (HEAD + "\n" + ENTRY, "line 2: not JSON"),
         (HEAD + "[]\n", "line 2: Expected `object`"),
         (HEAD + "{}\n", "line 2: Object missing required field `e`"),
-        (HEAD + ENTRY.replace("1, ", "2, ", 1), "entry 2 stands where 1 should"),
+        (HEAD + ENTRY.replace("1, ", "2, ", 1), "entry 2 follows entry 0"),
         (HEAD + ENTRY.replace("[]", "[3]"), r"line 2: .*`str`.*`int`.*partitions\[0\]"),
         (HEAD + ENTRY.replace('"at": 1', '"at": 1e999'), "line 2: Number out of"),
         (HEAD + ENTRY.replace("[]", '["\\ud800"]'), "line 2: not JSON"),

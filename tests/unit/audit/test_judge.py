@@ -39,7 +39,7 @@ from tests.harness.listing import short
         ("orders:1", False),
         ("orders", True),
         ("order", False),
-        ("re:ord", False),  # the whole name, or nothing
+        ("re:ord", False),  # a pattern matches whole names only
         ("re:ord.*", True),
         ("re:(?i)ORDERS", True),
         ("@all", True),
@@ -232,7 +232,7 @@ def lifting(count):
 
 
 def reading(members, holds):
-    """Have members read holds of an operator."""
+    """Have members read an operator's holds."""
     fleet = [Operator()]
     for number in range(members):
         member = MemberJournal(f"m{number}").assigned(f"orders:{number}")
@@ -292,7 +292,7 @@ def resetting(count):
 
 
 def singling(count):
-    """Have an operator hold each partition by itself."""
+    """Have an operator place a hold for each partition."""
     names = [f"orders:{number}" for number in range(count)]
     operator, member = Operator(), MemberJournal().assigned(*names)
     for name in names:

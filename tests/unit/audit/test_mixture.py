@@ -29,7 +29,7 @@ OURS = Address("g", "orders", 0)
 
 
 def shifted(member, ahead):
-    """Return a journal as a host would write it whose clock is ahead."""
+    """Return a journal as a host whose clock is ahead would write it."""
     lines = [json.loads(line) for line in member.lines]
     for line in lines:
         for name in ("at", "since", "until"):

@@ -79,7 +79,7 @@ def test_lines_missing_from_a_part_are_named(tmp_path):
         # A part without its last line loses no entry: the next part names it.
         assert done.exit_code == (0 if cut == lines[:-1] else 2), done.output
     second.write_text("".join([*lines, '{"n":99,"at":1.0,"e":"x"}\n']))
-    assert "stands after the end of its part" in run(tmp_path).stderr
+    assert "follows the end of its part" in run(tmp_path).stderr
 
 
 def test_a_copy_of_a_part_counts_once(tmp_path):
@@ -151,7 +151,7 @@ def test_a_forked_child_goes_on_in_parts_of_its_own(tmp_path):
 
 
 def begin_a_part(folder, kill_at, when, wrote):
-    """Write up to the second part; die at one of the calls that its begin makes."""
+    """Write until the second part begins, and die at one of the system calls of its start."""
     calls = itertools.count(1)
 
     def deadly(function):
@@ -194,7 +194,7 @@ def test_no_entry_is_lost_if_the_process_is_killed_while_a_part_begins(
         assert os.WTERMSIG(ended) == signal.SIGKILL
     found = numbers(tmp_path)
     assert found == list(range(1, len(found) + 1))
-    assert wrote <= len(found) <= wrote + 1  # it had no time to report the last entry
+    assert wrote <= len(found) <= wrote + 1  # the last entry may be unreported
 
 
 @pytest.mark.parametrize("member", [".billing", "_billing", "/billing"])

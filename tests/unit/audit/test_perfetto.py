@@ -51,7 +51,7 @@ def test_an_operators_hold_is_drawn_once():
     assert [one.name for one in lane.held] == ["orders by operator:eve"]
 
 
-def test_records_of_a_held_partition_are_wrong():
+def test_records_of_a_held_partition_are_marked_as_wrong():
     """The trace marks the runs that the judge found, and no others."""
     lane = only_lane(*FLEETS["a1"]())
     assert sum(run.came.count for run in lane.runs) == 7
@@ -77,7 +77,7 @@ def is_certain(fleet):
     }
 
 
-# Of two pauses in one poll the slice begins with the first, and only the second stands.
+# If a poll has two pauses, the slice begins with the first, and the second is in force.
 TWICE = "paused_again_when_it_expires"
 CERTAIN = [
     one for one in (*BAD, *GOOD, *CASES) if is_certain(one) and one.__name__ != TWICE

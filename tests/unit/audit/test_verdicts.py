@@ -12,10 +12,10 @@ from tests.harness.audit.journals import failed, judged, outcome, unjudged
 from tests.harness.docs.pages import ROOT
 from tests.harness.listing import short
 
-ENDS = "the history ends at 1970-01-01 00:26:40Z, take it after the journals"
+ENDS = "the history ends at 1970-01-01 00:26:40Z: write it after the journals"
 LACKS = (
     "the holds topics lack the hold of orders by operator:eve that entry 5 of a proves: "
-    "they are of another cluster, or were made again since"
+    "they are of another cluster, or were recreated since"
 )
 
 
@@ -61,9 +61,9 @@ CAUSES = {
     "on east",
     "journals of two clusters": "a was on the cluster east and b on west: judge each "
     "cluster by itself",
-    "records before those that the topic still has": "what the topic had before offset 5 "
-    "is deleted",
-    "records of which no producer tells": "nothing says what was written: that takes "
+    "records before those that the topic still has": "the topic's records before offset 5 "
+    "are deleted",
+    "records of which no producer tells": "no journal shows the written records: give "
     "producers' journals, or the topic (audit --against-topic)",
     "offsets that are left out of a poll": "offsets 20 to 26 had no record, in a topic "
     "that is not compacted and of which no transaction was read: audit --against-topic "

@@ -244,7 +244,7 @@ def test_operators_hold_is_judged_by_the_control_topics_alone(tmp_path):
         assert run(folder, "--history", history).exit_code == status
     history.write_text("[]")
     refused = run(folder, "--history", history)
-    assert (refused.exit_code, "is not what" in refused.stderr) == (2, True)
+    assert (refused.exit_code, "is not output" in refused.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(("began_at", "status"), [(1000.5, 0), (1050.0, 1)])
@@ -280,7 +280,8 @@ def test_start_of_a_worker_under_a_hold_is_judged_by_the_control_topics(
 def test_offsets_without_records_are_judged_by_the_settings_of_their_topic(
     tmp_path, monkeypatch, plain, options, is_judged
 ):
-    monkeypatch.setenv("SAFECONSUMER_BOOTSTRAP", "localhost:2")  # it is not asked
+    # This broker gets no request.
+    monkeypatch.setenv("SAFECONSUMER_BOOTSTRAP", "localhost:2")
     monkeypatch.setattr(
         "safeconsumer.cli.audit.uncompacted", lambda _, topics: topics & plain
     )
@@ -397,7 +398,7 @@ def test_cause_of_several_checks_and_partitions_is_printed_once(tmp_path):
 
 
 def test_many_partitions_have_ten_lines_and_one_for_the_others(tmp_path):
-    """So have those that could not be judged, behind the violations; a report has all."""
+    """Unjudged partitions are shortened alike, behind the violations; a report has all."""
     tps = [f"orders:{number}" for number in range(1000)]
     held = [f"held:{number}" for number in range(1200)]
     journal = (

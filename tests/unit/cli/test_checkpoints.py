@@ -150,7 +150,7 @@ def test_checkpoint_that_cannot_be_read_has_status_2_and_no_verdict(
 
 
 class NotThereError(Exception):
-    """Spark's, of a folder that does not exist."""
+    """Stands in for Spark's error about a missing folder."""
 
     __module__ = "pyspark.errors.exceptions.captured"
 

@@ -88,9 +88,7 @@ def play(monkeypatch):
         ),
     ],
 )
-def test_worst_result_is_the_status_and_errors_stand_below_the_table(
-    play, outcome, status
-):
+def test_worst_result_is_the_status_and_errors_follow_the_table(play, outcome, status):
     ended = play(**outcome)
     assert ended.exit_code == status
     for situation in SITUATIONS:

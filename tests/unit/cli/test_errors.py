@@ -34,7 +34,7 @@ NO_ANSWER = "no answer from the broker"
         (
             "UnknownBrokerIdError",
             AWAY,
-            "no broker is known to be in charge of the cluster",
+            "the cluster has no known controller",
         ),
         ("UnknownTopicOrPartitionError", Status.FAILED, "no such topic"),
         ("KafkaConfigurationError", USAGE, "a setting is not acceptable"),

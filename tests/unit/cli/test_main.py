@@ -17,7 +17,7 @@ from safeconsumer.cli.output import Output
 
 @pytest.fixture
 def program(monkeypatch):
-    """``program(command)`` runs the program with a command that does this."""
+    """``program(command)`` runs the program with a function as its command."""
 
     def run(command):
         commands = SimpleNamespace(safeconsumer=command)
@@ -35,9 +35,9 @@ def program(monkeypatch):
 @pytest.mark.parametrize(
     ("error", "line"),
     [
-        (KeyError("who knows"), "KeyError: 'who knows': that was not foreseen"),
-        (ValueError("two\nlines"), "ValueError: two lines: that was not foreseen"),
-        (ValueError(), "ValueError: that was not foreseen"),
+        (KeyError("who knows"), "KeyError: 'who knows': this error is a defect"),
+        (ValueError("two\nlines"), "ValueError: two lines: this error is a defect"),
+        (ValueError(), "ValueError: this error is a defect"),
         (OSError(28, "full"), "this system refuses: [Errno 28] full\n"),
     ],
     ids=["key", "two lines", "no text", "system"],

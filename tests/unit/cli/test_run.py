@@ -78,7 +78,8 @@ def ending(monkeypatch):
         return REPORT
 
     monkeypatch.setattr(Worker, "run", run)
-    monkeypatch.setattr(command, "existing", lambda *_: None)  # its thread would go on
+    # Its thread would outlive the test.
+    monkeypatch.setattr(command, "existing", lambda *_: None)
     return errors
 
 
@@ -146,7 +147,7 @@ def test_target_that_is_not_a_worker_is_refused_with_the_reason(typed, target, r
     assert reason.startswith("raised ") is ("Traceback" in ended.stderr)
 
 
-def test_program_whose_broker_is_away_is_worth_another_try(typed):
+def test_unreachable_broker_has_the_status_that_allows_a_retry(typed):
     assert "no answer" in last_line(typed("shop:away"), Status.UNREACHABLE)
 
 

@@ -31,7 +31,7 @@ from tests.harness.group.views import facts, report, viewed
 
 
 class Clock:
-    """A clock that stands in for ``time``; it passes by sleeping alone."""
+    """A clock that stands in for ``time``; its time passes only in ``sleep``."""
 
     def __init__(self):
         self.now = 100.0

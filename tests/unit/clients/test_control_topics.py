@@ -12,7 +12,7 @@ from safeconsumer.group.control_clients import RecreatedTopic
 def begun(first=0, end=5, at=0):
     one = Progress("holds")
     one.at = at
-    assert one.begin(first, end, is_other=False) == ()
+    assert one.begin(one.beginning(first, end, is_other=False)) == ()
     return one
 
 
@@ -38,8 +38,27 @@ def test_reading_begins_at_its_last_position_or_at_the_first_record(first, at, b
 @pytest.mark.parametrize(("end", "is_other"), [(2, False), (9, True)])
 def test_a_topic_that_was_made_again_is_read_from_its_first_record(end, is_other):
     one = begun(at=3)
-    assert one.begin(1, end, is_other=is_other) == (RecreatedTopic("holds", 3, end),)
+    beginning = one.beginning(1, end, is_other=is_other)
+    assert one.begin(beginning) == (RecreatedTopic("holds", 3, end),)
     assert one.offsets == {("holds", 0): 1}
+
+
+def test_recreated_topic_is_found_again_if_its_first_beginning_fails():
+    """A client may fail between the answer of the brokers and its first turn."""
+    one = begun(at=3)
+    found = one.beginning(1, 9, is_other=True)
+    assert one.beginning(1, 9, is_other=True) == found
+    assert one.offsets == {("holds", 0): 3}
+
+
+def test_a_turn_that_raises_leaves_the_place_before_its_records(clock):
+    """The caller never gets those records: the next beginning has to read them."""
+    one = begun()
+    one.note_turn(clock.now, 0.5, 2)
+    one.lose("is lost")
+    with pytest.raises(TopicLostError):
+        one.note_turn(clock.now, 0.5, 4)
+    assert one.beginning(0, 5, is_other=False).at == 2
 
 
 def test_only_time_spent_waiting_counts_as_silence(clock):
@@ -47,21 +66,20 @@ def test_only_time_spent_waiting_counts_as_silence(clock):
     one = begun()
     for _ in range(10):
         began, clock.now = clock.now, clock.now + 3600
-        one.note_turn(began, 0.5)
+        one.note_turn(began, 0.5, one.at)
     clock.now += 0.5
     with pytest.raises(TopicLostError, match="no answer about holds for 5 s"):
-        one.note_turn(clock.now - 0.5, 0.5)
+        one.note_turn(clock.now - 0.5, 0.5, one.at)
 
 
 def test_silence_ends_once_all_records_before_an_answered_end_are_read(clock):
     one = begun()
-    one.note_turn(clock.now - 5, 5.0)
-    one.at = 5
+    one.note_turn(clock.now - 5, 5.0, 5)
     one.note_end(0, 6)
     with pytest.raises(TopicLostError):
-        one.note_turn(clock.now - 1, 1.0)
+        one.note_turn(clock.now - 1, 1.0, 5)
     one.note_end(5, 5)
-    one.note_turn(clock.now - 1, 1.0)
+    one.note_turn(clock.now - 1, 1.0, 5)
 
 
 def test_end_below_the_position_ends_the_reading():
@@ -69,8 +87,8 @@ def test_end_below_the_position_ends_the_reading():
     one.note_end(4, 3)
     assert one.is_lost
     with pytest.raises(TopicLostError, match="holds lost its end"):
-        one.note_turn(time.monotonic(), 0.0)
-    one.begin(0, 5, is_other=False)
+        one.note_turn(time.monotonic(), 0.0, 0)
+    one.begin(one.beginning(0, 5, is_other=False))
     assert not one.is_lost
 
 

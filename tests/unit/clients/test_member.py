@@ -6,7 +6,14 @@ import pytest
 
 from safeconsumer import Control
 from safeconsumer.clients.member import HoldingConsumer, Member
-from safeconsumer.errors import ControlSettingError, HoldSettingError, HookTypeError
+from safeconsumer.errors import (
+    ControlSettingError,
+    HoldSettingError,
+    HookTypeError,
+    MemberClosedError,
+    TargetTypeError,
+)
+from safeconsumer.events import HoldCoversNothing
 from safeconsumer.group.reports import ControlStatus, MemberReports
 from safeconsumer.holds.ownership import Cause
 
@@ -16,6 +23,15 @@ OF_THE_LIBRARY = SimpleNamespace(topic="orders", partition=0)
 
 class Consumer(HoldingConsumer):
     """A consumer of no library, which owns partitions from its beginning."""
+
+    topics, numbers = frozenset({"orders"}), None
+
+    def _subscribed(self):
+        return self.topics
+
+    def _known_numbers(self, topic):
+        assert topic == "orders"
+        return self.numbers
 
     def __init__(self, *owned, **more):
         settings = {"client_id": "c", "group_id": "g", "hooks": (), "log": False}
@@ -53,7 +69,20 @@ def test_a_last_report_has_no_busy_partition():
 
 
 @pytest.mark.contract("G8", "G9")
-def test_no_report_shows_a_partition_as_quiet_while_it_is_given():
+def test_single_given_record_is_busy_and_a_held_one_is_not_given():
+    one = Consumer(ZERO, ONE)
+    assert one.member.may_give_one(ZERO)
+    assert one.member.busy() == {ZERO}
+    one.hold("orders:0")
+    one.member.begin_call()
+    assert not one.member.may_give_one(ZERO)
+    assert one.member.busy() == frozenset()
+    assert one.member.may_give_one(ONE)
+
+
+@pytest.mark.contract("G8", "G9")
+@pytest.mark.parametrize("is_single", [False, True], ids=["several", "single"])
+def test_no_report_shows_a_partition_as_quiet_while_it_is_given(*, is_single):
     """
     A hold that arrives as records are given is obeyed, or the records are busy.
 
@@ -61,17 +90,24 @@ def test_no_report_shows_a_partition_as_quiet_while_it_is_given():
     arrives, and a report is made. 4. The member checks the hold, and gives no record.
     """
     one = Consumer(ZERO)
-    said = []
+    reports = []
 
     class Arriving(frozenset):
         def __rsub__(self, other):
-            said.append(reported(one))
+            reports.append(reported(one))
             return other - frozenset(self)
+
+        def __contains__(self, tp):
+            reports.append(reported(one))
+            return super().__contains__(tp)
 
     one.hold("orders")
     one.member.quiet = lambda: Arriving(one.member.ledger.quiet())
-    assert one.member.may_give([ZERO]) == frozenset()
-    assert said == [({}, {"orders": ((0, 0),)})]
+    if is_single:
+        assert not one.member.may_give_one(ZERO)
+    else:
+        assert one.member.may_give([ZERO]) == frozenset()
+    assert reports == [({}, {"orders": ((0, 0),)})]
 
 
 def test_partitions_of_the_programs_threads_are_busy():
@@ -112,6 +148,76 @@ def test_a_hold_outlasts_everything_but_its_owners_lift():
     assert one.member.quiet() == frozenset()
 
 
+@pytest.mark.contract("G9")
+def test_text_with_ranges_holds_and_lifts_each_partition():
+    one = Consumer(ZERO, ONE)
+    one.hold("orders:0-1", owner="db")
+    assert [str(hold.scope) for hold in one.holds()] == ["orders:0", "orders:1"]
+    assert one.lift("orders:0-1", owner="db") == one.holds() == ()
+
+
+WHAT_IT_CONSUMES = {  # topics, numbers of partitions, and the names that match nothing
+    "topics": (frozenset({"orders"}), None, ["order", "order:0"]),
+    "partitions too": (
+        frozenset({"orders"}),
+        {0, 1, 2},
+        ["order", "order:0", "orders:7"],
+    ),
+    "a pattern": (None, None, []),
+    "assigned by hand": (
+        frozenset(),
+        None,
+        ["order", "order:0", "orders:2", "orders:7"],
+    ),
+}
+
+
+@pytest.mark.contract("P5", "G9")
+@pytest.mark.parametrize("is_early", [True, False], ids=["before", "after"])
+@pytest.mark.parametrize(
+    ("topics", "numbers", "names"),
+    WHAT_IT_CONSUMES.values(),
+    ids=list(WHAT_IT_CONSUMES),
+)
+def test_hold_that_matches_nothing_is_reported_once(is_early, topics, numbers, names):
+    """Before an assignment, or after one; another member may own the other partitions."""
+    seen = []
+    one = Consumer(*([] if is_early else [ZERO]), hooks=[seen.append])
+    one.topics, one.numbers = topics, numbers
+    targets = ("order", "order:0", "orders", "orders:0", "orders:2", "orders:7", "@all")
+    one.hold(*targets, "re:orders", owner="ops")
+    for owned in ([], [ZERO], [ZERO, ONE]):
+        one.member.begin_ownerships(owned, Cause.JOINED, all_=True)
+    found = [event for event in seen if isinstance(event, HoldCoversNothing)]
+    scopes = [[str(hold.scope) for hold in event.holds] for event in found]
+    assert scopes == ([names] if names else [])
+    assert all(event.severity == "warning" for event in found)
+
+
+@pytest.mark.contract("G9")
+def test_hold_that_was_lifted_before_the_assignment_is_not_reported():
+    seen = []
+    one = Consumer(hooks=[seen.append])
+    one.hold("order")
+    one.lift("order")
+    one.member.begin_ownerships([ZERO], Cause.JOINED, all_=True)
+    assert not [event for event in seen if isinstance(event, HoldCoversNothing)]
+
+
+@pytest.mark.contract("G9")
+def test_hold_on_a_closed_consumer_is_refused():
+    """Its arguments are checked first; a lift finds nothing, and is no error."""
+    one = Consumer(ZERO)
+    one.member.end_control()
+    one.hold("orders")  # in the listener's last call, for example
+    one.member.close()
+    with pytest.raises(HoldSettingError):
+        one.hold("orders", for_=-1)
+    with pytest.raises(MemberClosedError):
+        one.hold("orders")
+    assert one.lift("orders") == one.holds() == ()
+
+
 def test_a_new_identity_is_reported_once():
     one, calls = Consumer(ZERO), []
     one.member.call_after_joins(lambda: calls.append(one.member.membership()))
@@ -128,7 +234,7 @@ def test_bad_arguments_are_refused_and_change_nothing():
             one.hold("orders", owner=owner)
     with pytest.raises(HoldSettingError):
         one.hold("orders", for_=-1)
-    with pytest.raises(HoldSettingError, match="explain"):
+    with pytest.raises(TargetTypeError, match="explain"):
         one.explain("orders")
     with pytest.raises(HookTypeError):
         Consumer(hooks=print)

@@ -209,11 +209,11 @@ def test_unknown_group_is_not_found(console, accept, group):
 
 HOLD = {"group": HELD, "scopes": "t:0", "reason": "x", "for": "1h"}
 LIFT = {"group": HELD, "scope": "topic-005:0", "owner": "alice"}
-SURROGATE = "\ud800"  # it has no UTF-8: an answer that repeats it fails
+SURROGATE = "\ud800"  # a surrogate has no UTF-8: an answer with it fails
 
 
 @pytest.mark.parametrize(
-    ("wish", "title"),
+    ("fields", "title"),
     [
         (LIFT | {"scope": ""}, "give the scope of the hold to lift"),
         (LIFT | {"group": SURROGATE}, "a group must be"),
@@ -230,10 +230,10 @@ SURROGATE = "\ud800"  # it has no UTF-8: an answer that repeats it fails
         (HOLD | {"for": "soon"}, "not a duration"),
     ],
 )
-def test_call_with_a_bad_value_is_a_problem(console, wish, title):
-    path = "/lift" if "scope" in wish else "/place"
+def test_call_with_a_bad_value_is_a_problem(console, fields, title):
+    path = "/lift" if "scope" in fields else "/place"
     client = console.client(accept=JSON, **{"content-type": JSON})
-    answer = client.post(path, content=json.dumps(wish))
+    answer = client.post(path, content=json.dumps(fields))
     assert (answer.status_code, answer.headers["content-type"]) == (400, PROBLEM)
     assert title in answer.json()["title"]
 
@@ -269,8 +269,8 @@ def test_body_that_is_not_an_object_of_texts_is_refused(console, body):
 def test_parameter_that_the_route_does_not_take_is_refused(console, method, path, more):
     """A misspelt one would list the records of all groups, or leave out a hold's end."""
     client = console.client(accept="application/json")
-    wish = {"group": "g", "scopes": "t:0", "reason": "x", **more}
-    body = {"json": wish} if method == "POST" else {}
+    fields = {"group": "g", "scopes": "t:0", "reason": "x", **more}
+    body = {"json": fields} if method == "POST" else {}
     answer = client.request(method, path, **body)
     title = "takes no query" if "dry_run" in path else "is not a parameter of /"
     assert answer.status_code == 400
@@ -297,7 +297,7 @@ def test_read_only_console_shows_and_takes_no_change():
 def test_users_of_a_proxy_have_holds_and_forms_of_their_own():
     served, writer = writing(held_by("bob"), owner_header="X-Remote-User")
     alice, bob = (served.client(**{"x-remote-user": one}) for one in ("alice", "bob"))
-    wish = {"group": HELD, "scopes": "t:0", "reason": "x"}
+    fields = {"group": HELD, "scopes": "t:0", "reason": "x"}
     lift = {"group": HELD, "hold": "scope=topic-005:0&owner=bob"}
     assert "you are bob" in bob.get("/").text
     form = fields_of(bob.get("/lift", params=lift))
@@ -307,8 +307,8 @@ def test_users_of_a_proxy_have_holds_and_forms_of_their_own():
     assert alice.post("/lift", data=fields_of(asked)).status_code == 409
     assert writer.written == []
     assert bob.post("/lift", data=form).status_code == 303
-    preview = alice.post("/place", json=wish).json()["preview"]
-    call = {**wish, "agreed": preview["agreement"]}
+    preview = alice.post("/place", json=fields).json()["preview"]
+    call = {**fields, "agreed": preview["agreement"]}
     assert alice.post("/place", json=call).status_code == 200
     assert [one.key.owner for one in writer.written] == ["bob", "alice"]
 
@@ -323,7 +323,7 @@ def test_user_without_a_name_from_the_proxy_sees_and_changes_nothing(names):
     for path in ("/", GROUP):
         answer = client.get(path, headers=headers)
         assert answer.status_code == 403
-        assert "it is unknown who you are" in answer.text
+        assert "your user name is unknown" in answer.text
     lift = {"group": HELD, "scope": "topic-005:0", "owner": "bob", "offset": "0"}
     assert client.post("/lift", json=lift, headers=headers).status_code == 403
     assert writer.written == []

@@ -181,7 +181,7 @@ def test_oldest_hold_without_an_end_has_its_time():
 
 
 class Connection(Limited):
-    """Waits before its first answer if asked to, and refuses all but so many questions."""
+    """A connection that may delay its first answer, and refuses all but so many requests."""
 
     def __init__(self, answers=1, *, is_slow=False):
         super().__init__()
@@ -224,10 +224,10 @@ def test_scrape_does_not_wait_for_a_slow_broker(monkeypatch):
     assert len(connection.asked) == 1
 
 
-def test_retention_stands_until_a_later_question_is_answered():
+def test_retention_is_kept_until_a_later_request_is_answered():
     connection = Connection()
     state = console_of(groups(), lambda: connection).state
-    for names in ({"a"}, {"a", "b"}):  # asked again, for the new one
+    for names in ({"a"}, {"a", "b"}):  # the new group causes a second request
         assert module._limits(state, names) == {"a": 3600.0}
 
 

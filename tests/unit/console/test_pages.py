@@ -49,9 +49,9 @@ def boxes_of(page):
 
 
 def test_form_edited_after_its_preview_is_previewed_again():
-    wish = {"group": FREE, "scopes": "topic-004:1", "reason": "db", "for": "1h"}
+    fields = {"group": FREE, "scopes": "topic-004:1", "reason": "db", "for": "1h"}
     served, writer = writing(groups())
-    edited = served.submit("/place", served.form("/place", **wish) | {"for": "9h"})
+    edited = served.submit("/place", served.form("/place", **fields) | {"for": "9h"})
     assert (edited.status_code, writer.written) == (409, [])
     assert "This is not what was previewed." in edited.text
     assert "would last 9h" in edited.text
@@ -78,14 +78,14 @@ def test_consent_to_a_preview_does_not_cover_an_edit(edit):
 def test_hold_that_changed_since_the_preview_is_not_replaced(change):
     still = held_by("alice")
     console, writer = writing(still)
-    wish = {"group": HELD, "scopes": "topic-005:0", "reason": "db", "for": "9h"}
-    agreed = console.plan(**wish)["agreement"]
+    fields = {"group": HELD, "scopes": "topic-005:0", "reason": "db", "for": "9h"}
+    agreed = console.plan(**fields)["agreement"]
     (hold,) = still.known.views[HELD].holds
     still.set_holds(HELD, evolve(hold, **change))
-    refused = console.post("/place", **wish, agreed=agreed)
+    refused = console.post("/place", **fields, agreed=agreed)
     assert (refused.status_code, writer.written) == (409, [])
     again = refused.json()["preview"]["agreement"]
-    assert console.post("/place", **wish, agreed=again).status_code == 200
+    assert console.post("/place", **fields, agreed=again).status_code == 200
 
 
 def test_list_of_groups_has_no_end_of_a_hold_that_has_ended():
@@ -129,7 +129,7 @@ def test_own_hold_is_extended_by_a_form():
 
 
 @pytest.mark.parametrize(
-    ("wish", "reason"),
+    ("fields", "reason"),
     [
         ({"for": "1m"}, "which is later"),
         ({"for": "2h", "extends": "8"}, "the hold has changed"),
@@ -137,8 +137,8 @@ def test_own_hold_is_extended_by_a_form():
     ],
     ids=["earlier end", "another record", "another scope"],
 )
-def test_impossible_extension_has_no_preview(wish, reason):
-    page = writing(groups())[0].page("/place", **EXTEND | wish)
+def test_impossible_extension_has_no_preview(fields, reason):
+    page = writing(groups())[0].page("/place", **EXTEND | fields)
     assert reason in page
     assert "What this would do" not in page
 
@@ -233,7 +233,7 @@ def test_row_of_a_group_without_holds_has_empty_cells():
     assert cells == ["", "Stable", "", "", "", "", "75"]
 
 
-def test_partitions_stand_under_their_topics():
+def test_partitions_are_listed_under_their_topics():
     known = viewed(5, is_held=True)
     others = {TopicPartition("audit", number): 7 for number in range(2)}
     facts = evolve(known.facts, committed={**known.facts.committed, **others})
@@ -285,10 +285,10 @@ LIFT = {"group": HELD, "scope": "topic-005:0"}
 
 
 def test_form_that_is_sent_twice_places_one_hold():
-    wish = {"group": FREE, "scopes": "topic-004", "reason": "x", "for": "1h"}
+    fields = {"group": FREE, "scopes": "topic-004", "reason": "x", "for": "1h"}
     still = groups()
     served, writer = writing(still)
-    form = served.form("/place", **wish)
+    form = served.form("/place", **fields)
     assert served.submit("/place", form).status_code == 303
     (made,) = writer.written
     at = still.known.views[FREE].times.now
@@ -494,8 +494,8 @@ def test_another_preview_ends_only_the_oldest(monkeypatch, previews):
     seen = {to: served.get("/reset", **BACK | {"to": to}) for to in previews}
     commit(still, 1500)
     for to, status in (("-100", 200), ("-200", 409)):
-        wish = BACK | {"to": to, "agreed": seen[to]["agreement"]}
-        assert served.post("/reset", **wish).status_code == status
+        fields = BACK | {"to": to, "agreed": seen[to]["agreement"]}
+        assert served.post("/reset", **fields).status_code == status
     assert [to for ((_, _, to),) in targets(writer).values()] == [900, 900]
 
 
@@ -519,8 +519,8 @@ def test_hold_is_not_lifted_while_its_offsets_are_not_moved():
 def test_reset_past_a_member_that_moves_nothing_needs_consent():
     served, writer = writing(resetting("alice", "alice", resets=None))
     asked = served.client().get("/reset", params=BACK)
-    said = "topic-005:0-1 would not be moved: group-005-0 moves nothing"
-    assert f'<li class="waiting">{said}' in asked.text
+    message = "topic-005:0-1 would not be moved: group-005-0 moves nothing"
+    assert f'<li class="waiting">{message}' in asked.text
     assert 'type="checkbox"' in asked.text
     assert served.submit("/reset", fields_of(asked)).status_code == 303
     assert len(writer.written) == 2
@@ -643,7 +643,8 @@ def test_viewers_of_one_version_share_a_page(monkeypatch, path):
     )
     monkeypatch.setattr(pages, "templates", lambda: counting)
     served = console_of(still)
-    assert served.page(path) == served.page(path)
+    served.page(path)
+    served.page(path)
     assert len(rendered) == 1
     still.publish()
     served.page(path)
@@ -771,21 +772,21 @@ def test_history_shows_ends_and_targets_of_resets():
 
 
 @pytest.mark.parametrize(
-    ("trouble", "said"),
+    ("trouble", "message"),
     [
         (None, "the control topics are being read"),
         (Trouble("It cannot be read.", "do this"), "It cannot be read. do this"),
     ],
     ids=["reading", "trouble"],
 )
-def test_incomplete_snapshot_is_answered_with_503(trouble, said):
+def test_incomplete_snapshot_is_answered_with_503(trouble, message):
     """An empty list would mean that no hold exists."""
     unread = groups()
     unread.publish(is_complete=False, trouble=trouble)
     served, _ = writing(unread)
     for path in ("/", "/history", f"/group?group={HELD}", "/ready"):
         answer = served.client(accept="application/json").get(path)
-        assert (answer.status_code, answer.json()["detail"]) == (503, said)
+        assert (answer.status_code, answer.json()["detail"]) == (503, message)
     page = served.page("/history")
     assert "What was held is unknown" in page
     assert "no record of any hold" not in page

@@ -3,7 +3,7 @@ Reads the list of sentences about other clients, each with its proof: ``claims.t
 
 The list has a table for each page and client: sentences, each with its proofs.
 
-A sentence, or a table's row, is on the list if it names a client, or stands in a table
+A sentence, or a table's row, is on the list if it names a client, or is in a table
 that compares clients. Most of them are claims about the client: each claim has a proof. The
 others only name the client (``mentions``). The list leaves out figures, which programs write
 into pages (``FIGURES``), and design pages' prose about the internals of kafka-python
@@ -35,9 +35,9 @@ PAGES = (
 # Pages of measured figures, each with the program that measures it.
 FIGURES = {"design/benchmarks.md", "design/conformance.md"}
 
-# Pages about kafka-python's internals, and about our promises: only those of their tables
-# are on the list that compare, or have kafka-python's defects. ``test_private_names``
-# has the names that the rest is about, ``test_matrix`` the promises.
+# Pages about kafka-python's internals, and about our promises. Of these pages the list has
+# only tables: those that compare clients, and those of kafka-python's defects.
+# ``test_private_names`` checks the names in their prose, ``test_matrix`` the promises.
 TABLES_ONLY = {
     f"design/{name}.md"
     for name in (

@@ -173,10 +173,10 @@ def page():
 
 
 def _cell(tier, promise):
-    said = [f"`{name}`" for name in proofs_in(tier, promise)]
-    said += [
+    parts = [f"`{name}`" for name in proofs_in(tier, promise)]
+    parts += [
         f"none: {why}"
         for one, without, _, why in EXCEPTIONS
         if (one, without) == (promise, tier)
     ]
-    return "<br>".join(said)
+    return "<br>".join(parts)

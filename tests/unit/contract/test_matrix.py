@@ -35,7 +35,7 @@ def test_that_fails(): ...
 
 
 def test_nightly_and_xfail_tests_do_not_count_as_proofs():
-    """The mark may stand on the test or on the whole file."""
+    """The test or its whole file may have the mark."""
     found = dict(matrix.marked(ast.parse(MARKED)))
     assert found == {"test_that_proves": ["P1", "P2"]}
     whole = "pytestmark = [pytest.mark.any_broker, pytest.mark.nightly]" + MARKED
@@ -43,20 +43,20 @@ def test_nightly_and_xfail_tests_do_not_count_as_proofs():
 
 
 def test_contract_names_every_test_of_a_broken_promise():
-    """A test that passes by now is not named there."""
+    """The contract does not name tests that pass by now."""
     assert [*matrix.broken(ast.parse(MARKED))] == ["test_that_fails"]
     named = re.findall(r"`(test_\w+)`", matrix.not_promised())
     assert sorted(named) == sorted(matrix.breaches())
 
 
 def test_measured_promise_names_its_benchmark():
-    for said in matrix.MEASURED.values():
-        (name,) = re.findall(r"`python -m tests\.bench (\w+)`", said)
+    for benchmark in matrix.MEASURED.values():
+        (name,) = re.findall(r"`python -m tests\.bench (\w+)`", benchmark)
         assert (matrix.ROOT / "tests" / "bench" / f"{name}.py").is_file()
 
 
 def test_promises_are_numbered_without_a_gap():
-    """Each section of the page is a promise; a missing number is one to come."""
+    """Each section of the page is a promise; a missing number is reserved."""
     text = matrix.CONTRACT.read_text(encoding="utf-8")
     found = list(matrix.promises())
     named = re.findall(r"^- \*\*([PGWS]\d+)\b", text, re.MULTILINE)
@@ -75,10 +75,10 @@ def test_every_mark_names_a_promise():
 
 
 def test_other_clients_have_proofs_of_exactly_the_promises_in_the_table():
-    for said, proof in KEPT.items():
+    for client, proof in KEPT.items():
         keeps = {
             promise
-            for promise, cell in kept_by(said).items()
+            for promise, cell in kept_by(client).items()
             if not cell.startswith("no")
         }
         proved = {
@@ -86,7 +86,7 @@ def test_other_clients_have_proofs_of_exactly_the_promises_in_the_table():
             for promise, tests in matrix.proofs().items()
             if any(re.match(proof, one) for one in tests)
         }
-        assert keeps == proved & kept_by(said).keys(), said
+        assert keeps == proved & kept_by(client).keys(), client
 
 
 KEPT = {

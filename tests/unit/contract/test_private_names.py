@@ -134,9 +134,7 @@ def names_of(kind):
     found = set(dir(kind))
     for parent in kind.__mro__:
         is_plain = parent.__module__.startswith(("kafka.", "safeconsumer."))
-        if is_plain and not hasattr(
-            parent, "_fields"
-        ):  # of a namedtuple none is missing
+        if is_plain and not hasattr(parent, "_fields"):  # a namedtuple lacks no field
             source = textwrap.dedent(inspect.getsource(parent))
             found.update(defined(ast.parse(source).body[0]))
     return found

@@ -51,7 +51,7 @@ def test_public_name_can_be_imported(module):
 
 @pytest.mark.parametrize("module", [base, kafka_python, handlers], ids=short)
 def test_every_error_is_public_under_its_public_module(module):
-    """Tracebacks show that module, and a pickled error is found there."""
+    """Tracebacks show that module, and a pickled error is loaded from it."""
     for name, one in vars(module).items():
         is_error = isinstance(one, type) and issubclass(one, errors.SafeConsumerError)
         if is_error:

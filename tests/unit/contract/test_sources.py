@@ -1,4 +1,4 @@
-"""The product's sources use no clock, lock, queue or wait that would break a promise."""
+"""The sources have short functions, and no clock, lock or wait that breaks a promise."""
 
 import ast
 from pathlib import Path
@@ -83,3 +83,22 @@ def test_no_wait_but_the_listed_ones_takes_a_lock_in_python_code():
         if is_attribute(node, "threading", WAITS)
     }
     assert found == ALLOWED.keys()
+
+
+def lines_of(function):
+    """Return the number of lines of a function's body, without its docstring."""
+    first, *rest = function.body
+    is_docstring = ast.get_docstring(function) is not None
+    begin = rest[0] if is_docstring and rest else first
+    return function.end_lineno - begin.lineno + 1
+
+
+def test_body_of_each_function_has_at_most_fifty_lines():
+    found = [
+        f"{name}:{node.lineno}: {node.name}"
+        for name, tree in sources()
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and lines_of(node) > 50
+    ]
+    assert found == []

@@ -1,8 +1,8 @@
 """
-Every module and name that the package imports from kafka-python is there.
+Every module and name that the package imports from kafka-python exists.
 
-Looked up one by one and without importing the package, which stops at the first that is
-missing: so the nightly run against another kafka-python names all of them.
+The test looks each name up without importing the package, as an import would stop at the
+first missing name. The nightly run against another kafka-python names all of them.
 """
 
 import ast

@@ -1,4 +1,4 @@
-"""A kafka-python of another version, or whose modules stand elsewhere, is refused (P13)."""
+"""A kafka-python of another version, or with other modules, is refused (P13)."""
 
 import sys
 import threading
@@ -70,7 +70,7 @@ def test_kafka_python_without_our_modules_raises_a_typed_error(
 
 
 def test_other_package_named_kafka_raises_the_typed_error(tmp_path):
-    """An application's own directory ``kafka`` is one."""
+    """An application's own directory ``kafka`` is an example."""
     (tmp_path / "kafka").mkdir()
     (tmp_path / "kafka" / "__init__.py").write_text("")
     assert "what is installed as 'kafka' is not supported" in _message(tmp_path)

@@ -27,7 +27,7 @@ class Target:
 
 def _journal_seeds():
     fleets = [make() for make in (*BAD, *GOOD)]
-    whole = [told.text().encode() for fleet in fleets for told in fleet]
+    whole = [journal.text().encode() for fleet in fleets for journal in fleet]
     more = (
         b'"e":"fault","id":1,"kind":"freeze","targets":["m1"],"seconds":2.5',
         b'"e":"deliver","tp":"orders:0","from":0,"next":5,"first":0,"last":4,"count":5',

@@ -44,12 +44,12 @@ class Topics:
 
     def __init__(self, ahead=0.0, skew=0.0):
         self.at = START  # the broker's time
-        self.ahead = ahead  # of our own clock
+        self.ahead = ahead  # how far our own clock is ahead
         self.clock = LogClock(lambda: self.at + self.ahead, lambda: self.at)
         self.board = Board(evolve(SETTINGS, clock_skew=skew), self.clock)
         self.offsets = dict.fromkeys(SETTINGS.topics, 0)
         self.written = []
-        self.by_hosts = set()  # the topics with the times of hosts
+        self.by_hosts = set()  # the topics whose records have times of hosts
 
     def write(self, name, key, value, at=None):
         when = self.at if at is None else at
@@ -63,8 +63,8 @@ class Topics:
     def positions(self):
         return {TopicPartition(name, 0): at for name, at in self.offsets.items()}
 
-    def report(self, name, at=None, **said):
-        made = report(name, 0, at_ms=int(self.at * 1000), **said)
+    def report(self, name, at=None, **fields):
+        made = report(name, 0, at_ms=int(self.at * 1000), **fields)
         self.write("status", name.encode(), report_wire.encode_report(made), at)
         return made
 
@@ -196,7 +196,7 @@ def test_expired_hold_is_gone_and_listed_as_recent():
 
 
 def test_without_reports_a_hold_may_have_ended_by_this_clock():
-    """The hold is shown until a record proves its end."""
+    """The board shows the hold until a record proves its end."""
     topics = Topics()
     topics.report("a", state="stopped")
     topics.hold(ttl_ms=10_000)
@@ -331,9 +331,9 @@ def test_reports_are_published_together_and_holds_at_once(following):
 def test_the_version_changes_with_the_page(following, monkeypatch):
     """A console renders its page for each version."""
 
-    def version(**said):
+    def version(**fields):
         following.fed.at += 1
-        following.fed.report("a", **said)
+        following.fed.report("a", **fields)
         following.follower._publish_at = 0.0
         return following.turn()
 

@@ -23,9 +23,9 @@ class ClockLab(ControlLab):
 
     def report(self, took=0.0):
         """Acknowledge a report after so many seconds."""
-        heard = self.clock.now
-        at = heard - took + self.ahead
-        self.broker_clock.acknowledged(at, heard - took, heard)
+        arrived = self.clock.now
+        at = arrived - took + self.ahead
+        self.broker_clock.acknowledged(at, arrived - took, arrived)
         self.ledger.deliver()
 
     def is_quiet_for(self, seconds):
@@ -86,6 +86,27 @@ def test_a_hold_that_ended_by_a_wrong_time_is_in_force_again():
     lab.ahead -= HOUR
     lab.report()
     assert lab.quiet() == {A}
+
+
+@pytest.mark.parametrize("days", [1 / 24, 30], ids=["an hour", "a month"])
+def test_a_hold_that_ended_by_a_wrong_time_is_not_forgotten(days):
+    """A member forgets an expired hold only if its own clock is past the end, too."""
+    lab = ClockLab(1.0 + 24 * days * HOUR)
+    lab.report()
+    lab.hear(control_record("orders", 0, ttl=10.0, at=1.0))
+    lab.report()
+    lab.ahead -= 24 * days * HOUR
+    lab.report()
+    assert lab.quiet() == {A}
+
+
+def test_holds_that_ended_long_ago_are_forgotten_at_the_first_report():
+    """Until then a member does not know the broker's time, and forgets nothing."""
+    lab = ClockLab(1.0)
+    lab.hear(control_record("orders", 0, ttl=10.0, at=-3 * HOUR))
+    assert len(lab.state._fold.holds()) == 1
+    lab.report()
+    assert lab.state._fold.holds() == ()
 
 
 def test_without_the_brokers_time_the_members_clock_counts():

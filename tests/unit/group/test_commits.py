@@ -46,15 +46,15 @@ def looked(watch, clock, look):
         # The hold may be younger than the first offset.
         ([Look(5), Look(9)], None),
         ([Look(5), Look(9), Look(12)], Move(9, 12)),
-        # For a while, since it may commit seldom.
+        # A move is watched for a while, since a member may commit seldom.
         ([Look(5), Look(5), Look(9), Look(9, after=20)], Move(5, 9)),
         ([Look(5), Look(5), Look(9), Look(9, after=20), Look(9, after=20)], None),
-        # It was committed before the hold, or by another member.
+        # The offset was committed before the hold, or by another member.
         ([Look(5, None), Look(5, None), Look(9)], None),
         ([Look(5, "first"), Look(5, "first"), Look(9, "second")], None),
         # kafka-python commits the position of a member that has not read a record yet.
         ([Look(None), Look(5)], None),
-        # An operator has set it back.
+        # An operator has moved the offset back.
         ([Look(5), Look(5), Look(0)], None),
         # A member that reports again is believed at once.
         ([Look(5), Look(5), Look(9), Look(9, None)], None),
@@ -71,8 +71,8 @@ def test_a_commit_of_a_silent_member_under_a_hold_is_a_move(looks, moved):
     assert found[-1] == ({} if moved is None else {TP: moved})
 
 
-def report(**said):
-    return Report(group="g", member="x", applied={}, assigned={}, quiet={}, **said)
+def report(**fields):
+    return Report(group="g", member="x", applied={}, assigned={}, quiet={}, **fields)
 
 
 def test_held_partitions_of_silent_members_are_watched():

@@ -128,7 +128,7 @@ def test_no_clock_replaces_a_hold_that_members_obey(
 
 
 @pytest.mark.parametrize(
-    ("ahead", "after", "is_reported", "said"),
+    ("ahead", "after", "is_reported", "message"),
     [
         pytest.param(0.0, 1790, False, "", id="neither clock has it ended"),
         pytest.param(
@@ -138,11 +138,11 @@ def test_no_clock_replaces_a_hold_that_members_obey(
     ],
 )
 def test_extend_refuses_a_hold_that_has_or_may_have_ended(
-    ahead, after, said, *, is_reported
+    ahead, after, message, *, is_reported
 ):
     seen = held(ahead, 1800, after, is_reported=is_reported, skew=30.0).view()
     assert len(seen.holds) == 1
     needs = longer(seen, HOUR).needs
-    assert all(one.why.startswith(said) for one in needs)
+    assert all(one.why.startswith(message) for one in needs)
     assert all(("members lift it until" in one.why) is is_reported for one in needs)
-    assert [one.ask for one in needs] == ["pause places it again"] * bool(said)
+    assert [one.ask for one in needs] == ["pause places it again"] * bool(message)

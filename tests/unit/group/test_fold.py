@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from safeconsumer.group import wire
 from safeconsumer.group.fold import Fold, RawRecord
+from safeconsumer.group.wire import ControlHold, ControlKey, Reset
 from tests.harness.group.lab import control_record
 from tests.unit.group.patience import patient
 
@@ -81,6 +82,22 @@ def test_holds_of_one_group_or_of_all_are_in_order():
     assert [one.offset for one in fold.holds("h")] == [7]
     (reason, _) = [one.hold and one.hold.reason for one in fold.holds("g")]
     assert reason == "r"
+
+
+def moving(scope, offset):
+    """Make the record of a hold with a reset."""
+    hold = ControlHold("id", "x", reset=Reset(((scope, 0, 4),), ()))
+    key = wire.encode_key(ControlKey("g", "alice", scope))
+    return RawRecord(key, wire.encode_hold(hold), offset, 0)
+
+
+def test_resets_are_those_of_holds_that_stand():
+    fold = Fold()
+    fold.take([moving(one, offset) for offset, one in enumerate("abc")])
+    fold.take([control_record("d", 3)])
+    assert sorted(one.key.scope for one in fold.resets()) == ["a", "b", "c"]
+    fold.take([control_record("a", 4), control_record("b", 5, held=False)])
+    assert [one.key.scope for one in fold.resets()] == ["c"]
 
 
 def test_only_the_last_record_of_a_hold_is_decoded(monkeypatch):

@@ -51,6 +51,20 @@ def test_a_reset_is_an_entry_with_its_partitions_and_target():
     assert found[3].ending == "until 1970-01-01 00:01:03Z"
 
 
+def test_entry_of_a_later_reset_has_the_target_typed_for_it():
+    first = Reset((("t", 0, 3),), asked="-2")
+    texts = (("t", 0, "-2"), ("t", 1, "4"))
+    later = Reset((*first.to, ("t", 1, 4)), texts=texts)
+    found = entries(
+        [
+            evolve(one, hold=evolve(one.hold, reset=reset))
+            for one, reset in zip([at(0, "1"), at(1, "1")], [first, later], strict=True)
+        ],
+        SKEW,
+    )
+    assert found[1].ending == "t:1 to 4, until resumed"
+
+
 def test_lift_without_a_hold_makes_no_entry():
     """Neither a second lift nor one of another owner is an entry."""
     others = [at(1, None, owner="bob"), at(2, None, owner="eve")]
@@ -77,7 +91,7 @@ def test_latest_entries_are_the_last_of_all_entries(most):
     several = [at(0, "1", ttl=60), at(1, "1"), at(3, None), at(4, None), at(5, "2")]
     found = entries(several, SKEW)
     assert len(found) == 4
-    assert entries(several, SKEW, most=most) == found[4 - most :]
+    assert entries(several, SKEW, limit=most) == found[4 - most :]
 
 
 def test_an_entry_shows_the_end_of_its_hold():
@@ -98,10 +112,10 @@ def test_an_entry_shows_the_end_of_its_hold():
 
 def test_a_stream_has_each_entry_once():
     """The stream has the end of a hold without a record, too, as soon as it is known."""
-    news, first = EntryStream(SKEW), at(0, "1", ttl=60)
+    stream, first = EntryStream(SKEW), at(0, "1", ttl=60)
 
     def stepped(*records, proven=None, here=None):
-        found = news.of(records, proven, here)
+        found = stream.of(records, proven, here)
         return [(one.what, one.at) for one in found]
 
     assert stepped(first) == [("held", 0)]
@@ -121,11 +135,11 @@ def test_a_stream_has_each_entry_once():
     ("later", "what"), [(None, "lifted"), ("1", "extended")], ids=["lifted", "extended"]
 )
 def test_a_hold_that_a_record_changes_in_its_skew_has_not_expired(later, what):
-    news, first = EntryStream(SKEW), at(0, "1", ttl=60)
+    stream, first = EntryStream(SKEW), at(0, "1", ttl=60)
     changed = evolve(at(80, later, ttl=60), offset=1)
-    (held,) = news.of([first], 70)
+    (held,) = stream.of([first], 70)
     assert (held.what, held.ending) == ("held", "until 1970-01-01 00:01:00Z")
-    assert [one.what for one in news.of([changed], 80)] == [what]
+    assert [one.what for one in stream.of([changed], 80)] == [what]
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from kafka import TopicPartition
 
 from safeconsumer.cli.waiting import is_moved
 from safeconsumer.group.facts import HoldRecord
-from safeconsumer.group.movements import movements, reasons
+from safeconsumer.group.movements import movements, reasons, summaries
 from safeconsumer.group.report_wire import (
     MOST_KEPT,
     STREAM,
@@ -52,13 +52,8 @@ BOTH = {"assigned": {"t": ((0, 1),)}, "quiet": {"t": ((0, 1),)}}
             {"resets": None},
             "a moves nothing: its client, settings or version cannot",
         ),
-        (
-            4,
-            {"resets": None},
-            "the group has committed it, but a cannot report whether it began there",
-        ),
     ],
-    ids=["done", "uncommitted", "named", "unread", "cannot", "unreported"],
+    ids=["done", "uncommitted", "named", "unread", "cannot"],
 )
 def test_a_partition_is_moved_by_kafkas_offset_and_its_owners_report(
     committed, changed, why
@@ -67,16 +62,42 @@ def test_a_partition_is_moved_by_kafkas_offset_and_its_owners_report(
     assert whys(under_a_reset(OWNER, one, committed=committed)) == {0: why, 1: why}
 
 
+MUTE = report("a", **BOTH, resets=None)
+
+
+@pytest.mark.parametrize(
+    ("seen", "why"),
+    [
+        ((OWNER, MUTE), "a moves nothing: its client, settings or version cannot"),
+        ((OWNER,), f"a {viewed(OWNER).present[0].verdict.sentence}"),
+    ],
+    ids=["mute", "plain"],
+)
+def test_target_committed_for_a_mute_owner_is_not_called_unmoved(seen, why):
+    """The group's offset is the target; nobody knows whether the owner began at it."""
+    view = under_a_reset(*seen)
+    known = "committed at the target, but not known to be read from there"
+    there = "committed at 4, but not known to be read from there"
+    found = movements(view)
+    assert [one.is_moved for one in found] == [False, False]
+    assert list(reasons(found)) == [f"t:0-1 are {known}: {why}"]
+    assert {one.sentence() for one in found} == {f"{there}: {why}"}
+    assert list(summaries(found)) == ["t  moved 0 of 2, unknown 2 by operator:alice"]
+    before = movements(under_a_reset(*seen, committed=5))
+    assert list(reasons(before)) == [f"t:0-1 are not moved yet: {why}"]
+    assert list(summaries(before)) == ["t  moved 0 of 2 by operator:alice"]
+
+
 def test_a_partition_that_a_full_report_leaves_out_is_not_moved():
     """A report names a hundred."""
     lines = tuple(f"t:{number} waits: x" for number in range(1, 1 + MOST_KEPT))
     one = report("a", **BOTH, resets=lines)
-    left = "a has not moved so many others that it does not name it"
+    left = "a has so many other partitions to move that it does not name this one"
     assert whys(under_a_reset(OWNER, one)) == {0: left, 1: "at a it waits: x"}
 
 
 def test_a_stream_moves_no_partition_and_is_not_waited_for():
-    """Its offsets are in its checkpoint, and the group's are its members'."""
+    """A stream keeps its offsets in its checkpoint; the group's belong to its members."""
     stream = report("s", kind=STREAM, member_id=None, generation=None, **BOTH)
     done = under_a_reset(OWNER, report("a", **BOTH, resets=()), stream)
     assert whys(done) == {0: "", 1: ""}
@@ -89,7 +110,7 @@ def test_a_topic_without_readers_has_no_next_owner():
     reading = facts("a", other)
     read = report("a", assigned={"old": ((0, 0),)}, quiet={}, resets=())
     until = "until one does, or until the group has no member"
-    why = f"nobody of the group reads t: nothing moves it {until}"
+    why = f"no member of the group reads t: it is not moved {until}"
     assert whys(under_a_reset(reading, read, committed=5)) == {0: why, 1: why}
 
 
@@ -97,11 +118,11 @@ def test_reader_that_cannot_move_is_not_a_next_owner():
     idle = {"assigned": {}, "quiet": {}, "member_id": None, "generation": None}
     mute, able = report("c", **idle), report("d", resets=(), **idle)
     why = (
-        "nobody owns it, and nobody moves it: c moves nothing: its client, settings or "
+        "no member owns it, and none moves it: c moves nothing: its client, settings or "
         "version cannot"
     )
     assert whys(under_a_reset(mute, committed=5)) == {0: why, 1: why}
-    later = "nobody owns it, and its next owner moves it first"
+    later = "no member owns it; its next owner moves it first"
     both = under_a_reset(mute, able, committed=5)
     assert whys(both) == {0: later, 1: later}
 
@@ -110,10 +131,10 @@ def test_a_next_owner_leaves_a_recreated_topic_alone():
     """Members compare its id, which a view does not have."""
     hold = ControlHold("h", "x", reset=Reset((("t", 0, 4),), (("t", "id"),), "4"))
     record = HoldRecord(key=ControlKey("g", "alice", "t"), hold=hold, at=1.0, offset=1)
-    said = "nobody owns it, and its next owner moves it first"
+    text = "no member owns it; its next owner moves it first"
     found = whys(under_a_reset(committed=5, holds=(record,)))[0]
-    assert found.startswith(f"{said}, unless its topic was recreated since")
-    assert whys(under_a_reset(committed=5))[0].startswith(f"{said};")
+    assert found.startswith(f"{text}, unless its topic was recreated since")
+    assert whys(under_a_reset(committed=5))[0].startswith(f"{text};")
 
 
 def test_reasons_name_partitions_as_ranges():
@@ -124,8 +145,8 @@ def test_reasons_name_partitions_as_ranges():
     assert list(reasons(left)) == [f"t:0-1 are not moved yet: {why}"]
     assert list(reasons(left[:1])) == [f"t:0 is not moved yet: {why}"]
     several = [evolve(one, why=f"{n} {one.why}") for n in range(4) for one in left]
-    *_, said = reasons([*several, *(evolve(one, why=one.name) for one in left)])
-    assert said == "and 1 other reason"
+    *_, text = reasons([*several, *(evolve(one, why=one.name) for one in left)])
+    assert text == "and 1 other reason"
 
 
 def test_a_plain_client_is_named():

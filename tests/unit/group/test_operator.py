@@ -36,7 +36,7 @@ class Silent(Operator):
         super().__init__({}, SETTINGS, wall)
         self._reader = SimpleNamespace(turn=self._turn, positions={}, close=int)
 
-    def group(self, group):
+    def group(self, group, _until):
         assert group == "g"
         return GroupFacts(state="Empty", members=(), committed={})
 
@@ -52,6 +52,28 @@ class Silent(Operator):
         return {}
 
 
+class Writing(Operator):
+    """The group has no holds, and the changes are kept instead of written."""
+
+    def __init__(self):
+        super().__init__({}, SETTINGS)
+        self.written = []
+
+    def holds(self, group):
+        assert group == "g"
+        return ()
+
+    def write(self, wanted):
+        self.written.append([one.key.scope for one in wanted])
+
+
+def test_operator_writes_a_hold_for_each_partition_of_a_range():
+    operator = Writing()
+    operator.pause("g", "orders:0-1,5", "orders:1", owner="alice")
+    operator.resume("g", "orders:0-1,5", owner="alice")
+    assert operator.written == [["orders:0", "orders:1", "orders:5"]] * 2
+
+
 def test_view_without_reports_ends_in_time_and_is_marked(monkeypatch):
     monkeypatch.setattr(Silent, "passed", 0.0)
     clock = SimpleNamespace(monotonic=lambda: Silent.passed)
@@ -62,7 +84,7 @@ def test_view_without_reports_ends_in_time_and_is_marked(monkeypatch):
     assert Silent.passed < 3.0
     assert waiting.is_quiet(seen, [Everything()]) == (
         False,
-        "it is unknown who is quiet: no report has come yet: give it more time",
+        "which members are quiet is unknown: no report has come yet: give it more time",
     )
     Silent.passed += 5.0
     later = operator.look("g", has_lags=False, timeout=3.0)

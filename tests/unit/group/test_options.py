@@ -107,7 +107,7 @@ def test_java_properties():
 
 
 @pytest.mark.parametrize(
-    ("properties", "said"),
+    ("properties", "message"),
     [
         ({"ssl.truststore.location": "/trust.jks"}, "convert it to PEM"),
         ({"sasl.jaas.config": "Krb5LoginModule required;"}, "username"),
@@ -116,8 +116,8 @@ def test_java_properties():
     ],
     ids=short,
 )
-def test_a_property_without_a_counterpart_is_refused(properties, said):
-    with pytest.raises(ClientPropertyError, match=said):
+def test_a_property_without_a_counterpart_is_refused(properties, message):
+    with pytest.raises(ClientPropertyError, match=message):
         client_configs(properties)
 
 
@@ -178,19 +178,19 @@ def test_bad_durations(text):
         parse_duration(text)
 
 
-def test_words_of_durations():
+def test_durations_are_printed_in_words():
     assert [duration_text(n) for n in (0, 59, 90, 7200, 90061, 604800)] == [
         "0s", "59s", "1m30s", "2h", "1d1h", "1w",
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("said", ["alice", "User:", ":alice", "User:ali*"])
-def test_an_illegal_principal_is_refused(said):
+@pytest.mark.parametrize("message", ["alice", "User:", ":alice", "User:ali*"])
+def test_an_illegal_principal_is_refused(message):
     """An ACL for it would have no effect."""
     for option in ("--operators", "--members"):
-        ended = run("control", "acls", option, said)
+        ended = run("control", "acls", option, message)
         assert ended.exit_code == Status.USAGE
-        assert f"{said!r} is not a principal: write it as User:alice" in ended.stderr
+        assert f"{message!r} is not a principal: write it as User:alice" in ended.stderr
 
 
 def test_the_printed_rights_let_an_operator_replay_dead_letters():
@@ -244,7 +244,7 @@ def test_illegal_group_is_reported_in_one_line(command, more):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (("orders", "a b", "--future"), "is not a topic name"),
         (("orders:x",), "write it as topic:number"),
@@ -258,12 +258,12 @@ def test_illegal_group_is_reported_in_one_line(command, more):
     ],
     ids=short,
 )
-def test_illegal_hold_is_reported_in_one_line_without_a_broker(arguments, said):
+def test_illegal_hold_is_reported_in_one_line_without_a_broker(arguments, message):
     where = ("--group", "g", "--reason", "x", "--bootstrap", "127.0.0.1:1")
     ended = run("pause", *where, *arguments)
     assert (ended.exit_code, ended.stdout) == (Status.USAGE, "")
     assert ended.stderr.count("\n") == 1
-    assert said in ended.stderr
+    assert message in ended.stderr
 
 
 @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ def test_value_that_cannot_be_read_is_named_by_its_option(words, says):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("orders",), "give what to wait for: wait quiet, wait flowing, or wait moved"),
         (("quiet", "--timeout", "0s"), "no answer from the broker"),
@@ -291,10 +291,10 @@ def test_value_that_cannot_be_read_is_named_by_its_option(words, says):
     ],
     ids=short,
 )
-def test_an_illegal_wait_is_refused(words, said):
+def test_an_illegal_wait_is_refused(words, message):
     arguments = ["wait", *words, "--group", "g", "--bootstrap", "127.0.0.1:1"]
     ended = run(*arguments)
-    assert said in ended.stderr
+    assert message in ended.stderr
 
 
 @pytest.mark.parametrize(
@@ -305,7 +305,7 @@ def test_a_missing_broker_ends_a_command_soon(command, monkeypatch):
     monkeypatch.setattr(clients, "BOOTSTRAP_MS", 500)
     began = time.monotonic()
     with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))  # and the port has no listener
+        taken.bind(("127.0.0.1", 0))  # the port has no listener
         address = f"127.0.0.1:{taken.getsockname()[1]}"
         ended = run(*command, "--bootstrap", address)
     assert time.monotonic() - began < 20.0
@@ -315,7 +315,7 @@ def test_a_missing_broker_ends_a_command_soon(command, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("servers", "said"),
+    ("servers", "message"),
     [
         ("here:abc", "is not HOST:PORT"),
         ("a:9092,b:0", "is not HOST:PORT"),
@@ -327,20 +327,20 @@ def test_a_missing_broker_ends_a_command_soon(command, monkeypatch):
         (" , ", "--bootstrap HOST:PORT"),
     ],
 )
-def test_bad_address_is_reported_in_one_line(servers, said):
+def test_bad_address_is_reported_in_one_line(servers, message):
     ended = run("status", "--group", "g", "--bootstrap", servers)
     assert (ended.exit_code, ended.stderr.count("\n")) == (Status.USAGE, 1)
-    assert said in ended.stderr
+    assert message in ended.stderr
 
 
 NOBODY = b"bootstrap.servers=127.0.0.1:1\n"
 
 
 @pytest.mark.parametrize(
-    ("properties", "said"),
+    ("properties", "message"),
     [
         (
-            # It is the file that lacks something: an option was given.
+            # The file lacks a property, although an option was given.
             b"security.protocol=PLAINTEXT",
             "no cluster given: FILE has no bootstrap.servers; add it, or use --bootstrap",
         ),
@@ -354,12 +354,12 @@ NOBODY = b"bootstrap.servers=127.0.0.1:1\n"
     ],
     ids=short,
 )
-def test_a_file_is_checked_before_a_broker_is_asked(tmp_path, properties, said):
+def test_a_file_is_checked_before_a_broker_is_asked(tmp_path, properties, message):
     file = tmp_path / "client.properties"
     file.write_bytes(properties)
     ended = run("history", "--config", str(file))
     assert (ended.exit_code, ended.stderr.count("\n")) == (Status.USAGE, 1)
-    assert said.replace("FILE", str(file)) in ended.stderr
+    assert message.replace("FILE", str(file)) in ended.stderr
 
 
 @pytest.mark.parametrize(

@@ -100,14 +100,14 @@ FREE = {
         commits(viewed(A, KEEPS), ZERO),
         "waiting kept by members",
         "waiting kept by its member",
-        sentence=f"place it again, or resume it, by scope and owner: {LINE}",
+        sentence=f"place each hold again, or resume it, by scope and owner: {LINE}",
     ),
     "the holds topic cannot be read": Situation(
         evolve(of_a(), ends=None),
         UNKNOWN,
         UNKNOWN,
         UNKNOWN,
-        "so what is held is unknown",
+        "so the holds are unknown",
     ),
 }
 HELD = {
@@ -172,7 +172,7 @@ HELD = {
         "quiet quiet, quiet quiet",
         "good obeys, good obeys",
     ),
-    "a member that commits on and cannot be heard may obey": Situation(
+    "a member that commits on while reports cannot be read may obey": Situation(
         held(moved_by_silent(), reports_are_read=False),
         UNKNOWN,
         f"{UNKNOWN}, quiet quiet",
@@ -205,7 +205,7 @@ HELD = {
         UNKNOWN,
         UNKNOWN,
         UNKNOWN,
-        "so what is held is unknown",
+        "so the holds are unknown",
     ),
     "a rebalance": Situation(
         held(of_a(quiet=QUIET), state="PreparingRebalance"), UNKNOWN, UNKNOWN
@@ -235,7 +235,7 @@ HELD = {
         UNKNOWN,
         UNKNOWN,
         "",
-        "the cluster does not tell who is in the group",
+        "the cluster does not list the group's members",
     ),
     "no members": Situation(
         EMPTY,
@@ -250,7 +250,7 @@ HELD = {
         UNKNOWN,
         UNKNOWN,
         "",
-        "what is committed for the group cannot be read",
+        "the group's committed offsets cannot be read",
     ),
     "a member assigned itself": Situation(
         held(viewed(ALONE, state="Empty")), "quiet quiet", "quiet quiet"
@@ -294,7 +294,7 @@ HELD = {
         held(of_a(), scope="other"),
         "waiting covers nothing",
         "flows flows",
-        sentence="nothing that the group owns or has committed for is covered",
+        sentence="the scopes cover no partition that the group owns or has committed for",
     ),
     "a hold that has ended": Situation(
         held(of_a(), holds=ENDED, times=Times(115.0), skew=30.0),

@@ -98,7 +98,7 @@ def test_no_member_has_left_while_kafka_lists_no_members(seen, former, words):
     assert not view.quietness(ALL).is_reached
     text = " ".join(what for _, what in found(view)) + member.more
     assert "not in the group" not in text
-    assert "does not list" not in text
+    assert "does not list it" not in text
     listed = evolve(view, facts=evolve(view.facts, state="Stable"))
     assert listed.present == ()
 
@@ -145,7 +145,7 @@ def test_a_partition_does_not_repeat_the_sentence_of_its_member():
     assert view.row(ONE).own_reason == ""
     moved = moved_by_silent().row(ONE)
     assert moved.own_reason == moved.verdict.sentence
-    assert moved.reason == "b delivers it: its committed offset went on from 5 to 9"
+    assert moved.reason == "b delivers it: its committed offset moved from 5 to 9"
 
 
 @pytest.mark.parametrize(
@@ -158,7 +158,7 @@ def test_a_partition_does_not_repeat_the_sentence_of_its_member():
         ),
         (
             stream(host="h1"),
-            "stream nightly on h1 is not heard of any more, and not counted",
+            "stream nightly on h1 no longer reports, and is not counted",
             "its driver",
         ),
     ],
@@ -410,7 +410,7 @@ def test_groups_are_sorted_by_the_lag_that_is_known():
 
 OLD = TopicPartition("old", 0)
 READS = commits(viewed(A, LOUD), ZERO, OLD)
-UNOWNED = "nobody of the group owns it"
+UNOWNED = "no member of the group owns it"
 
 
 @pytest.mark.parametrize(
@@ -431,13 +431,13 @@ UNOWNED = "nobody of the group owns it"
             viewed(A, KEEPS),
             [],
             "t:0",
-            f"a keeps what its control topic has lost, until resume lifts it: {LINE}",
+            f"a keeps holds that its control topic lost, until resume lifts them: {LINE}",
         ),
         (
             viewed(A, report("a", 0)),
             [],
             "t:0",
-            "a paused it by itself; no hold covers it",
+            "a paused it with pause(); no hold of the group covers it",
         ),
     ],
     ids=["named", "unowned", "empty", "left", "kept", "paused"],
@@ -450,7 +450,7 @@ def test_wait_flowing_names_the_partitions_that_do_not_flow(view, scopes, still,
 def test_wait_flowing_names_topics_without_readers():
     one = commits(viewed(A, LOUD), ZERO)
     assert waiting.is_flowing(one, ()) == (True, "flowing: t:0")
-    text = "flowing: t:0; nobody of the group reads old"
+    text = "flowing: t:0; no member of the group reads old"
     assert waiting.is_flowing(READS, ()) == (True, text)
     held_there = evolve(READS, holds=(hold("old"),))
     assert waiting.is_flowing(held_there, ()) == (False, "held: old by alice")
@@ -501,7 +501,7 @@ def test_topic_that_only_a_stream_reads_is_read_by_no_member():
     """A reset of it would not be done while the group has members."""
     view = commits(viewed(A, LOUD, stream(assigned={"old": ((0, 0),)})), ZERO, OLD)
     assert view.no_longer_read == ("old",)
-    text = "flowing: t:0; nobody of the group reads old"
+    text = "flowing: t:0; no member of the group reads old"
     assert waiting.is_flowing(view, ()) == (True, text)
 
 
@@ -539,7 +539,7 @@ def test_a_preview_of_a_group_with_unknown_members_is_unknown():
     view = commits(viewed(state="Unknown"), ZERO)
     ((level, text),) = plan._disobeying(view, [ZERO])
     assert level == "unknown"
-    assert "does not tell who is in the group" in text
+    assert "does not list the group's members" in text
 
 
 # ---------------------------------------------------------------- doctor
@@ -548,12 +548,12 @@ def test_a_preview_of_a_group_with_unknown_members_is_unknown():
 @pytest.mark.parametrize(
     ("view", "expected"),
     [
-        (commits(held(state="Unknown"), ZERO), [(BAD, "does not tell who is in")]),
+        (commits(held(state="Unknown"), ZERO), [(BAD, "does not list the group's")]),
         (
             commits(held(state="PreparingRebalance"), ZERO),
             [(NOTE, "the group rebalances")],
         ),
-        (commits(held(state="Empty"), ZERO), [(NOTE, "nobody is in g")]),
+        (commits(held(state="Empty"), ZERO), [(NOTE, "g has no members")]),
         (
             held(A, report("a", 0, holds=1), unread=("no right",)),
             [(BAD, "unknown: no right"), (GOOD, "obeys everything")],
@@ -566,9 +566,15 @@ def test_a_preview_of_a_group_with_unknown_members_is_unknown():
             held(A, B, report("a", 0, holds=1), report("b", 1, generation=8, holds=1)),
             [(NOTE, "has reported for generation 7"), (GOOD, "obeys everything")],
         ),
-        (held(A, report("a", 0, holds=0)), [(BAD, "has read all, and obeys 0 holds")]),
+        (
+            held(A, report("a", 0, holds=0)),
+            [(BAD, "has read every record and obeys 0 holds")],
+        ),
         (held(A, report("a", 0, holds=1)), [(GOOD, "obeys everything")]),
-        (held(A, report("a", 0, holds=2)), [(BAD, "obeys 2 holds, the topics have 1")]),
+        (
+            held(A, report("a", 0, holds=2)),
+            [(BAD, "obeys 2 holds, and the topics have 1")],
+        ),
     ],
     ids=[
         *("no list", "rebalance", "empty", "unread", "silent", "outdated"),
@@ -589,8 +595,8 @@ def test_a_report_from_before_an_expiry_may_count_the_hold():
         return [what for rank, what in found(view) if rank == BAD]
 
     assert problems(90_000, expired) == []
-    assert "they were lost" in problems(90_000)[0]
-    assert "they were lost" in problems(92_500, expired)[0]
+    assert "the topics were lost" in problems(90_000)[0]
+    assert "the topics were lost" in problems(92_500, expired)[0]
 
 
 @pytest.mark.parametrize(
@@ -643,7 +649,7 @@ def test_ended_hold_raises_no_alarm(quiet):
     "besides", [(), (hold("t:1"),)], ids=["alone", "beside a lasting hold"]
 )
 def test_holds_that_may_have_ended_are_explained_once(besides):
-    """Each of them is marked; a list of groups has the words alone."""
+    """Each such hold is marked; a list of groups has no explanation."""
     several = tuple(hold(f"t:{n}", ttl_ms=10_000) for n in (0, 2, 3))
     times = Times(None, 105.0, 111.0)
     view = over(A, report("a", 0), holds=(*several, *besides), times=times)

@@ -35,6 +35,9 @@ moves = st.builds(
         lambda ids: tuple(sorted(ids.items()))
     ),
     asked=printable,
+    texts=st.dictionaries(st.tuples(topics, st.integers(0, 9)), printable).map(
+        lambda texts: tuple(sorted((*tp, one) for tp, one in texts.items()))
+    ),
 )
 holds = st.builds(
     ControlHold,
@@ -144,6 +147,22 @@ def test_a_reset_that_cannot_be_read_whole_moves_nothing(document):
     """Its hold counts all the same."""
     value = json.dumps({"v": 1, "id": "x", "reset": document}).encode()
     assert wire.decode_hold(value) == ControlHold("x")
+
+
+@pytest.mark.parametrize(
+    "texts", [7, {"-2": 7}, {"-2": {"t": [True]}}, {"\n": {"t": [0]}}], ids=short
+)
+def test_unreadable_texts_of_a_reset_are_left_out(texts):
+    document = {**RESET, "asked": "", "texts": texts}
+    value = json.dumps({"v": 1, "id": "x", "reset": document}).encode()
+    expected = Reset((("t", 0, 4),), (("t", "id"),))
+    assert wire.decode_hold(value) == ControlHold("x", reset=expected)
+
+
+def test_text_of_all_partitions_is_that_of_each():
+    """Versions before 0.9 write no others."""
+    value = json.dumps({"v": 1, "id": "x", "reset": RESET}).encode()
+    assert wire.decode_hold(value).reset.typed() == {("t", 0): "4"}
 
 
 def test_a_hold_that_ends_by_itself_has_no_reset():

@@ -136,7 +136,7 @@ class NaiveLedger:
             and terms.lifetime is PLAIN
             and known.lifetime is not PLAIN
         ):
-            # A plain pause never weakens a strict one, and it is obeyed itself.
+            # A plain pause never weakens a strict hold, and is obeyed beside it.
             is_longer = terms.until > known.until
             if known.lifetime is Lifetime.WHILE_ASSIGNED:
                 longer = terms if is_longer else known
@@ -149,7 +149,7 @@ class NaiveLedger:
         self.holds[key] = terms
 
     def _over(self, key):
-        # A hold has ended by itself: the strict hold beneath it is in force again.
+        # The newer hold has expired, so the strict hold beneath it is in force again.
         strict = self.holds.pop(key).beneath
         if strict is not None and strict.until > self.now:
             self.holds[key] = strict
@@ -228,7 +228,7 @@ class NaiveLedger:
         if is_here or (scope.topic in self.wholes() and not by_hand):
             return False
         has_been = (scope.topic, scope.partition) in gone | self.undecided
-        return bool(new) or has_been  # a join of nothing decides nothing else
+        return bool(new) or has_been  # a join without partitions decides nothing else
 
     # ------------------------------------------------------------ polls and gates
 

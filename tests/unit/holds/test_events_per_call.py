@@ -150,7 +150,7 @@ def _loop(held):
     snapshot = lab.assignment()
     singles = [scopes.partition(*tp) for tp in tps]
     lab.pause(*singles, snapshot=snapshot)
-    lab.poll()  # so that a gate stands for the holds
+    lab.poll()  # a gate replaces the holds
     steps = [_steps(lambda one=one: lab.resume(one)) for one in singles[:10]]
     lab.poll()
     steps += [_steps(lambda one=one: lab.pause(one)) for one in singles[:10]]
@@ -168,6 +168,6 @@ def test_pause_and_resume_call_few_functions():
     lab = LedgerLab(owns=[A, B, C])
     one = scopes.partition(*A)
     lab.pause(one)
-    lab.resume(one)  # caches are filled by now
+    lab.resume(one)  # the caches are filled by now
     pair = _steps(lambda: lab.pause(one)) + _steps(lambda: lab.resume(one))
     assert pair < 140

@@ -184,6 +184,6 @@ def test_explain_has_a_line_for_an_unassigned_partition():
 def test_hold_of_a_reset_cannot_be_lifted_by_a_program():
     """A record of the old place would come before the partition is moved."""
     hold = Hold(scope=scopes.parse("orders:3"), owner=RESET)
-    assert hold.lifted_by("g").startswith("nothing: it ends once")
-    with pytest.raises(HoldSettingError, match="is reserved: what it holds flows once"):
+    assert hold.lifted_by("g").startswith("nothing: the hold ends once")
+    with pytest.raises(HoldSettingError, match="is reserved: its partitions flow once"):
         checked_owner(RESET)

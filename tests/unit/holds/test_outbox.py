@@ -232,7 +232,7 @@ def test_hook_that_raises_is_counted_and_logged_once(caplog):
     failures = dict(lab.ledger.dispatcher.failures)
     assert failures == {"Broken()": 2}
     lab.hold(ORDERS)
-    assert failures == {"Broken()": 2}  # of that moment
+    assert failures == {"Broken()": 2}  # a copy that does not change later
     (record,) = caplog.records
     assert "Broken()" in record.getMessage()
     assert record.exc_info is not None

@@ -53,7 +53,7 @@ def _lab():
 
 
 def _interrupt_under_the_lock(lab):
-    # The signal comes while the ledger reads the clock under its lock.
+    # The signal arrives while the ledger reads the clock under its lock.
     def look():
         if is_locked(lab.ledger):
             lab.clock.on_look = None

@@ -431,7 +431,7 @@ def test_plain_pause_that_a_rebalance_keeps_is_reported_as_information(
     assert lab.ledger.counts.alarms["assigned_while_held"] == 0
 
 
-def test_whole_pause_is_not_left_alone_by_a_lost_partition_that_comes_back():
+def test_lost_partition_that_comes_back_leaves_no_whole_pause_alone():
     lab = played("join A; pause all; join A B")
     (event,) = assigned_while_held(lab, "lost B; join A B")
     assert not event.is_left_alone

@@ -36,7 +36,7 @@ def test_an_operators_hold_is_written(tmp_path):
 
 @pytest.mark.parametrize("is_full", [True, False], ids=["disk full", "interrupted"])
 def test_a_call_that_is_not_made_returns_as_failed(tmp_path, monkeypatch, is_full):
-    """The audit took a seek for one under way, and a resume for done, ever after."""
+    """The audit then counted the seek as unfinished and the resume as done."""
     journal = JournalWriter(tmp_path)
     recorder, write = Recorder(journal, "a", ""), os.write
 

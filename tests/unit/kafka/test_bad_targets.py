@@ -41,9 +41,11 @@ BAD_TARGETS = [
     (TopicPartition("orders", -1), IllegalTargetError, "orders:-1"),
     (TopicPartition("a b", 0), IllegalTargetError, "a b"),
     ("..", IllegalTargetError, "'..'"),
+    ("orders:2-0", IllegalTargetError, "a range goes up"),
 ]
 ELSEWHERE = [
     ("orders:7", NotConsumedError, "orders:7"),
+    ("orders:1-2", NotConsumedError, "orders:2"),
     (TopicPartition("orders", 7), NotConsumedError, "orders:7"),
     ("audit", NotConsumedError, "audit"),
 ]
@@ -61,7 +63,7 @@ def consumer(safe):
     ("target", "error", "named"), [*BAD_TARGETS, *ELSEWHERE], ids=short
 )
 def test_a_bad_target_pauses_nothing(consumer, target, error, named):
-    """The bad target may stand anywhere among good ones. No ``KeyError`` is raised (P5)."""
+    """The bad target may be anywhere among good ones. No ``KeyError`` is raised (P5)."""
     for at in range(3):
         targets = [A, B]
         targets.insert(at, target)
@@ -152,6 +154,7 @@ def test_a_bad_setting_pauses_nothing(consumer, name, value):
         ({"parked_max_bytes": "64"}, (ValueError, TypeError), None),
         ({"start_paused": "false"}, HoldSettingError, None),
         ({"log": "off"}, HoldSettingError, None),
+        ({"pause_handover": ["off"]}, HoldSettingError, "'off' or 'assignor'"),
         ({"control": True}, ControlSettingError, r"Control\(\)"),
         ({"hooks": print}, HookTypeError, r"hooks=\[function\]"),
         ({"hooks": [1]}, HookTypeError, "callable"),

@@ -4,13 +4,14 @@ import itertools
 import logging
 import re
 import threading
+from contextlib import nullcontext
 
 import pytest
 from kafka import TopicPartition
 from kafka.errors import IllegalStateError
 
 from safeconsumer import ALL, Lifetime
-from safeconsumer.errors import HoldSettingError, NotConsumedError
+from safeconsumer.errors import HoldSettingError, JournalError, NotConsumedError
 from tests.harness.kafka.fetches import assigned
 from tests.harness.listing import short
 
@@ -30,14 +31,14 @@ def _names(holds):
     return [(str(hold.scope), hold.owner) for hold in holds]
 
 
-def test_pause_and_resume_without_targets_do_nothing(consumer, told):
+def test_pause_and_resume_without_targets_do_nothing(consumer, event_log):
     """``pause(*assignment())`` with nothing assigned must never pause everything."""
     consumer.pause(A)
-    told.events.clear()
+    event_log.events.clear()
     consumer.pause()
     assert consumer.resume() == ()
     assert consumer.quiet() == {A}
-    assert told.events == []
+    assert event_log.events == []
 
 
 @pytest.mark.contract("P2")
@@ -72,6 +73,16 @@ def test_text_and_the_scope_of_a_hold_are_targets(consumer, text, same, covers):
     consumer.pause(same)
     assert len(consumer.holds()) == 1
     assert consumer.resume(hold.scope, owner=hold.owner) == ()
+    assert consumer.quiet() == set()
+
+
+@pytest.mark.contract("P3")
+def test_text_with_ranges_is_each_of_its_partitions(consumer):
+    consumer.pause("orders:0-1")
+    assert _names(consumer.holds()) == [("orders:0", "app"), ("orders:1", "app")]
+    with consumer.held("audit:0,0-0", owner="ops"):
+        assert consumer.quiet() == {A, B, AUDIT}
+    assert consumer.resume("orders:0-1") == ()
     assert consumer.quiet() == set()
 
 
@@ -123,12 +134,12 @@ def test_a_lifetime_in_a_call_wins_over_the_default(safe):
 
 @pytest.mark.parametrize("log", [True, False])
 def test_log_decides_whether_events_are_logged_beside_the_hooks(
-    safe, told, caplog, log
+    safe, event_log, caplog, log
 ):
     with caplog.at_level(logging.DEBUG, logger="safeconsumer"):
-        safe(hooks=(told,), log=log).pause("orders")
+        safe(hooks=(event_log,), log=log).pause("orders")
     assert ("hold_placed" in caplog.text) == log
-    assert [event.name for event in told.events] == ["hold_placed"]
+    assert [event.name for event in event_log.events] == ["hold_placed"]
 
 
 @pytest.mark.parametrize("target", [A, "orders", "re:ord.*", ALL], ids=short)
@@ -182,7 +193,7 @@ def test_a_block_lifts_its_own_hold_only(consumer):
 
 @pytest.mark.contract("P7")
 def test_block_of_the_application_ends_no_whole_pause(consumer):
-    """A whole pause ends with the application's next resume, and a block has none."""
+    """The next resume ends a whole pause; the end of a block is not a resume."""
     consumer.pause(*(tp for tp in consumer.assignment() if tp.topic == "orders"))
     with consumer.held(AUDIT, owner="app"):
         assert consumer.quiet() == {A, B, AUDIT}
@@ -194,6 +205,87 @@ def test_a_block_with_an_owner_may_be_lifted_by_that_name(consumer):
         assert _names(consumer.holds()) == [("orders:0", "ops")]
         consumer.resume(A, owner="ops")
         assert consumer.quiet() == set()
+
+
+def _pause_by_ops(consumer):
+    consumer.pause("orders", owner="ops")
+    return nullcontext()
+
+
+BEFORE_A_BLOCK = {
+    "pause": _pause_by_ops,
+    "block": lambda consumer: consumer.held("orders", owner="ops"),
+}
+
+
+@pytest.mark.contract("P3")
+@pytest.mark.parametrize("before", BEFORE_A_BLOCK.values(), ids=BEFORE_A_BLOCK)
+def test_block_of_an_owner_that_holds_its_target_is_refused(
+    consumer, event_log, before
+):
+    """The end of the block would lift a hold that the block did not place."""
+    with before(consumer):
+        held = consumer.holds()
+        event_log.events.clear()
+        with (
+            pytest.raises(HoldSettingError, match=r"'ops' .*already holds orders"),
+            consumer.held(AUDIT, "orders", owner="ops", reason="another one"),
+        ):
+            pytest.fail("the block ran")
+        assert (consumer.holds(), event_log.events) == (held, [])
+        with consumer.held(AUDIT, A, owner="ops"):
+            assert consumer.quiet() == {A, B, AUDIT}
+        assert consumer.quiet() == {A, B}
+
+
+@pytest.mark.contract("P3")
+def test_second_of_two_blocks_that_begin_at_once_is_refused(consumer):
+    """
+    Each of two threads finds no hold of the owner, and begins its block.
+
+    The call of ``pause()`` that the first block makes stands for the first thread.
+    """
+    place = consumer.pause
+
+    def pause(*targets, **more):
+        consumer.pause = place
+        with pytest.raises(HoldSettingError), consumer.held(A, owner="ops"):
+            pytest.fail("the second block ran")
+        place(*targets, **more)
+
+    consumer.pause = pause
+    with consumer.held(A, owner="ops"):
+        assert consumer.quiet() == {A}
+        consumer.resume(A, owner="ops")
+        with pytest.raises(HoldSettingError), consumer.held(A, owner="ops"):
+            pytest.fail("the end of the first block would lift the second one's hold")
+    assert consumer.quiet() == set()
+
+
+def test_block_whose_pause_fails_after_its_hold_leaves_no_hold(consumer):
+    """A journal may be full when the call of ``pause()`` returns."""
+    place = consumer.pause
+
+    def pause(*targets, **more):
+        place(*targets, **more)
+        raise JournalError
+
+    consumer.pause = pause
+    with pytest.raises(JournalError), consumer.held(A, "orders"):
+        pytest.fail("the block ran")
+    assert (consumer.holds(), consumer.quiet()) == ((), set())
+
+
+@pytest.mark.parametrize("end", ["end", "refusal"])
+def test_owner_of_a_block_that_is_over_may_have_another_one(consumer, end):
+    if end == "end":
+        with consumer.held(A, owner="ops"):
+            pass
+    else:
+        with pytest.raises(NotConsumedError), consumer.held(A, "unknown", owner="ops"):
+            pytest.fail("the block ran without one of its targets")
+    with consumer.held(A, owner="ops"):
+        assert consumer.quiet() == {A}
 
 
 # ------------------------------------------------------------ before an assignment (P5)

@@ -34,7 +34,7 @@ def _operator_holds(consumer):
 def _block_holds(consumer):
     block = consumer.held(A)
     block.__enter__()
-    vars(consumer)["block"] = block  # it ends with its last reference
+    vars(consumer)["block"] = block  # the block ends with its last reference
 
 
 def _gate_closes(consumer):

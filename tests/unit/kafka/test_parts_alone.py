@@ -95,7 +95,7 @@ def test_a_commit_sets_the_position_of_a_partition_that_waits_for_a_reset(monkey
     ("assigned_to", "subscribed", "is_dropped"),
     [
         (["a"], {"a"}, False),
-        (["a"], {"a", "b", "c"}, False),  # it has only grown
+        (["a"], {"a", "b", "c"}, False),  # the subscription has only grown
         (["a"], {"a", "c"}, False),  # the topic that is gone was assigned to others
         (["a", "b"], {"a", "c"}, True),
         ([], {"c"}, False),
@@ -189,7 +189,7 @@ def test_a_held_partition_that_departs_uncommitted_is_reported_once(
         subscription.subscription = {"orders"}
         subscription.assign_from_subscribed(tps)
         for state in subscription.assignment.values():
-            state.lacks_commit = True
+            state.has_commit = False
 
     own(A, B)
     coordinator._note_held()  # as a join is prepared

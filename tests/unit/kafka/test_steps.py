@@ -87,7 +87,7 @@ def test_a_settled_set_is_used_while_the_queue_is_empty(kind):
 
 
 @both
-def test_a_seek_in_the_middle_of_a_step_ends_it_and_stands(kind):
+def test_a_seek_in_the_middle_of_a_step_ends_it_and_is_kept(kind):
     state = Moved()
     steps = steps_of(kind, Ledger(), state)
     assert next(steps, None) is None

@@ -96,7 +96,7 @@ def test_the_users_options_override_the_tuned_ones_in_any_case():
 
 
 def test_secrets_stay_out_of_the_repr():
-    """A value of options may stand in a log."""
+    """A log may have the ``repr`` of the options."""
     parsed = options.parse({"kafka.sasl.jaas.config": "password='hunter2'"})
     assert (
         parsed.control_client

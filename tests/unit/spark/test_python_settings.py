@@ -17,7 +17,7 @@ def test_names_are_read_in_any_case():
             "includeHeaders": "True",
         }
     )
-    assert (found.way, found.wanted) == ("subscribepattern", "ord.*")
+    assert (found.topics_option, found.wanted) == ("subscribepattern", "ord.*")
     assert not found.holds.fails_on_loss
     assert found.has_headers
 
@@ -25,7 +25,7 @@ def test_names_are_read_in_any_case():
 def test_the_defaults():
     found = settings.parse(LEAST)
     assert found.starting == "latest"
-    assert (found.most, found.least_ranges, found.least_records) == (None, 0, 0)
+    assert (found.max_offsets, found.min_ranges, found.min_records) == (None, 0, 0)
     assert found.patience == 120.0
     assert found.connection == {"bootstrap_servers": "b:9092"}
 

@@ -54,7 +54,7 @@ def test_a_limit_is_shared_as_the_official_source_shares_it(sizes, most, shares)
 
 
 class Log:
-    """A consumer of one partition that has these offsets, and stands still behind them."""
+    """A consumer of one partition that has these offsets, and none behind them."""
 
     def __init__(self, *offsets, end):
         self.offsets, self.last = offsets, end
@@ -88,7 +88,7 @@ def test_a_range_that_ends_in_a_hole_has_no_record_behind_its_end(start, end):
 
 @pytest.mark.contract("S9")
 def test_a_range_that_stands_still_raises_instead_of_ending_early():
-    with pytest.raises(StreamStalledError, match="nothing came at offset 3 for"):
+    with pytest.raises(StreamStalledError, match="no record came at offset 3 for"):
         read(Log(0, 1, 2, end=3), 0, 9)
 
 
@@ -112,7 +112,7 @@ class Failing:
 
 @pytest.mark.parametrize("fails", ["assign", "seek", "topic ids"])
 def test_a_client_that_cannot_be_taken_is_closed(monkeypatch, fails):
-    """Topic ids are asked for only if it was kept for another range."""
+    """Topic ids are requested only if the client was kept for another range."""
     consumer = Failing(fails)
 
     def ids(_consumer, names):

@@ -95,7 +95,7 @@ def test_impossible_skip_is_refused_and_dropped(to, latest, why):
     found = {RETURNS: 8} if latest is None else {ORDERS: latest, RETURNS: 8}
     answer = lab.batch(START, found)
     assert "start" not in answer
-    assert answer["metric.skipRefused"] == f"orders:0 cannot go on at {to}: {why}"
+    assert answer["metric.skipRefused"] == f"orders:0 cannot continue at {to}: {why}"
     assert len(lab.named("spark_skip_refused")) == 1
     assert "metric.skipRefused" not in lab.batch(START, found)
 
@@ -108,7 +108,7 @@ def test_recreated_topic_can_be_read_from_any_of_its_offsets(lab):
     answer = lab.batch(START, {ORDERS: 3, RETURNS: 8})
     assert offsets.parse(answer["end"])[ORDERS] == 0
     assert (
-        "reading begins at 0 of a topic that was made again" in answer["metric.skipped"]
+        "reading begins at 0 of a topic that was recreated" in answer["metric.skipped"]
     )
     assert lab.controller.lag() == {ORDERS: 3}
 
@@ -170,7 +170,7 @@ def test_repeated_batch_without_the_partition_skips_nothing(lab):
 def test_impossible_skip_is_refused_after_the_repeated_batch(lab):
     lab.controller.skip("orders:0", to=4, reason="poison")
     assert again(lab, START, LATEST) == START
-    why = "orders:0 cannot go on at 4: 9 is read next, and records would come twice"
+    why = "orders:0 cannot continue at 4: 9 is read next, and records would come twice"
     assert lab.batch(LATEST, LATEST, number=8)["metric.skipRefused"] == why
 
 
@@ -191,7 +191,7 @@ def test_skip_beyond_the_end_of_a_cut_topic_is_refused(lab):
     new = restarted(lab)
     answer = new.batch(START, {ORDERS: 6, RETURNS: 8})
     assert offsets.parse(answer["end"])[ORDERS] == 6
-    why = "orders:0 cannot go on at 8: it ends at 6, and can be skipped up to there"
+    why = "orders:0 cannot continue at 8: it ends at 6, and can be skipped up to there"
     assert answer["metric.skipRefused"] == why
 
 
@@ -366,7 +366,7 @@ def test_a_topic_that_was_made_again_under_a_hold_is_reported_when_that_ends(lab
     lab.controller.resume("orders")
     answer = lab.batch(START, LATEST)
     assert answer["metric.heldLost"] == (
-        "orders:0: its topic was deleted and made again while it was held"
+        "orders:0: its topic was deleted and recreated while it was held"
     )
 
 
@@ -376,7 +376,7 @@ def test_a_topic_that_was_made_again_is_reported_until_its_hold_has_ended(lab):
     lab.controller.pause("orders")
     lab.batch(START, LATEST)
     lab.cluster.ids["orders"] = "b"
-    line = "orders:0: its topic was deleted and made again while it was held"
+    line = "orders:0: its topic was deleted and recreated while it was held"
     for _ in range(3):
         lab.clock.now += 10
         assert lab.batch(START, LATEST)["metric.heldLost"] == line
@@ -398,7 +398,7 @@ def test_skip_accepts_a_recreated_topic(lab):
     lab.cluster.ids["orders"] = "b"
     lab.clock.now += 10
     lab.controller.skip("orders:0", to=0, reason="made again")
-    assert "made again while it was held" in lab.batch(START, found)["metric.heldLost"]
+    assert "recreated while it was held" in lab.batch(START, found)["metric.heldLost"]
     start = {ORDERS: 0, RETURNS: 8}
     for is_lost in (False, True, True):
         assert ("metric.heldLost" in lab.batch(start, found, number=8)) == is_lost
@@ -415,7 +415,7 @@ def test_a_cluster_that_does_not_answer_is_asked_again_later(lab):
 
 
 def test_a_held_topic_without_an_id_fails_no_plan(lab):
-    """It is gone, or of a broker before 2.8; when it is back its id is compared."""
+    """The topic is gone, or its broker is older than 2.8; its id is compared later."""
     lab.controller.pause("orders:0", "returns")
     assert "metric.heldLost" not in lab.batch(START, LATEST)
     known, lab.cluster.topic_ids = lab.cluster.topic_ids, lambda _names, _until: {}
@@ -495,7 +495,7 @@ class Group:
 
     def opened(self):
         """Return a stream that commits to the group."""
-        opening = Opening(PauseLedger(), self._clients, SimpleNamespace, self._made)
+        opening = Opening(PauseLedger(), self._clients, group=self._made)
         return opening.stream("s", options.parse(CLUSTERS))
 
     def _made(self, properties, _name):
@@ -550,7 +550,7 @@ class Committing:
 
     def batch(self, end):
         """Commit where a batch ends, and return the offset of the group then."""
-        for _ in range(2):  # when the second one is begun, the first one is done
+        for _ in range(2):  # the second batch begins when the first one is done
             self.committer.commit({ORDERS: end}, "nightly")
             assert self.group.asked.acquire(timeout=30)
         return self.group.ends().get(ORDERS)
@@ -586,6 +586,20 @@ def test_progress_and_losses_belong_to_the_cluster_that_is_read(group):
     where = dict.fromkeys(("commits", "topics"), "data:9092")
     assert group.clusters == {**where, "holds": "control:9092"}
     assert group.ends() == {ORDERS: 7}
+
+
+@pytest.mark.contract("S8")
+def test_a_source_without_files_skips_nothing_in_any_folder(group):
+    opening = Opening(PauseLedger(), group._clients)
+    given = {"kafka.bootstrap.servers": "data:9092", "holds": "returns"}
+    stream = opening.stream("s", options.parse(given), "sources/0")
+    facts = {"start": offsets.render(START), "latest": offsets.render(LATEST)}
+    batch = "nightly\nid = 1\nrunId = 2\nbatch = 7"
+    planned = stream.plan(
+        {**facts, "end": facts["latest"], "ends": "no", "batch": batch}
+    )
+    assert offsets.parse(planned["end"]) == {ORDERS: 9, RETURNS: 5}
+    stream.close()
 
 
 @pytest.mark.contract("S7")

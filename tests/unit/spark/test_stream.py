@@ -38,7 +38,7 @@ def lab():
 
 
 @pytest.mark.contract("S1", "S2")
-def test_a_pause_rules_the_next_batch_and_a_resume_the_one_after(lab):
+def test_a_pause_affects_the_next_batch_and_a_resume_the_one_after(lab):
     lab.controller.pause("orders", reason="migration")
     facts = lab.batch(START, LATEST)
     assert offsets.parse(facts["end"]) == {("orders", 0): 5, ("returns", 0): 8}
@@ -233,14 +233,14 @@ def test_one_line_per_changed_plan(lab):
 def test_a_held_topic_that_is_gone_fails_the_query(lab):
     """Lost data fails the query even while the topic is held."""
     lab.controller.pause("orders")
-    with pytest.raises(Refused, match=r"orders:0: it is gone.*failOnDataLoss=false"):
+    with pytest.raises(Refused, match=r"orders:0: it is deleted.*failOnDataLoss=false"):
         lab.batch(START, {("returns", 0): 8})
     assert len(lab.named("spark_held_data_lost")) == 1
 
 
 @pytest.mark.parametrize(
     ("latest", "reason"),
-    [({}, "it is gone"), ({("orders", 0): 2}, "it ends at offset 2, before 5")],
+    [({}, "it is deleted"), ({("orders", 0): 2}, "it ends at offset 2, before 5")],
     ids=["gone", "cut"],
 )
 def test_without_fail_on_data_loss_the_loss_is_reported_once(latest, reason):
@@ -283,9 +283,19 @@ def test_a_stream_that_is_opened_again_is_the_same(lab):
 def test_the_handle_explains_and_lists_as_a_consumer_does(lab):
     with lab.controller.held("re:ord.*", reason="by hand"):
         (line,) = lab.controller.explain("orders:0")
-        assert "re:ord.* held by block-1" in line
+        assert "re:ord.* held by held-" in line
         assert [str(hold.scope) for hold in lab.controller.holds()] == ["re:ord.*"]
     assert lab.controller.explain("orders") == ()
+
+
+def test_block_of_the_handle_without_targets_is_refused(lab):
+    """The block would run with nothing held."""
+    topics = []
+    with (
+        pytest.raises(HoldSettingError, match=r"held\(safeconsumer.ALL\)"),
+        lab.controller.held(*topics, reason="migration"),
+    ):
+        pytest.fail("the block ran")
 
 
 def test_the_lag_of_a_stream_that_stopped_counts_no_longer(lab):
@@ -319,7 +329,7 @@ def test_a_query_is_not_quiet_from_its_start_to_its_first_plan(lab):
     spark.running = [Query(id="nightly's", name="nightly", is_starting=True)]
     assert "nightly: it is starting" in lab.not_quiet()
     spark.running = [Query(id="nightly's", name="nightly")]
-    assert lab.not_quiet() == ""  # it reads something else
+    assert lab.not_quiet() == ""  # the query does not read that topic
     about = {"query": "nightly's", "batch": "nightly\nid = 1"}
     assert lab.ask("made", **about)["ends"] == "yes"
     assert "nightly: it is starting" in lab.not_quiet()
@@ -383,7 +393,9 @@ def test_a_run_that_ends_by_itself_fails_if_the_holds_cannot_be_read(lab, questi
     if question == "freeze":
         lab.plan("other", ends="yes")
     lab.elsewhere.trouble = "no broker"
-    with pytest.raises(Refused, match="would end as if there were nothing: no broker"):
+    with pytest.raises(
+        Refused, match="would end as if there were no records: no broker"
+    ):
         lab.plan("none", question, ends="yes")
 
 

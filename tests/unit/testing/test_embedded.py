@@ -52,7 +52,8 @@ def test_a_broker_starts_again_empty():
     broker = EmbeddedBroker()
     for _ in range(2):
         with broker, closing(Clients(broker)):
-            broker.create_topic("again", partitions=2)  # refused if it were there
+            # An existing topic would be refused.
+            broker.create_topic("again", partitions=2)
 
 
 def test_a_command_to_a_stopped_broker_is_refused():

@@ -157,7 +157,7 @@ def test_a_second_holder_fences_the_first_of_a_static_id(lab):
     old = lab.ids["a"]
     lab.sync("a", a=b"A")
     lab.join("b", instance_id="one")
-    assert lab.joins["b"][-1].leader == old  # so it does not assign
+    assert lab.joins["b"][-1].leader == old  # so the new member does not assign
     assert lab.joins["b"][-1].generation == 1
     lab.sync("b")
     assert lab.syncs["b"] == [(0, b"A")]

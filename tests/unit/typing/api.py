@@ -61,7 +61,7 @@ TP = TopicPartition("orders", 3)
 
 
 def use(*values: object) -> None:
-    """Take values, so that nothing stands about unused."""
+    """Take values, so that the checker finds none unused."""
 
 
 def construct() -> None:
@@ -125,8 +125,8 @@ def place(consumer: SafeConsumer) -> None:
     use(block)
     with consumer.held("orders") as nothing:
         assert_type(nothing, None)
-    # Whatever stands in a target's place passes: kafka-python ships no types, so
-    # its TopicPartition is Any to a checker, and a union with Any takes everything.
+    # A target of any type passes: kafka-python ships no types, so its TopicPartition is
+    # Any to a checker, and a union with Any takes everything.
     consumer.pause(TP, "ops", reason=5)  # type: ignore[arg-type]  # must be refused
     consumer.pause(TP, until=5)  # type: ignore[call-arg]  # must be refused
     consumer.pause_all("orders")  # type: ignore[call-arg]  # must be refused

@@ -105,7 +105,7 @@ def test_ended_executor_is_reported_with_its_cause(executor, monkeypatch):
     monkeypatch.setattr(Decisions, "complete", complete)
     with executing(executor, fitting(executor, Raising("two arguments"))) as made:
         made.admit(6)
-        wait_for(lambda: made.decisions.fatal, "the end to be told")
+        wait_for(lambda: made.decisions.fatal, "the reported error")
         fatal = made.decisions.fatal
         assert isinstance(fatal, HandlersCannotRunError)
         assert isinstance(fatal.__cause__, _ThrownError)
@@ -208,7 +208,7 @@ def test_returned_coroutine_or_generator_stops_the_worker(executor, what, batch)
     """No record is complete, and none is blamed."""
     with executing(executor, fitting(executor, Returning(what)), batch=batch) as made:
         made.admit(6)
-        wait_for(lambda: made.decisions.fatal, "the end to be told")
+        wait_for(lambda: made.decisions.fatal, "the reported error")
         assert isinstance(made.decisions.fatal, HandlersCannotRunError)
         assert "was returned, " in str(made.decisions.fatal)
         assert (made.kept.done, made.decisions.skipped) == (0, 0)

@@ -31,7 +31,7 @@ BREAKS = Breaker(on=(ConnectionError,), failures=1, first=0.5, factor=1.0)
 
 
 class InfeasibleError(Exception):
-    """A step is impossible there, as the other thread has the task that it needs."""
+    """A step is impossible at that place, as the other thread has the task that it needs."""
 
 
 class Scene:

@@ -48,7 +48,7 @@ def succeed(desk, task):
 
 
 def broken(order=Order.KEY, records=6, **policy):
-    """Make a desk whose breaker has just opened; these records are there."""
+    """Make a desk with these records, whose breaker has just opened."""
     desk = Desk(order, breaker=BREAKS, quantum=1, **policy, records=records)
     fail(desk, DOWN)
     desk.pass_time(0.0)

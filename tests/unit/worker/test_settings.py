@@ -340,9 +340,9 @@ async def coroutine():
 @pytest.mark.parametrize(
     ("lifespan", "executor", "match"),
     [
-        (pool(), "thread", "give the function, and not what it returns"),
-        (async_pool(), "asyncio", "give the function, and not what it returns"),
-        (contextlib.nullcontext(), "thread", "give the function, and not what it"),
+        (pool(), "thread", "give the function, not its result"),
+        (async_pool(), "asyncio", "give the function, not its result"),
+        (contextlib.nullcontext(), "thread", "give the function, not its"),
         (pool_of_an_app, "asyncio", "does not take.*'_app'"),
         (lambda app: app, "thread", "does not take.*'app'"),
         (Pools.each, "thread", "does not take.*'self'"),

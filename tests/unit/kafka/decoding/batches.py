@@ -16,7 +16,7 @@ PACKERS = {
 }
 _ROOM = 2**30
 
-# Where fields stand in a batch of format 2 and in a message of format 0 and 1.
+# The places of fields in a batch of format 2 and in a message of format 0 and 1.
 _HEADER = 61
 _LEGACY_CRC, _LEGACY_MAGIC = 12, 16
 _TRANSACTIONAL, _CONTROL, _LOG_APPEND = 0x10, 0x20, 0x08

@@ -45,10 +45,10 @@ class Case:
 class Aggregator:
     """Records the values that upstream's fetch metrics would add up."""
 
-    told: list[tuple[Any, ...]] = field(factory=list)
+    values: list[tuple[Any, ...]] = field(factory=list)
 
     def record(self, *what):
-        self.told.append(what)
+        self.values.append(what)
 
 
 def compared(case):
@@ -116,9 +116,9 @@ def _story(kind, case):
         if steps[-2] == ("taken", []) and part:
             break  # an error has ended it
     part.drain()
-    steps.append((aggregator.told, len(drained), bool(part), part.records_read))
+    steps.append((aggregator.values, len(drained), bool(part), part.records_read))
     part.drain()
-    steps.append((aggregator.told, len(drained)))
+    steps.append((aggregator.values, len(drained)))
     return steps
 
 

@@ -77,7 +77,7 @@ CHANGES = [
     list.clear,
     lambda headers: headers.append(("é", b"12")),
     lambda headers: headers.append(("none", None)),
-    lambda headers: headers.append((1, 2)),  # it has no size
+    lambda headers: headers.append((1, 2)),  # a header without a size
 ]
 
 

@@ -84,7 +84,7 @@ def test_a_wrong_answer_is_upstreams_error_wherever_it_is_cut(exchanges, data):
     chunks = _cut(whole, places)
     asked = requests_of(exchanges)
     expected = handed(stock(asked, receive_message_max_bytes=2000), chunks)
-    assert isinstance(expected[-1][0], type)  # an error, and not nothing
+    assert isinstance(expected[-1][0], type)  # upstream raises an error
     assert handed(ours(asked, receive_message_max_bytes=2000), chunks) == expected
     # Upstream loses the answers that came before it in one piece; received ones are
     # handed on when they are complete.

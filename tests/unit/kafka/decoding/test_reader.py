@@ -207,7 +207,7 @@ def test_a_batch_with_invalid_records_is_left_with_all_behind_it(records, codec,
         "00 00 00 04 61 01 00",  # a key of 2 bytes in which one is the value's
         "00 00 00 01 7e 00",  # a value longer than the record
         "00 00 00 01 01 01",  # -1 headers
-        "00 00 00 01 01 04 02 61 01",  # two headers, of which one is there
+        "00 00 00 01 01 04 02 61 01",  # two headers, of which one is missing
         "00 00 00 01 01 02 01 01",  # a header without a name
         "00 00 00 01 01 02 02 ff 01",  # a name that is not UTF-8
         "",
@@ -393,7 +393,7 @@ def test_a_close_inside_a_call_for_a_batch_ends_the_take(way):
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
 @pytest.mark.parametrize("way", ["uncompress", "is_aborted", "again", "header_bytes"])
 def test_error_of_a_call_for_a_batch_ends_the_take_before_that_batch(way, error):
-    """The next call begins there."""
+    """The next call begins with that batch."""
 
     class Two:
         def deserialize(self):

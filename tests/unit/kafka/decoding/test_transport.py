@@ -68,7 +68,7 @@ class Line:
                 self.far.sendall(then)
             if end:
                 self.far.close()
-            return [futures]  # not a future itself, which the loop would await
+            return [futures]  # in a list, as the loop would await a future
 
         (futures,) = self.net.run(send)
         return list(futures)
@@ -232,7 +232,7 @@ def test_the_rest_of_a_tls_record_is_read(*, tls):
 
 @tls
 def test_an_answer_right_before_the_end_counts(*, tls):
-    """Answer and end are there when the transport first reads."""
+    """The transport's first read finds both the answer and the connection's end."""
     with line(is_ours=True, tls=tls) as one:
         asked = heartbeat(1).request, heartbeat(2).request
         futures = one.ask(*asked, then=heartbeat(1).answer, end=True)
