@@ -4,8 +4,9 @@ Counts the records that kafka-python delivers of partitions that a program has p
 Copy this file; it needs kafka-python 2.0 or newer, and nothing else. Consumers do what
 they did, as ``class Consumer(ObservedPauses, KafkaConsumer): pass``.
 
-Each pause that leaks is a line in the log, once. ``consumer.leaked`` has the records by
-partition; with prometheus-client, so has a counter:
+``consumer.leaked`` has the records by partition, and each pause that leaks is a line in the
+log, once. ``consumer.silent`` has the partitions that were resumed and deliver nothing.
+With prometheus-client, leaked records have a counter:
 
     ObservedPauses.counter = prometheus_client.Counter(
         "paused_records_delivered", "Records of paused partitions.", ["topic"]
@@ -13,6 +14,7 @@ partition; with prometheus-client, so has a counter:
 """
 
 import logging
+import time
 
 from kafka import TopicPartition
 
@@ -21,57 +23,194 @@ log = logging.getLogger(__name__)
 
 class ObservedPauses:
     """
-    A mixin before ``KafkaConsumer``: what the program paused, and what came of it.
+    A mixin before ``KafkaConsumer``, which counts what comes of a program's pauses.
 
     A partition counts as paused from ``pause`` until ``resume``, ``assign`` or
-    ``unsubscribe``. What ``poll(update_offsets=False)`` returns is not counted: it comes
-    again. Use it from the thread that polls.
+    ``unsubscribe``, or until a rebalance leaves it out. If the program paused all that
+    ``assignment()`` returned of a topic, the whole topic counts as paused until the next
+    ``resume``, so the partitions that the program gains count too. What
+    ``poll(update_offsets=False)`` returns is not counted: it comes again.
+
+    Attributes:
+        leaked: by partition, the records that were delivered while it was paused.
+        silent: by partition, the records that wait though it was resumed ``silent_after``
+            seconds ago and has delivered nothing since. One that delivers leaves it.
+        counter: counts leaked records by topic, if there is one.
+        silent_after: in seconds.
     """
 
     counter = None
+    silent_after = 60.0
 
     def __init__(self, *topics, **configs):
-        self.leaked = {}
-        self._believed, self._told = set(), set()
+        self.leaked, self.silent = {}, {}
+        self._paused_by_name = set()
+        self._paused_topics = set()
+        # The partitions that were paused since the last poll, by all of their topic.
+        self._named = {}
+        # When partitions that have delivered nothing since were resumed.
+        self._resumed_at = {}
+        self._logged = set()
         super().__init__(*topics, **configs)
+
+    def assignment(self):
+        return self._with_siblings(super().assignment())
+
+    def paused(self):
+        found = self._with_siblings(super().paused())
+        for one in found:
+            one.is_from_paused = True
+        return found
 
     def pause(self, *partitions):
         super().pause(*partitions)
-        self._believed.update(partitions)
+        for tp in partitions:
+            self._resumed_at.pop(tp, None)
+            self.silent.pop(tp, None)
+            siblings = getattr(tp, "siblings", None)
+            if siblings:
+                named = self._named.setdefault(siblings, set())
+                named.add(tp)
+                if len(named) == len(siblings):
+                    self._paused_topics.add(tp.topic)
+        self._paused_by_name.update(partitions)
 
     def resume(self, *partitions):
-        super().resume(*partitions)
+        for tp in partitions:
+            if self._is_paused(tp):
+                self._resumed_at[tp] = time.monotonic()
+        self._paused_topics.clear()
+        if not partitions:
+            self._named.clear()
+        for named in list(self._named.values()):
+            named.difference_update(partitions)
         self._forget(partitions)
+        self._forget(self._paused_by_name - super().assignment())
+        # A program that resumes what paused() lists means all that it has paused, and
+        # kafka-python does not list what leaks.
+        if all(getattr(tp, "is_from_paused", False) for tp in partitions):
+            self._forget(self._paused_by_name - super().paused())
+        self._logged.intersection_update(self._paused_by_name)
+        super().resume(*partitions)
 
     def assign(self, partitions):
         super().assign(partitions)
-        self._forget(set(self._believed))
+        self._forget_all()
 
     def unsubscribe(self):
         super().unsubscribe()
-        self._forget(set(self._believed))
+        self._forget_all()
 
     def poll(self, timeout_ms=0, max_records=None, update_offsets=True):
+        self._named.clear()
+        topics = {tp.topic for tp in super().assignment()}
         found = super().poll(timeout_ms, max_records, update_offsets)
-        for tp in self._believed & set(found) if update_offsets else ():
-            self._saw(tp, len(found[tp]))
+        # Then a topic of which the poll gained the first partition is paused, too.
+        is_all_paused = bool(topics) and topics <= self._paused_topics
+        self._forget_left_out()
+        for tp in found if update_offsets else ():
+            self._delivered(tp, len(found[tp]), is_all_paused)
+        self._find_silent()
         return found
 
     def __next__(self):
         record = super().__next__()
-        tp = TopicPartition(record.topic, record.partition)
-        if tp in self._believed:
-            self._saw(tp, 1)
+        self._delivered(TopicPartition(record.topic, record.partition), 1)
         return record
 
-    def _forget(self, partitions):
-        self._believed.difference_update(partitions)
-        self._told.difference_update(partitions)
+    def _with_siblings(self, partitions):
+        topics = {}
+        for tp in super().assignment():
+            topics.setdefault(tp.topic, set()).add(tp)
+        siblings = {topic: frozenset(tps) for topic, tps in topics.items()}
+        found = set()
+        for tp in partitions:
+            one = AssignedPartition(*tp)
+            one.siblings = siblings.get(tp.topic)
+            found.add(one)
+        return found
 
-    def _saw(self, tp, count):
+    def _is_paused(self, tp):
+        return tp in self._paused_by_name or tp.topic in self._paused_topics
+
+    def _forget(self, partitions):
+        self._paused_by_name.difference_update(partitions)
+        self._logged.difference_update(partitions)
+
+    def _forget_all(self):
+        self._paused_by_name.clear()
+        self._paused_topics.clear()
+        self._named.clear()
+        self._resumed_at.clear()
+        self._logged.clear()
+        self.silent.clear()
+
+    def _forget_left_out(self):
+        assigned = super().assignment()
+        left_out = {
+            tp
+            for tp in self._paused_by_name - assigned
+            if tp.topic not in self._paused_topics
+        }
+        if left_out and (assigned or not self._is_joining()):
+            self._forget(left_out)
+
+    def _is_joining(self):
+        # After a lost membership kafka-python 3.0 has no assignment until it has joined;
+        # 2.x has the old one until then, and no such method.
+        describe = getattr(self, "group_metadata", None)
+        return describe is not None and describe().state != "<stable>"
+
+    def _delivered(self, tp, count, is_all_paused=False):
+        self._resumed_at.pop(tp, None)
+        self.silent.pop(tp, None)
+        if not is_all_paused and not self._is_paused(tp):
+            return
         self.leaked[tp] = self.leaked.get(tp, 0) + count
         if self.counter is not None:
             self.counter.labels(tp.topic).inc(count)
-        if tp not in self._told:
-            self._told.add(tp)
+        if tp not in self._logged:
+            self._logged.add(tp)
             log.warning("records of %s were delivered though it was paused", tp)
+
+    def _find_silent(self):
+        for tp, since in list(self._resumed_at.items()):
+            waiting = self._waiting(tp)
+            if waiting is None:
+                self._resumed_at.pop(tp, None)
+                self.silent.pop(tp, None)
+            elif waiting and time.monotonic() - since >= self.silent_after:
+                if tp not in self.silent:
+                    log.warning("%s was resumed, and delivers none of %d", tp, waiting)
+                self.silent[tp] = waiting
+
+    def _waiting(self, tp):
+        # Returns None if the partition is not assigned. The public calls position() and
+        # highwater() may wait for the network, or raise in a rebalance.
+        state = self._subscription.assignment.get(tp)
+        if state is None:
+            return None
+        if state.position is None or state.highwater is None:
+            return 0
+        return state.highwater - getattr(state.position, "offset", state.position)
+
+
+class AssignedPartition(TopicPartition):
+    """
+    A partition that ``assignment()`` or ``paused()`` returned.
+
+    It equals a plain ``TopicPartition``, and looks like one; a pickle of it is one.
+
+    Attributes:
+        siblings: all partitions of its topic that were assigned then.
+        is_from_paused: whether ``paused()`` returned it.
+    """
+
+    siblings = None
+    is_from_paused = False
+
+    def __reduce__(self):
+        return TopicPartition, tuple(self)
+
+    def __repr__(self):
+        return repr(TopicPartition(*self))

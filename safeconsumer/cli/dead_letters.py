@@ -177,8 +177,9 @@ def replay(
 
     A run with --from, --error or --since begins there, too, and commits nothing:
     letters that it passes over stay for other runs, and the next run sends its letters
-    again. TOPIC:PARTITION@OFFSET, as list shows it, sends this letter, whatever was
-    sent before, and commits nothing either. It goes with none of these options.
+    again, with --limit the same ones each time. TOPIC:PARTITION@OFFSET, as list shows
+    it, sends this letter, whatever was sent before, and commits nothing either; --from,
+    --error and --since are refused beside it.
 
     A letter that cannot be sent is named, and passed: send it by its name later.
     """

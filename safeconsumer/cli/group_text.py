@@ -131,7 +131,12 @@ def _members_text(view: View) -> str:
         return "0 members"
     if reporting is None:
         return f"{counted(count, 'member')}; which of them report is unknown"
-    return f"{counted(count, 'member')}, {reporting} of them report"
+    return f"{counted(count, 'member')}, {reporting_text(reporting)}"
+
+
+def reporting_text(count: int) -> str:
+    """Return how many members report, as ``1 reports``."""
+    return f"{count} {'reports' if count == 1 else 'report'}"
 
 
 def _member_row(one: Member) -> tuple[str, ...]:

@@ -61,8 +61,8 @@ _REFUSALS = {
     Consent.FUTURE: ("{why} (use --future to hold it for later)", Status.USAGE),
     Consent.REPLACE: (
         (
-            "{why}. Nothing was changed: extend makes one that ends last longer, "
-            "--replace replaces it"
+            "{why}. Nothing was changed: use extend to lengthen a hold that has an end, "
+            "--replace to replace it"
         ),
         Status.FAILED,
     ),
@@ -300,12 +300,14 @@ def pause(  # noqa: PLR0913 - one parameter per option
     SCOPE is a partition (orders:3), several (orders:0-2,5), a topic (orders), an RE2
     pattern over whole topic names (re:ord.*), or @all. Several scopes are several
     holds: each is complete by itself. Running the same command again does not change
-    existing holds, and places those that an interrupted command did not; holds that
-    have ended, or may have by this clock, are renewed. With --wait, quiet means that
-    the members obey
-    and have no record of it in hand: no handler runs, and a loop has polled again.
+    existing holds, also extended ones, and places those that an interrupted command did
+    not; holds that have ended, or may have by this clock, are renewed. With --wait,
+    quiet means that the members obey and have no record of it in hand: no handler runs,
+    and a loop has polled again.
     """
     with explained(context):
+        if for_ is not None:  # an error of the action would name the field of a form
+            duration_of(for_, "--for")
         action = place_action(
             group=change.group,
             owner=change.owner_name,
@@ -313,6 +315,7 @@ def pause(  # noqa: PLR0913 - one parameter per option
             reason=reason,
             for_=for_,
         )
+        action = evolve(action, replaces=flags["replace"])
         limit = None if patience is None else timeout_of(patience, "--wait")
         with Operator(*change.connect()) as operator:
             action = action.written_by(host(), principal(operator.base))
@@ -348,7 +351,7 @@ def _placed_lines(done: Done) -> Iterator[str]:
 
 
 def _is_quiet(view: View, action: Place) -> tuple[bool, str]:
-    there = {one.key for one in view.holds}
+    there = {one.key for one in view.lasting}
     gone = [one.key.scope for one in action.changes if one.key not in there]
     if gone and view.ends is not None:
         message = f"lifted or expired meanwhile: {', '.join(gone[:5])}"
@@ -382,7 +385,7 @@ def extend(
         action = Extend(
             group=change.group,
             owner=change.owner_name,
-            seconds=duration_of(for_),
+            seconds=duration_of(for_, "--for"),
             scopes=scopes_of(scopes, change.group),
         )
         with Operator(*change.connect()) as operator:
@@ -426,12 +429,12 @@ def resume(
     """
     Lift holds of exactly these scopes; others stay, and are named.
 
-    Lifting a scope without a hold is no error if the group consumes it: it also lifts
-    holds that members still obey after a control topic was lost. A hold under which
-    reset-offsets moves the group is lifted when that is done. If the holds cannot be
-    read, that is unknown, and a scope is lifted with --force. With --wait, flowing means
-    that members have read the lift, and that nobody else holds any of it; given again,
-    it waits again.
+    Lifting a scope is no error if nobody holds any of it and the group consumes it: it
+    also lifts holds that members still obey after a control topic was lost. A hold under
+    which reset-offsets moves the group is lifted when that is done. If the holds cannot
+    be read, that is unknown, and a scope is lifted with --force. With --wait, flowing
+    means that members have read the lift, and that nobody else holds any of it; given
+    again, it waits again.
     """
     with explained(context):
         if bool(scopes) is is_all:
@@ -451,6 +454,7 @@ def resume(
                 if trouble is not None:
                     raise trouble
                 change.carried_out(operator, plan, flags)
+                _refuse_in_vain(context, Done(plan=plan, acknowledged=()), limit)
                 return
             done = _lifted(operator, view, plan, flags, trouble)
             with reporting("lifted", done.acknowledged):
@@ -463,18 +467,16 @@ def resume(
                 change.end(
                     context, done.document(), reached, f"{state}, but not flowing"
                 )
-            if not done.was_held and (advice := _advice(plan)):
-                give_up(context, advice, Status.FAILED)
-        if not done.was_held and plan.others:  # a wrong owner or scope
-            context.exit(Status.FAILED)
+            if reached is None:
+                _refuse_in_vain(context, done, limit)
 
 
 def _flowing(
     operator: Operator, done: Done, limit: float | None
 ) -> waiting.Outcome | None:
-    """Wait until the scopes flow; None without a limit, or if only others hold them."""
+    """Wait until the scopes flow; None without a limit, or if an upgrade must come first."""
     action = done.plan.action
-    if limit is None or (not done.was_held and done.plan.others):
+    if limit is None or (not done.was_held and later_version_scopes(done.plan)):
         return None
     return waiting.wait_until(
         operator,
@@ -562,14 +564,27 @@ def _named(
     raise CommandError(message, Status.FAILED)
 
 
+def _refuse_in_vain(context: click.Context, done: Done, limit: float | None) -> None:
+    """End a command that lifts nothing while others hold, unless it waits for them."""
+    is_waiting = limit is not None and not later_version_scopes(done.plan)
+    if not is_waiting and not done.was_held and done.plan.others:
+        give_up(context, _advice(done.plan), Status.FAILED)
+
+
 def _advice(plan: Plan) -> str:
-    """Return advice on lifting holds of the same scopes; "" if there are none."""
+    """Return advice on lifting the holds of other owners and scopes; there is one."""
     if later := later_version_scopes(plan):
         return f"nothing was lifted: a later version holds {later}; upgrade first"
     scopes = {one.key.scope for one in plan.changes}
     owners = [one.key.owner for one in plan.others if one.key.scope in scopes]
-    several = " or ".join(f"--owner {quote(one)}" for one in dict.fromkeys(owners))
-    return f"nothing was lifted: name the owner, {several}" if several else ""
+    if owners:
+        several = " or ".join(f"--owner {quote(one)}" for one in dict.fromkeys(owners))
+        return f"nothing was lifted: name the owner, {several}"
+    by_owner: dict[str, list[Scope]] = {}
+    for one in plan.others:
+        by_owner.setdefault(one.key.owner, []).append(one.scope)
+    held = (f"{scopes_text(several)} by {owner}" for owner, several in by_owner.items())
+    return f"nothing was lifted: name a scope as it is held: {'; '.join(held)}"
 
 
 def _lifted_lines(done: Done) -> Iterator[str]:
@@ -629,8 +644,8 @@ def reset_offsets(
     earlier effects are not undone.
     """
     with explained(context):
-        owner, group, where = change.owner_name, change.group, parse_target(to)
-        found = scopes_of(scopes, group)
+        owner, group = change.owner_name, change.group
+        where, found = parse_target(to, "--to"), scopes_of(scopes, group)
         limit = None if patience is None else timeout_of(patience, "--wait")
         with Operator(*change.connect()) as operator:
             view = operator.look(group, is_strict=True, has_lags=False)

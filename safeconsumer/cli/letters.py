@@ -148,8 +148,11 @@ class Letters:
     def _refuse(self, origins: set[str], topics: set[str]) -> None:
         origins -= _existing(self.base, origins)
         if origins:
-            message = f"no letter is from {', '.join(sorted(origins))}, and that does "
-            message += f"not exist; the letters are from {_first(topics) or 'nowhere'}"
+            do, them = ("does", "it") if len(origins) == 1 else ("do", "them")
+            message = (
+                f"{', '.join(sorted(origins))} {do} not exist, and no letter is from "
+                f"{them}; the letters are from {_first(topics) or 'nowhere'}"
+            )
             raise CommandError(message, Status.FAILED)
 
     def commit(self, marks: Marks | None) -> None:

@@ -9,7 +9,7 @@ import click
 
 from safeconsumer.cli.errors import CommandError
 from safeconsumer.group.wire import MAX_NAME_LENGTH
-from safeconsumer.holds.hold import checked_owner
+from safeconsumer.holds.hold import checked_owner, operator_name
 
 
 def owner_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -24,14 +24,14 @@ def owner_option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def owner_of(given: str | None) -> str:
     """
-    Return the given owner, or the login and host of this user.
+    Return the given owner, without ``operator:``, or the login and host of this user.
 
     Raises:
         CommandError: none was given, and the login is unknown.
         HoldSettingError: the name is not acceptable.
     """
     if given is not None:
-        return checked_owner(given)
+        return operator_name(given)
     try:
         return checked_owner(f"{getpass.getuser()}@{socket.gethostname()}")
     except (KeyError, OSError) as error:  # a container's user has no name

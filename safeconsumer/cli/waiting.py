@@ -154,7 +154,7 @@ def is_moved(view: View, scopes: Sequence[Scope]) -> tuple[bool, str]:
     found = movements(view, scopes)
     left = [one for one in found if not one.is_moved]
     if not found:
-        message = "none of its partitions is being moved: no reset is in force"
+        message = "no reset is in force for these partitions"
         raise NeverReachedError(message)
     if not left:
         return True, f"moved: {partitions_text(one.tp for one in found)}"
@@ -175,12 +175,18 @@ def _wanted(view: View, scopes: Sequence[Scope]) -> tuple[TopicPartition, ...]:
     return covered(scopes, view.consumed) if scopes else view.consumed
 
 
+def _is_delivered(view: View, tp: TopicPartition) -> bool:
+    owners = [one for one in view.present if tp in one.owned]
+    return bool(owners) and all(one.delivers(tp) for one in owners)
+
+
 def is_flowing(view: View, scopes: Sequence[Scope]) -> tuple[bool, str]:
     """
     Judge whether all partitions of the scopes are delivered again.
 
     Without scopes, all partitions of the group are judged, except topics with commits
-    that no member reads any more.
+    that no member reads any more. A Spark stream counts only for partitions that are its
+    own: what a member keeps quiet does not flow because a stream reads it, too.
     """
     wanted = _wanted(view, scopes)
     if holding := meeting(view.holds, wanted):
@@ -194,13 +200,19 @@ def is_flowing(view: View, scopes: Sequence[Scope]) -> tuple[bool, str]:
         return False, "; ".join(reasons)
     left = () if scopes else view.no_longer_read
     wanted = tuple(tp for tp in wanted if tp.topic not in left)
-    still = {tp for tp in wanted if not any(one.delivers(tp) for one in view.present)}
+    judge = view.without_streams
+    of_members = frozenset(judge.consumed)
+    still = {
+        tp
+        for tp in wanted
+        if not _is_delivered(judge if tp in of_members else view, tp)
+    }
     if not wanted:
         nothing = "the group owns no partition, and has committed no offset"
         return False, f"{NOT_FLOWING}{nothing}"
     if still:
-        rows = view.partitions
-        whys = dict.fromkeys(one.verdict.sentence for one in rows if one.tp in still)
+        rows = {one.tp: one for one in (*view.partitions, *judge.partitions)}
+        whys = dict.fromkeys(rows[tp].verdict.sentence for tp in rows if tp in still)
         return False, "; ".join([f"{NOT_FLOWING}{partitions_text(still)}", *whys])
     besides = f"; no member of the group reads {', '.join(left)}" if left else ""
     return True, f"flowing: {partitions_text(wanted)}{besides}"

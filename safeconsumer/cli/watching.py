@@ -122,7 +122,8 @@ def _group_row(one: View) -> tuple[str, ...]:
     members = "unknown" if count is None else str(count)
     # Also before the first hold: the operator sees beforehand which members will obey.
     if count and (holds or reporting):
-        members += ", reports unknown" if reporting is None else f", {reporting} report"
+        known = None if reporting is None else group_text.reporting_text(reporting)
+        members += f", {known or 'reports unknown'}"
     return (
         one.group,
         "no such group yet" if facts.state == "Dead" else facts.state,

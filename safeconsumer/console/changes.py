@@ -52,7 +52,7 @@ from safeconsumer.group.reset_to import (
 from safeconsumer.group.scopes import checked_group, scopes_of
 from safeconsumer.group.troubles import Kind, error_text, kind_of
 from safeconsumer.group.view import View
-from safeconsumer.holds.hold import checked_name
+from safeconsumer.holds.hold import OPERATOR, checked_name
 
 # Seconds to wait after an acknowledgement until the next page shows the change.
 _SHOWN_WITHIN = 2.0
@@ -110,6 +110,8 @@ def hold_action(state: State, owner: str, given: Given) -> Action:
             reason=given["reason"],
             for_=given["for"] or None,
         )
+        # A person who asks for an earlier end means it, and is asked to agree.
+        action = evolve(action, replaces=True)
         return action.written_by(state.setup.host, state.setup.principal)
 
 
@@ -144,8 +146,8 @@ def lift_action(_: State, owner: str, given: Given) -> Action:
 
 
 def _named(one: Mapping[str, str]) -> NamedHold:
-    scope, owner, offset = one["scope"], one.get("owner", ""), one.get("offset")
-    checked_name(owner)
+    scope, offset = one["scope"], one.get("offset")
+    owner = checked_name(one.get("owner", "")).removeprefix(OPERATOR)
     try:  # not parsed: a hold whose scope only a later version reads can be lifted, too
         scope.encode()
     except UnicodeEncodeError as error:

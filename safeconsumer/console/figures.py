@@ -157,7 +157,7 @@ def _holds(view: View) -> Iterator[_Figure]:
     yield _Figure("group_expiring_holds", group, len(soon))
     for name, times in (
         ("oldest_unlimited_hold", [one.since for one in endless]),
-        ("next_expiry", [one.expires_at for one in view.lasting]),
+        ("next_expiry", [view.next_expiry]),
     ):
         if known := [one for one in times if one is not None]:
             yield _Figure(f"group_{name}_timestamp_seconds", group, min(known))

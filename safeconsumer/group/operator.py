@@ -40,7 +40,7 @@ from safeconsumer.group.topic_reader import TopicReader
 from safeconsumer.group.view import View
 from safeconsumer.group.wire import ControlHold, ControlKey
 from safeconsumer.holds import ranges
-from safeconsumer.holds.hold import checked_duration, checked_owner, checked_reason
+from safeconsumer.holds.hold import checked_duration, checked_reason, operator_name
 from safeconsumer.holds.scope import Target
 
 _WRITE_TIMEOUT = 10.0
@@ -551,4 +551,4 @@ def _wanted(
 ) -> tuple[Change, ...]:
     each = ranges.spread_targets(targets)
     found = [str(patterns.target(one)) for one in each]
-    return changes(checked_group(group), checked_owner(owner), found, hold)
+    return changes(checked_group(group), operator_name(owner), found, hold)

@@ -13,7 +13,8 @@ The owner's hold of the same scope     Effect of placing one
 =====================================  ================================================
 no hold                                the hold is placed
 same reason and duration               none: the hold is unchanged
-the same, and it ended or may have     the hold is placed again: renewed
+same reason, and longer: extended      none, unless ``Place.replaces``
+one of these that ended or may have    the hold is placed again: renewed
 the same, and the topic has lost it    the hold is placed again: renewed
 another one                            it is replaced, if the owner agrees
 another one, and it ended              it is replaced
@@ -317,10 +318,13 @@ class Place(TimedHolds):
     Attributes:
         reason: the reason, as text for people.
         changes: the records of these holds, one for each scope.
+        replaces: whether a hold of the same reason that lasts longer, as after an
+            extension, is to be replaced, too.
     """
 
     reason: str
     changes: tuple[Change, ...]
+    replaces: bool = False
 
     def written_by(self, host: str | None, principal: str | None) -> "Place":
         """Return the action with the host and the login that writes it, for people."""
@@ -337,7 +341,7 @@ class Place(TimedHolds):
         unchanged, renewed, todo = [], [], []
         for change in self.changes:
             there = own.get(change.key)
-            if there is not None and _is_same(change, there):
+            if there is not None and self._is_met(change, there, plan.view):
                 if _is_lasting(plan.view, there):
                     unchanged.append(there)
                     continue
@@ -351,6 +355,17 @@ class Place(TimedHolds):
             is_done=not todo,
         )
         return evolve(plan, needs=tuple(_needs(plan, self, cluster)))
+
+    def _is_met(self, change: Change, one: HoldRecord, view: View) -> bool:
+        """Tell whether a hold is the one that a change asks for, or that one extended."""
+        wanted, hold = change.hold, one.hold
+        if wanted is None or hold is None or wanted.reason != hold.reason:
+            return False
+        if wanted.ttl_ms is None or hold.ttl_ms is None or self.replaces:
+            return wanted.ttl_ms == hold.ttl_ms
+        if view.is_from_earlier_topic(one):  # members obey it until its later end
+            return wanted.ttl_ms == hold.ttl_ms
+        return wanted.ttl_ms <= hold.ttl_ms
 
     def facts(self) -> list[Any]:
         """Return the action for a digest."""
@@ -397,9 +412,13 @@ def place_action(
     )
 
 
-def duration_of(for_: str) -> float:
+def duration_of(for_: str, name: str = "for") -> float:
     """
     Return the seconds of ``--for`` as it was typed.
+
+    Args:
+        for_: the duration.
+        name: what the message calls it: the field of a form, or the option.
 
     Raises:
         HoldSettingError: it is not a duration.
@@ -407,15 +426,8 @@ def duration_of(for_: str) -> float:
     try:
         return parse_duration(for_)
     except ValueError as error:
-        message = f"for: {error}"
+        message = f"{name}: {error}"
         raise HoldSettingError(message) from error
-
-
-def _is_same(change: Change, one: HoldRecord) -> bool:
-    wanted, hold = change.hold, one.hold
-    if wanted is None or hold is None:
-        return False
-    return (wanted.reason, wanted.ttl_ms) == (hold.reason, hold.ttl_ms)
 
 
 def _is_lasting(view: View, one: HoldRecord) -> bool:
@@ -745,9 +757,11 @@ def later_version_scopes(plan: Plan, *keys: ControlKey) -> str:
 
 
 def flowing(plan: Plan) -> tuple[TopicPartition, ...]:
-    """Return the partitions that begin to flow when the holds are lifted."""
+    """Return the partitions that begin to flow when the existing holds are lifted."""
+    reads = (patterns.read(one.scope) for one in plan.kept)
+    lifted = [*plan.own, *(one.scope for one in reads if one is not None)]
     kept = frozenset(covered(plan.others, plan.covers))
-    return tuple(tp for tp in plan.covers if tp not in kept)
+    return tuple(tp for tp in covered(lifted, plan.covers) if tp not in kept)
 
 
 # ---------------------------------------------------------------- sentences

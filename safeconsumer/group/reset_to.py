@@ -88,9 +88,13 @@ class ResetTarget:
     at_ms: int | None = None
 
 
-def parse_target(text: str) -> ResetTarget:
+def parse_target(text: str, name: str = "to") -> ResetTarget:
     """
     Read the target of a reset.
+
+    Args:
+        text: the target.
+        name: what the message calls it: the field of a form, or the option.
 
     Raises:
         HoldSettingError: it is not a target; the message says how to write one.
@@ -109,7 +113,7 @@ def parse_target(text: str) -> ResetTarget:
         return ResetTarget(text=typed, at_ms=int(parse_moment(typed) * 1000))
     except ValueError:
         message = (
-            f"to: not {text[:60]!r}: write earliest, latest, an offset such as 1200, "
+            f"{name}: not {text[:60]!r}: write earliest, latest, an offset such as 1200, "
             "-100 for a hundred offsets before what is committed, or a time such as "
             "2026-11-27T10:00, which is UTC unless it says otherwise, or 2h for two "
             "hours ago"
@@ -403,7 +407,7 @@ class ResetTo:
             why = f"nothing is committed of {partitions_text(unset)} to count from"
             yield refusal(why, "give an offset, or a time")
         if why := "; ".join(self._outside()):
-            yield refusal(why, "give an offset within the log of each")
+            yield refusal(why, "choose an offset inside the log")
         if why := "; ".join(self._moved_by_others(plan.view)):
             yield refusal(why, "wait until it is moved")
         if later := [one.key.scope for one in plan.own if is_later(one)]:
@@ -420,9 +424,9 @@ class ResetTo:
             if at.is_outside and at.offset is not None:
                 found.setdefault((at.start, at.end, at.offset), []).append(tp)
         for (start, end, offset), tps in tuple(found.items())[:_MOST_LOGS]:
-            verb = "has" if len(tps) == 1 else "have"
+            verb, they = ("has", "it") if len(tps) == 1 else ("have", "they")
             log = f"{partitions_text(tps)} {verb} offsets {start:,} to {end:,}"
-            yield f"{log}: not {offset:,}"
+            yield f"{log}, so {they} cannot move to {offset:,}"
         if left := [tp for tps in tuple(found.values())[_MOST_LOGS:] for tp in tps]:
             yield f"{partitions_text(left)} are outside of their logs, too"
 

@@ -605,8 +605,8 @@ class View:
 
     @property
     def next_expiry(self) -> float | None:
-        """When the next hold expires; None if none does."""
-        ends = [one.expires_at for one in self.holds]
+        """When the next of the lasting holds expires; None if none does."""
+        ends = [one.expires_at for one in self.lasting]
         return min((one for one in ends if one is not None), default=None)
 
     def lifted_by(self, holds: Collection[HoldRecord]) -> float | None:
@@ -739,9 +739,23 @@ class View:
         return {tp: self.row(tp) for tp in sorted(known)}
 
     @cached_property
+    def without_streams(self) -> "View":
+        """
+        The view without Spark streams, which obey the group beside its members.
+
+        A group that has no member keeps its streams.
+        """
+        kept = tuple(one for one in self.reports if one.kind != STREAM)
+        has_members = not all(one.is_stream for one in self.present)
+        if has_members and len(kept) < len(self.reports):
+            return evolve(self, reports=kept)
+        return self
+
+    @cached_property
     def no_longer_read(self) -> tuple[str, ...]:
-        """The topics without any owner; empty if no partition has an owner."""
-        rows = [self.rows[tp] for tp in self.consumed if tp in self.rows]
+        """The topics that no member owns any of; empty if no partition has an owner."""
+        by_members = self.without_streams
+        rows = [by_members.rows[tp] for tp in self.consumed if tp in by_members.rows]
         unowned = {one.tp.topic for one in rows if one.answer is Answer.UNOWNED}
         read = {one.tp.topic for one in rows if one.answer is not Answer.UNOWNED}
         return tuple(sorted(unowned - read)) if read else ()

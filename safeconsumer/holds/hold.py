@@ -249,6 +249,18 @@ def checked_owner(owner: object) -> str:
     return name
 
 
+def operator_name(owner: object) -> str:
+    """
+    Return the name of an operator, also if members' name for the owner is given.
+
+    Members and commands show the owner of the holds of ``alice`` as ``operator:alice``.
+
+    Raises:
+        HoldSettingError: as :func:`checked_owner`.
+    """
+    return checked_owner(checked_name(owner).removeprefix(OPERATOR))
+
+
 def checked_name(owner: object) -> str:
     """
     Return the owner's name, any owner's.

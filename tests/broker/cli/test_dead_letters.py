@@ -262,7 +262,7 @@ def test_origin_that_does_not_exist_is_refused_with_those_of_the_letters(
     topic.put()
     ended = topic.run(*options)
     origin = options[-1].removeprefix("--from=").replace("TOPIC", topic.origin)
-    text = f"no letter is from {origin}, and that does not exist; the letters are from "
+    text = f"{origin} does not exist, and no letter is from it; the letters are from "
     last = ended.stderr.splitlines()[-1]
     assert ended.exit_code == Status.FAILED, ended.output
     assert last == f"safeconsumer: {text}{topic.origin}"
@@ -488,6 +488,27 @@ def test_replay_goes_on_at_the_offset_of_its_group(topic):
     topic.commit(50)  # the topic has no such offset
     assert topic.replay() == 3
     assert topic.committed() == 3
+
+
+def test_limit_beside_a_filter_sends_the_same_letters_again(topic):
+    """By itself it sends the next ones."""
+    topic.put_several(3)
+    for _ in range(2):
+        topic.run("replay", "--error=ValueError", "--limit=1")
+    assert [one.value for one in topic.returned()] == [b"0", b"0"]
+    for _ in range(2):
+        topic.run("replay", "--limit=1")
+    assert [one.value for one in topic.returned()] == [b"0", b"0", b"0", b"1"]
+
+
+@pytest.mark.parametrize("option", ["--from=TOPIC", "--error=E", "--since=1h"])
+def test_letter_named_by_its_place_is_refused_beside_a_filter(topic, option):
+    topic.put()
+    ended = topic.run("replay", option, topic=f"{topic.name}:0@0")
+    assert ended.exit_code == Status.USAGE
+    assert "leave out --from, --error and --since" in ended.stderr
+    ended = topic.run("replay", "--limit=1", topic=f"{topic.name}:0@0")
+    assert (ended.exit_code, len(topic.returned())) == (Status.DONE, 1)
 
 
 @pytest.mark.any_broker

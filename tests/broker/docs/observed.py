@@ -3,6 +3,7 @@
 import json
 import logging
 import sys
+import threading
 from itertools import islice
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
@@ -23,12 +24,50 @@ class Lines(logging.Handler):
         self.count += 1
 
 
+def gained(bootstrap):
+    """Pause the whole assignment, and gain the partition of a member that leaves."""
+    settings = {
+        "bootstrap_servers": bootstrap,
+        "group_id": "billing",
+        "auto_offset_reset": "earliest",
+        "enable_auto_commit": False,
+    }
+    consumer, other = Consumer("bills", **settings), KafkaConsumer("bills", **settings)
+    is_shared = threading.Event()
+
+    def poll_other():
+        while not is_shared.is_set():
+            other.poll(100)
+
+    # In kafka-python 2.0 a poll waits until the other member has joined, too.
+    polling = threading.Thread(target=poll_other)
+    polling.start()
+    while not len(consumer.assignment()) == len(other.assignment()) == 1:
+        consumer.poll(100)
+    is_shared.set()
+    polling.join()
+    (given_up,) = other.assignment()
+    consumer.pause(*consumer.assignment())
+    producer = KafkaProducer(bootstrap_servers=bootstrap)
+    for number in range(5):
+        producer.send("bills", b"%d" % number, partition=given_up.partition)
+    producer.close()
+    other.close(autocommit=False)
+    came = 0
+    while came < 5:
+        came += len(consumer.poll(1000).get(given_up, []))
+    counted = consumer.leaked[given_up]
+    consumer.resume(*consumer.assignment())
+    consumer.close(autocommit=False)
+    return {"counted": counted, "came": came}
+
+
 def main(bootstrap):
     """Print how many records came, and how many were counted, at each step."""
     lines = Lines()
     logging.getLogger("observe").addHandler(lines)
     admin = KafkaAdminClient(bootstrap_servers=bootstrap)
-    admin.create_topics([NewTopic("orders", 1, 1)])
+    admin.create_topics([NewTopic("orders", 1, 1), NewTopic("bills", 2, 1)])
     producer = KafkaProducer(bootstrap_servers=bootstrap)
     consumer = Consumer(
         bootstrap_servers=bootstrap,
@@ -63,6 +102,7 @@ def main(bootstrap):
     write()
     counts["resumed"] = polled(20)
     counts["lines"] = lines.count
+    counts["gained"] = gained(bootstrap)
     consumer.close()
     producer.close()
     admin.close()

@@ -72,16 +72,17 @@ COUNTS = {
     "iterated": {"counted": 10, "came": 5},
     "resumed": {"counted": 10, "came": 5},
     "lines": 1,
+    "gained": {"counted": 5, "came": 5},
 }
 
 
-def test_leak_of_the_installed_version_is_counted_by_poll_and_by_iteration():
+def test_leaks_of_the_installed_version_are_counted():
     assert printed(sys.executable, "observed.py") == COUNTS
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("version", ["2.3.3", "2.3.0"])
-def test_leak_of_an_earlier_version_is_counted(version):
+def test_leaks_of_an_earlier_version_are_counted(version):
     """Programs that are not on 3.0 yet are those that need it."""
     python = python_of(f"kafka-python=={version}")
     assert printed(python, "observed.py") == COUNTS

@@ -34,7 +34,7 @@ def test_holds_that_members_keep_of_a_lost_topic_are_lifted_by_name(team):
             return run(team, "status", "--group", team.group).stdout
 
         wait_for(lambda: "  unavailable  " in shown(), "a report of that", pause=1.0)
-        assert "1 member, 1 of them report" in shown()
+        assert "1 member, 1 reports" in shown()
         assert f"not read: no topic {name}: " in shown()
         team.create(name, topics.HOLDS_SETTINGS)
         wait_for(lambda: "kept by members" in shown(), "a report of it", pause=1.0)

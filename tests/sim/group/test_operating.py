@@ -70,6 +70,8 @@ def test_an_own_hold_is_replaced_only_by_the_flag(team):
     first, later = past(team)
     # The partitions are held since the first: retention counts from then.
     assert (later["since"], later["at"] > first["at"]) == (first["at"], True)
+    assert "unchanged" in pause(team, "@all", "--for", "1h")
+    assert "instead of" in pause(team, "@all", "--for", "1h", "--replace")
 
 
 @played(work)
@@ -137,6 +139,19 @@ def test_a_hold_names_its_host_and_owner(team, monkeypatch):
     assert in_vain.exit_code == FAILED
     lifted = typed(team, "resume", "@all", owner=one["owner"])
     assert "lifted @all operator:root@build7" in lifted
+    assert held(team) == []
+
+
+@played(work)
+def test_owner_is_taken_as_commands_show_it(team):
+    pause(team, "@all", owner="operator:alice")
+    pause(team, team.topic, owner="alice")
+    assert held(team) == [("@all", "alice"), (team.topic, "alice")]
+    why = typed(team, "resume", "--all", owner="bob", status=FAILED)
+    assert "there are holds by operator:alice" in why
+    typed(team, "resume", "@all", owner="operator:alice")
+    with Operator(team.broker.client_config, team.settings) as one:
+        one.resume(team.group, team.topic, owner="operator:alice")
     assert held(team) == []
 
 
@@ -488,7 +503,7 @@ def test_status_lists_groups_with_holds_and_counts_the_others(team):
         assert own["next_expiry"] is not None
         assert by_name[later]["state"] == "Dead"
     shown = run(team, "status").stdout
-    assert re.search(rf"^{team.group} +Stable +1, 1 report +1 +2", shown, re.MULTILINE)
+    assert re.search(rf"^{team.group} +Stable +1, 1 reports +1 +2", shown, re.MULTILINE)
     assert "--all" not in shown
     typed(team, "status", "--all", status=Status.USAGE)
 
@@ -509,12 +524,52 @@ def test_a_resume_of_the_wrong_owner_names_the_others(team, monkeypatch):
     assert ended.stderr.endswith("nothing was lifted: name the owner, --owner bob\n")
 
 
-@pytest.mark.parametrize("what", ["@all", "--all"])
+@played(work)
+def test_resume_that_waits_again_waits_for_the_other_owners(team):
+    for owner in ("alice", "bob"):
+        pause(team, "@all", owner=owner)
+    first = tried(team, "resume", "@all", "--wait", "2s")
+    assert first.exit_code == FAILED
+    assert "lifted, but not flowing in 2 s: held: @all by bob" in first.stderr
+    again = tried(team, "resume", "@all", "--wait", "2s")
+    assert again.exit_code == FAILED
+    assert "not held, but not flowing in 2 s: held: @all by bob" in again.stderr
+
+    def lift_later():
+        team.broker.lab.sleep(4)
+        team.operator_lifts("@all", owner="bob")
+
+    team.broker.lab.start("bob", lift_later)
+    last = tried(team, "resume", "@all", "--wait", "30s")
+    assert (last.exit_code, last.stderr) == (Status.DONE, "")
+    assert "was not held: @all operator:alice" in last.stdout
+    assert f"flowing: {team.topic}:0-3, after " in last.stdout
+
+
+@played(work)
+def test_resume_of_a_topic_names_the_held_partitions(team):
+    """Only holds of exactly the scope are lifted; a dry run ends alike."""
+    pause(team, f"{team.topic}:0-1")
+    pause(team, f"{team.topic}:3", owner="bob")
+    dry = tried(team, "resume", team.topic, "--dry-run")
+    assert "nothing begins to flow by it now\n" in dry.stdout
+    ended = tried(team, "resume", team.topic)
+    assert dry.stderr == ended.stderr
+    assert dry.exit_code == ended.exit_code == FAILED
+    assert f"was not held: {team.topic} operator:alice" in ended.stdout
+    assert ended.stderr.endswith(
+        "nothing was lifted: name a scope as it is held: "
+        f"{team.topic}:0, {team.topic}:1 by alice; {team.topic}:3 by bob\n"
+    )
+    assert len(held(team)) == 3
+
+
+@pytest.mark.parametrize("what", ["@all", "--all", "@all --wait 30s"])
 @played(leave)
 def test_a_hold_of_a_later_version_is_lifted_after_an_upgrade(team, what):
     key = f"2\0{team.group}\0alice\0@all".encode()
     team.write_raw(team.settings.holds_topic, key, b'{"v":2}').get(10)
-    ended = tried(team, "resume", what)
+    ended = tried(team, "resume", *what.split())
     assert ended.exit_code == FAILED
     assert ended.stderr.endswith(
         "nothing was lifted: a later version holds @all; upgrade first\n"

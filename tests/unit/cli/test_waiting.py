@@ -8,17 +8,26 @@ from click.testing import CliRunner
 from kafka import TopicPartition
 from kafka.errors import KafkaTimeoutError
 
-from safeconsumer.cli import against, connection, records, waiting, watching
+from safeconsumer.cli import (
+    against,
+    connection,
+    holding,
+    records,
+    waiting,
+    watching,
+)
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
 from safeconsumer.group.clients import BOOTSTRAP_MS
 from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.movements import movements
 from safeconsumer.group.operator import Operator
+from safeconsumer.group.plan import place_action
 from safeconsumer.group.scopes import scopes_of
+from safeconsumer.group.view import Times
 from safeconsumer.group.wire import ControlHold, ControlKey, Reset
 from safeconsumer.holds.scope import Partition
-from tests.harness.group.views import facts, viewed
+from tests.harness.group.views import facts, report, viewed
 
 
 class Clock:
@@ -88,6 +97,19 @@ def test_wait_ends_at_once_if_its_condition_cannot_be_met_any_more(clock):
     ended = waiting.wait_until(SimpleNamespace(look=look), "g", judge, 60.0)
     assert (ended.is_reached, ended.sentence) == (False, "lifted meanwhile")
     assert ended.waited == 0.5
+
+
+def test_wait_of_a_pause_ends_with_its_hold():
+    """Members lift it later by the allowed skew, and obey it until then."""
+    tp = TopicPartition("t", 0)
+    action = place_action(group="g", owner="alice", texts=["t"], reason="x", for_="3s")
+    (change,) = action.changes
+    own = HoldRecord(key=change.key, hold=change.hold, at=100.0, offset=1)
+    quiet = viewed(facts("a", tp), report("a", 0), holds=(own,), skew=30.0)
+    reached, _ = holding._is_quiet(evolve(quiet, times=Times(102.0)), action)
+    assert reached
+    with pytest.raises(waiting.NeverReachedError, match=r"expired meanwhile: t$"):
+        holding._is_quiet(evolve(quiet, times=Times(104.0)), action)
 
 
 MANY = 40

@@ -89,6 +89,28 @@ def test_hold_that_changed_since_the_preview_is_not_replaced(change):
     assert console.post("/place", **fields, agreed=again).status_code == 200
 
 
+def test_list_of_groups_has_no_end_of_a_hold_that_has_ended():
+    """Its members lift it within the allowed skew."""
+    known = viewed(5, is_held=True)
+    (hold,) = known.holds
+    ended = evolve(known, holds=(evolve(hold, at=known.times.proven - 3601),))
+    served, _ = writing(alone(ended))
+    assert '<td data-name="Next expiry"></td>' in served.page("/")
+
+
+def test_shorter_hold_is_placed_by_a_form_that_is_agreed_to():
+    """A command leaves a longer hold of the same reason alone."""
+    still = groups()
+    (held,) = still.known.views[HELD].holds
+    served, writer = writing(still)
+    wish = {"group": HELD, "scopes": "@all", "reason": held.hold.reason, "for": "1m"}
+    assert "Replace what you hold already: @all" in served.plan(**wish)["to_agree"]
+    form = served.form("/place", **wish)
+    assert served.submit("/place", form | {"agreed": ""}).status_code == 409
+    assert served.submit("/place", form).status_code == 303
+    assert [one.hold.ttl_ms for one in writer.written] == [60_000]
+
+
 # ---------------------------------------------------------------- extending
 
 EXTEND = {"group": HELD, "scopes": "@all", "reason": "x", "extends": "9"}
@@ -365,9 +387,11 @@ def test_previews_and_commands_use_connections_of_their_own(monkeypatch):
     assert len(writer.written) == 1
 
 
-def test_program_lifts_anothers_hold_by_its_record_and_scope():
+@pytest.mark.parametrize("owner", ["bob", "operator:bob"])
+def test_program_lifts_anothers_hold_by_its_record_and_scope(owner):
+    """The second is the name that members and commands show."""
     served, writer = writing(held_by("bob"))
-    bobs, typed = LIFT | {"owner": "bob"}, {"typed": "topic-005:0"}
+    bobs, typed = LIFT | {"owner": owner}, {"typed": "topic-005:0"}
     for shown in ({"id": "another"}, {"offset": "1"}):
         refused = served.post("/lift", **bobs, **typed, **shown)
         assert "has changed" in refused.json()["title"]
@@ -522,7 +546,11 @@ def test_reset_past_a_member_that_moves_nothing_needs_consent():
     ("change", "status", "reason"),
     [
         ({"scopes": "topic-005:0-1"}, 409, "topic-005:1 is not held by alice"),
-        ({"scopes": "topic-005:0", "to": "-1001"}, 409, "0 to 2,000: not -1"),
+        (
+            {"scopes": "topic-005:0", "to": "-1001"},
+            409,
+            "0 to 2,000, so it cannot move to -1",
+        ),
         ({"to": "soon"}, 400, "to: not &#39;soon&#39;: write earliest"),
         ({"scopes": ""}, 400, "give a scope to move"),
         ({"group": "group-05"}, 409, "did you mean group-005"),

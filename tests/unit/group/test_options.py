@@ -252,8 +252,8 @@ def test_illegal_group_is_reported_in_one_line(command, more):
         (("re:(",), "not an RE2 pattern"),
         (("re:(a)\\1",), "not an RE2 pattern"),
         (("orders", "--for", "0s"), "is not longer than 0"),
-        (("orders", "--for", "soon"), "not a duration"),
-        (("orders", "--owner", "operator:x"), "operator"),
+        (("orders", "--for", "soon"), ": --for: 'soon' is not a duration"),
+        (("orders", "--owner", "operator:"), "owner must be 1 to"),
         (("orders", "--reason", "bell\x07"), "control characters"),
     ],
     ids=short,
@@ -264,6 +264,22 @@ def test_illegal_hold_is_reported_in_one_line_without_a_broker(arguments, messag
     assert (ended.exit_code, ended.stdout) == (Status.USAGE, "")
     assert ended.stderr.count("\n") == 1
     assert message in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (("extend", "--for", "10"), "--for: '10' is not a duration"),
+        (("reset-offsets", "--to", "--5"), "--to: not '--5': write earliest"),
+    ],
+    ids=short,
+)
+def test_value_that_cannot_be_read_is_named_by_its_option(words, says):
+    command, *value = words
+    where = ("--group", "g", "--bootstrap", "127.0.0.1:1")
+    ended = run(command, "orders", *value, *where)
+    assert (ended.exit_code, ended.stdout) == (Status.USAGE, "")
+    assert ended.stderr.startswith(f"safeconsumer: {says}")
 
 
 @pytest.mark.parametrize(

@@ -75,10 +75,10 @@ def record(scope, owner="alice", for_=None):
 HOLD, GONE = record("orders:0"), record("orders:1")
 
 
-def placed(*texts, view=VIEW, asked=None, **changed):
+def placed(*texts, view=VIEW, asked=None, replaces=False, **changed):
     given = {"owner": "alice", "reason": "x", "for_": None, **changed}
     action = place_action(texts=texts, **{"group": view.group, **given})
-    return plan_of(view, action, asked or Asked())
+    return plan_of(view, evolve(action, replaces=replaces), asked or Asked())
 
 
 def seen(one, asked=None):
@@ -233,6 +233,36 @@ def test_another_hold_of_the_owner_needs_consent_to_be_replaced():
 
 
 @pytest.mark.parametrize(
+    ("for_", "reason", "becomes"),
+    [
+        ("10m", "x", "unchanged"),
+        ("10m", "y", "replaced"),
+        ("30m", "x", "replaced"),
+        (None, "x", "replaced"),
+    ],
+    ids=["longer", "another reason", "shorter", "with an end"],
+)
+def test_hold_of_that_reason_that_lasts_longer_is_unchanged(for_, reason, becomes):
+    """A job repeats its command after somebody has extended one of its holds."""
+    own = record("orders:0", for_=1200)
+    view = evolve(VIEW, holds=(own,))
+    one = placed("orders:0-1", view=view, for_=for_, reason=reason)
+    is_replaced = becomes == "replaced"
+    assert one.unchanged == (() if is_replaced else (own,))
+    assert [consent for consent, _ in needs(one)] == [Consent.REPLACE] * is_replaced
+    scopes = [str(each.key.scope) for each in one.changes]
+    assert scopes == ["orders:0", "orders:1"][not is_replaced :]
+
+
+def test_hold_that_lasts_longer_is_replaced_if_asked():
+    own = record("orders:0", for_=1200)
+    view = evolve(VIEW, holds=(own,))
+    shorter = placed("orders:0", view=view, for_="10m", replaces=True)
+    assert (shorter.unchanged, shorter.replaced) == ((), (own,))
+    assert placed("orders:0", view=view, for_="20m", replaces=True).is_done
+
+
+@pytest.mark.parametrize(
     ("at", "now", "wall", "becomes"),
     [
         (NOW - 10, NOW, 0.0, "unchanged"),
@@ -299,6 +329,18 @@ def test_a_lift_counts_the_partitions_that_flow_and_that_stay_held():
     )
     alone = evolve(view, holds=(one,))
     assert lifted(alone, named(one)).points[1] == ("note", "1 record comes at once")
+
+
+def test_lift_of_a_scope_that_is_not_held_lets_nothing_flow():
+    view = evolve(VIEW, holds=(HOLD,), lags={ZERO: 7, ONE: 1})
+    plan = lifted(view, NamedHold(scope="orders", owner="alice"))
+    assert (flowing(plan), plan.document()["covers"]) == ((), [])
+    assert plan.points == (
+        ("waiting", "nothing begins to flow by it now"),
+        ("waiting", "1 partition stays held by others"),
+    )
+    both = lifted(view, named(HOLD), NamedHold(scope="orders:1", owner="alice"))
+    assert flowing(both) == (ZERO,)
 
 
 @pytest.mark.parametrize(
@@ -732,10 +774,12 @@ def outside(ends):
 
 
 def test_targets_outside_of_their_logs_are_refused_with_each_range():
-    assert outside({0: 100}) == "orders:0 has offsets 0 to 100: not 101"
+    assert outside({0: 100}) == (
+        "orders:0 has offsets 0 to 100, so it cannot move to 101"
+    )
     assert outside({0: 100, 1: 100, 2: 7}) == (
-        "orders:0-1 have offsets 0 to 100: not 101; "
-        "orders:2 has offsets 0 to 7: not 101"
+        "orders:0-1 have offsets 0 to 100, so they cannot move to 101; "
+        "orders:2 has offsets 0 to 7, so it cannot move to 101"
     )
 
 
@@ -799,6 +843,14 @@ def test_a_hold_that_the_topic_has_lost_is_written_again(plan):
 def test_a_hold_that_is_on_the_topic_again_is_unchanged():
     again = evolve(record("orders"), incarnation=1)
     assert placed("orders", view=outlived(again)).is_done
+
+
+def test_pause_of_an_extended_hold_that_the_topic_has_lost_needs_consent():
+    """A record of the shorter hold would end the longer one, which members obey."""
+    own = record("orders", for_=7200)
+    plan = placed("orders", view=outlived(own), for_="1h")
+    assert [consent for consent, _ in needs(plan)] == [Consent.REPLACE]
+    assert (plan.unchanged, plan.renewed) == ((), ())
 
 
 def test_an_extension_that_the_topic_has_lost_is_not_done():

@@ -188,7 +188,7 @@ def test_only_reports_of_present_members_are_counted():
     view = held(NOBODY, report("a", 0))
     assert group_document(view)["reporting"] == 0
     (heading, *_) = status(view)
-    assert heading == "group g: Stable, 1 member, 0 of them report"
+    assert heading == "group g: Stable, 1 member, 0 report"
 
 
 # ---------------------------------------------------------------- members that died
@@ -456,6 +456,55 @@ def test_wait_flowing_names_topics_without_readers():
     assert waiting.is_flowing(held_there, ()) == (False, "held: old by alice")
 
 
+STREAM = stream(quiet={})
+PAUSED = "not flowing: t:0; a paused it by itself; no hold covers it"
+
+
+@pytest.mark.parametrize("scopes", [[], ["t"]], ids=["all", "named"])
+@pytest.mark.parametrize(
+    ("view", "sentence"),
+    [
+        (viewed(A, report("a", 0), STREAM), PAUSED),
+        (
+            commits(viewed(facts("a", ONE), report("a", 1, quiet={}), STREAM), ZERO),
+            f"not flowing: t:0; {UNOWNED}",
+        ),
+        (viewed(A, LOUD, stream(quiet={"t": ((0, 0),)})), "flowing: t:0"),
+        (viewed(STREAM), "flowing: t:0"),
+        (commits(viewed(STREAM, state="Empty"), ZERO), "flowing: t:0"),
+    ],
+    ids=["paused", "unowned", "quiet stream", "stream alone", "it commits"],
+)
+def test_wait_flowing_judges_members_beside_a_stream(view, sentence, scopes):
+    """A stream counts in a group without members."""
+    found = waiting.is_flowing(view, scopes_of(scopes, "g") if scopes else ())
+    assert found == (not sentence.startswith("not"), sentence)
+
+
+def test_wait_flowing_judges_each_owner():
+    """In a rebalance a partition may have two for a moment."""
+    view = viewed(A, facts("b"), LOUD, report("b", 0))
+    reached, _ = waiting.is_flowing(view, ())
+    assert not reached
+
+
+def test_wait_flowing_counts_a_stream_where_only_it_reads():
+    own = stream(assigned={"u": ((0, 0),)}, quiet={})
+    view = viewed(A, LOUD, own)
+    assert waiting.is_flowing(view, scopes_of(["u"], "g")) == (True, "flowing: u:0")
+    held_back = viewed(A, LOUD, evolve(own, quiet=own.assigned))
+    reached, sentence = waiting.is_flowing(held_back, scopes_of(["u"], "g"))
+    assert (reached, sentence.startswith("not flowing: u:0")) == (False, True)
+
+
+def test_topic_that_only_a_stream_reads_is_read_by_no_member():
+    """A reset of it would not be done while the group has members."""
+    view = commits(viewed(A, LOUD, stream(assigned={"old": ((0, 0),)})), ZERO, OLD)
+    assert view.no_longer_read == ("old",)
+    text = "flowing: t:0; no member of the group reads old"
+    assert waiting.is_flowing(view, ()) == (True, text)
+
+
 EMPTY = commits(viewed(state="Empty"), ZERO, ONE)
 
 
@@ -707,3 +756,11 @@ def test_line_ends_in_names_forge_no_lines(capsys):
     Output().lines(lines)
     assert len(capsys.readouterr().out.splitlines()) == len(lines)
     assert any(r"m\nbilling-9" in one for one in lines)
+
+
+def test_next_expiry_is_that_of_a_hold_that_has_not_ended():
+    """Members obey the other one for the allowed skew."""
+    ended, later = hold(ttl_ms=3000), hold("t", ttl_ms=9000)
+    view = held(A, times=Times(104.0), skew=30.0)
+    assert evolve(view, holds=(ended, later)).next_expiry == 109.0
+    assert evolve(view, holds=(ended,)).next_expiry is None

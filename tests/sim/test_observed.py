@@ -1,0 +1,140 @@
+"""
+``docs/examples/observe.py`` counts the leaks and silences that ``SafeConsumer`` prevents.
+
+The mixin stands before kafka-python's consumer. The programs and verdicts are those of
+``idioms.py``.
+"""
+
+import pickle
+import runpy
+
+import pytest
+from kafka import KafkaConsumer
+
+from tests.harness.docs.pages import ROOT
+from tests.sim.idioms import PROGRAMS
+from tests.sim.playing import simulated
+from tests.sim.reading import Reader
+from tests.sim.test_idioms import (
+    ASSIGNORS,
+    SITUATIONS,
+    STOCK,
+    NothingElse,
+    Stage,
+    params,
+)
+
+OBSERVE = runpy.run_path(str(ROOT / "docs" / "examples" / "observe.py"))
+
+
+class Observed(OBSERVE["ObservedPauses"], KafkaConsumer):
+    """A consumer as the docstring of the example has it."""
+
+
+def played(lab, case):
+    """Play a case; return how many records leaked, and how many were counted."""
+    lab.topic("a", 4)
+    lab.topic("b", 1)
+    program, assignor = PROGRAMS[case.program], ASSIGNORS[case.assignor]()
+    stage = Stage(lab, program, Observed, assignor, NothingElse())
+    stage.play(SITUATIONS[case.situation])
+    return stage.game.verdict.leaked, sum(stage.consumer.leaked.values())
+
+
+@pytest.mark.parametrize("case", params(STOCK, STOCK[::31]))
+@simulated(seeds=1, nightly=2)
+def test_leaks_that_safe_consumer_prevents_are_counted(lab, case):
+    """
+    Others are not counted.
+
+    A program that stalls with ``SafeConsumer`` forgets a pause without a resume, and wants
+    the records that are counted. A ``KeyError`` of ``resume`` keeps a program from noting
+    that it has resumed.
+    """
+    leaked, counted = played(lab, case)
+    stock, ours = case.known()
+    if "S" in ours:
+        assert counted >= leaked
+    elif "L" in ours or "E" in stock:
+        assert counted <= leaked
+    else:
+        assert counted == leaked
+
+
+def test_topic_gained_by_a_poll_that_began_with_all_paused_is_counted(lab):
+    """The loop of KAFKA-13463 pauses it only before the next poll."""
+    lab.topic("a", 1, records=1)
+    lab.topic("b", 1, records=1)
+    reader = Reader(lab, Observed, "a")
+    reader.take(1)
+    reader.consumer.pause(*reader.consumer.assignment())
+    reader.consumer.subscribe(["a", "b"])
+    reader.take(1)
+    assert reader.consumer.leaked == {("b", 0): 1}
+    lab.append(*lab.partitions("b"))
+    reader.take(1)
+    assert reader.consumer.leaked == {("b", 0): 1}
+
+
+def resumed_in_mid_batch(lab):
+    """Return a reader, and a partition that was resumed beside another and is silent."""
+    other, silent = lab.topic("t", 2)
+    lab.append(silent, 100)
+    reader = Reader(lab, Observed, tps=[other, silent])
+    reader.until(lambda: reader.offsets(silent), limit=10)
+    reader.consumer.pause(silent)
+    lab.append(other, 5)
+    reader.until(lambda: reader.offsets(other) == [*range(5)])
+    reader.consumer.resume(silent)
+    return reader, silent
+
+
+def poll_for(reader, seconds):
+    end = reader.lab.now + seconds
+    while reader.lab.now < end:
+        reader.poll(1)
+
+
+def test_partition_resumed_in_mid_batch_is_silent_after_a_minute(lab):
+    reader, silent = resumed_in_mid_batch(lab)
+    waiting = 100 - len(reader.offsets(silent))
+    poll_for(reader, 50)
+    assert reader.consumer.silent == {}
+    poll_for(reader, 20)
+    assert reader.consumer.silent == {silent: waiting}
+    assert reader.consumer.leaked == {}
+
+
+def test_partition_that_delivers_again_is_silent_no_more(lab):
+    """Its broker has not answered for a minute."""
+    (tp,) = lab.topic("t", 1, records=10)
+    reader = Reader(lab, Observed, tps=[tp])
+    reader.take(10)
+    reader.consumer.pause(tp)
+    reader.consumer.seek(tp, 0)
+    fault = lab.cluster.fail("Fetch", is_held=True)
+    reader.consumer.resume(tp)
+    poll_for(reader, 70)
+    assert reader.consumer.silent == {tp: 10}
+    fault.end()
+    reader.take(10)
+    assert reader.consumer.silent == {}
+
+
+def test_partition_without_records_is_not_silent(lab):
+    """It was read to its end before the pause."""
+    (tp,) = lab.topic("t", 1, records=3)
+    reader = Reader(lab, Observed, tps=[tp])
+    reader.take(3)
+    reader.consumer.pause(tp)
+    reader.consumer.resume(tp)
+    poll_for(reader, 70)
+    assert reader.consumer.silent == {}
+
+
+def test_objects_of_an_assignment_equal_plain_ones(lab):
+    (tp,) = lab.topic("t", 1, records=1)
+    reader = Reader(lab, Observed, tps=[tp])
+    (found,) = reader.consumer.assignment()
+    assert (found, hash(found), repr(found)) == (tp, hash(tp), repr(tp))
+    assert type(pickle.loads(pickle.dumps(found))) is type(tp)  # noqa: S301 - its own
