@@ -457,7 +457,7 @@ def test_wait_flowing_names_topics_without_readers():
 
 
 STREAM = stream(quiet={})
-PAUSED = "not flowing: t:0; a paused it by itself; no hold covers it"
+PAUSED = "not flowing: t:0; a paused it with pause(); no hold of the group covers it"
 
 
 @pytest.mark.parametrize("scopes", [[], ["t"]], ids=["all", "named"])
