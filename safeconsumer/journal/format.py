@@ -12,7 +12,8 @@ Events of every consumer:
 - ``assigned``: ``partitions``, ``generation``, ``topics``: the ids of their topics by
   name, which distinguish a topic from a deleted one of the same name,
   ``cluster``: the id of the cluster, which is unknown when a journal's head is written;
-- ``revoked``, ``lost``: ``partitions``, ``generation``;
+- ``revoked``, ``lost``: ``partitions``, ``generation``; ``lost`` if a membership was lost
+  that had them, so that a partition that ``assign`` or ``unsubscribe`` drops is revoked;
 - ``unseen``: from here on the journal may lack commits for this member: a
   producer was given ``group_metadata()`` for its transactions, or the client, which is
   not ours, commits by itself;

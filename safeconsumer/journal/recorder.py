@@ -103,6 +103,8 @@ class Recorder:
         # The partitions with a "transactional" entry in this ownership.
         self._transactional: set[TopicPartition] = set()
         self._has_hidden_commits = False
+        # Whether a group gave the partitions: a membership can be lost.
+        self._is_of_group = False
         self._is_behind = False
         self._has_ended = False
         self._running: Running | None = None
@@ -519,12 +521,13 @@ class Recorder:
             self._answers.pop(tp, None)
         member = self._membership
         generation = -1 if member is None else member.generation()
-        lost = member is not None and generation < 0
+        lost = self._is_of_group and generation < 0
         departed = {"partitions": _names(change.departed), "generation": generation}
         gained = {"partitions": _names(change.gained), "generation": generation}
         if change.departed:
             self._write_without_raising("lost" if lost else "revoked", departed)
         if change.gained:
+            self._is_of_group = generation >= 0
             topics = {topic for topic, _ in change.gained}
             ids = {} if member is None else member.topic_ids(topics)
             where = None if member is None else member.cluster_id()

@@ -387,8 +387,9 @@ METRICS: tuple[Metric, ...] = (
         "console",
         "Time until retention by age may delete records that were written since the "
         "group's holds were placed: the smallest of its held topics; below 0 they may "
-        "be deleted already. There is no value without retention.ms, or if that is "
-        "unknown; retention.bytes is not considered.",
+        "be deleted already. It counts from the holds in force: a lift of the oldest "
+        "raises it, though older records may still be unread. There is no value "
+        "without retention.ms, or if that is unknown; retention.bytes is not considered.",
         labels=(_GROUP,),
     ),
     Metric(

@@ -38,6 +38,32 @@ from tests.sim.reading import (
 # ------------------------------------------------------------ entries
 
 
+@pytest.mark.parametrize("group", [None, "g"])
+def test_an_assignment_dropped_by_hand_is_revoked_and_not_lost(lab, tmp_path, group):
+    tps = lab.topic("t", 2, records=3)
+    reader = Reader(
+        lab, SafeConsumer, tps=tps, journal=tmp_path, group_id=group, log=False
+    )
+    reader.take(6)
+    reader.consumer.pause(tps[0])
+    reader.consumer.assign(tps[1:])
+    reader.consumer.assign(tps)
+    reader.poll(1.0)
+    reader.consumer.unsubscribe()
+    reader.consumer.close(autocommit=False)
+    found = [
+        (one.event, one["partitions"], one["generation"])
+        for one in entries_in(tmp_path, "assigned", "revoked", "lost")
+    ]
+    assert found == [
+        ("assigned", ["t:0", "t:1"], -1),
+        ("revoked", ["t:0"], -1),
+        ("assigned", ["t:0"], -1),
+        ("revoked", ["t:0", "t:1"], -1),
+    ]
+    assert verdict_in(tmp_path) == ([], {})
+
+
 @both_ways
 def test_polls_without_records_leave_no_entry(lab, tmp_path, how):
     tps = lab.topic("t")

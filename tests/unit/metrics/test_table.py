@@ -7,11 +7,14 @@ from attrs import fields
 
 from safeconsumer import events
 from safeconsumer.events import counts
+from safeconsumer.holds.hold import KINDS
 from safeconsumer.metrics import METRICS, figures, prometheus, table
 from safeconsumer.worker import Stats
 from safeconsumer.worker.brakes import OWNERS
 from tests.harness.listing import short
+from tests.harness.metrics.monitoring import FILES
 
+_OWNER = re.compile(r"\b([a-z]+):OWNER")
 NAME = re.compile(r"[a-z][a-z_]*[a-z]")
 FORBIDDEN = {
     *("owner_name", "reason", "scope", "hold", "hold_id", "member", "member_id"),
@@ -46,6 +49,11 @@ def test_everything_in_the_table_is_read():
 def test_labels_are_those_of_the_code():
     (owners,) = [one for one in METRICS if one.name == "worker_pause_seconds_total"]
     assert set(OWNERS) == set(owners.labels[0].values)
+
+
+def test_texts_for_operators_name_only_kinds_of_owners_that_there_are():
+    found = {one for text in FILES.values() for one in _OWNER.findall(text)}
+    assert found <= set(KINDS)
 
 
 def test_every_alarm_is_counted_once():
