@@ -11,6 +11,8 @@ from safeconsumer.testing._codes import RefusedError
 LIFETIME = 600  # seconds
 HOUR = 3600
 SASL_AUTHENTICATION_FAILED = 58
+# Between two turns of a poll: with kafka-python's 100 ms an hour has 36,000 turns.
+IDLE_MS = 5_000
 UNAUTHENTICATED = {"ApiVersions", "SaslHandshake", "SaslAuthenticate"}
 
 
@@ -85,6 +87,8 @@ def test_a_pause_of_an_hour_outlives_its_tokens(lab, monkeypatch, advertised):
         security_protocol="SASL_PLAINTEXT",
         sasl_mechanism="OAUTHBEARER",
         sasl_oauth_token_provider=tokens,
+        poll_ms=IDLE_MS,
+        retry_backoff_ms=IDLE_MS,
     )
     lab.until(lambda: len(a.records) == 5)
     a.call(lambda consumer: consumer.pause(tp))
