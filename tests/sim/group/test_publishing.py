@@ -189,7 +189,7 @@ def test_renewed_hold_keeps_the_time_of_its_first_placing(team):
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"owner": "operator:alice"},
+        {"owner": "operator:"},
         {"group": ""},
         {"target": "no topic"},
         {"reason": "a\0b"},

@@ -78,4 +78,4 @@ def test_unfit_token_file_is_refused(token, content, mode, reason):
 
 
 def test_reserved_owner_name_is_refused():
-    assert ending(run("--owner", "operator:bob")) == (Status.USAGE, 1)
+    assert ending(run("--owner", "operator's reset")) == (Status.USAGE, 1)
