@@ -58,11 +58,11 @@ def test_help_lists_the_other_commands_if_a_package_of_one_is_missing():
     assert "pause" in listed.stdout
 
 
-def test_other_import_errors_are_not_foreseen():
+def test_another_import_error_is_reported_as_a_defect():
     ended = run("demo", first="sys.modules['json'] = None; ")
     assert ended.returncode == Status.BROKEN
     assert "ModuleNotFoundError" in ended.stderr
-    assert "not foreseen" in ended.stderr
+    assert "this error is a defect" in ended.stderr
 
 
 def test_list_of_commands_imports_none():
