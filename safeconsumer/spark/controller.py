@@ -45,8 +45,7 @@ class Controller:
     partitions; no batch that is planned later does. Holds placed here live as long as
     the session and this process: longer ones belong on the control topics. Once the
     session is stopped, the controller has no effect, and methods that place or list
-    holds raise
-    :class:`SparkSetupError`.
+    holds raise :class:`SparkSetupError`.
 
     Thread rules: any thread.
 

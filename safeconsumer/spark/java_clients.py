@@ -238,9 +238,8 @@ class JavaHoldsTopic:
         self._consumer: Any = None
         self._admin: Any = None
         self._partition: Any = None
-        self._to_end: Any = (
-            None  # the question for its end, made once, as each call is costly
-        )
+        # the question for its end, made once, as each call is costly
+        self._to_end: Any = None
         self._is_placed = False
         self._id = ""
         self._end = 0
