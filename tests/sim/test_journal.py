@@ -319,6 +319,33 @@ def test_a_refused_commit_does_not_count(lab, tmp_path):
     reader.consumer.close()
 
 
+def test_an_offset_that_a_commit_left_out_is_not_written_as_committed(lab, tmp_path):
+    """Its topic is deleted; a later commit of the same offsets is written again."""
+    for name in ("gone", "stays"):
+        lab.topic(name, records=3)
+    more = {"allow_auto_create_topics": False, "metadata_max_age_ms": 300_000}
+    reader = Reader(
+        lab, SafeConsumer, "gone", "stays", journal=tmp_path, log=False, **more
+    )
+    reader.take(6)
+    reader.consumer.pause("gone")
+    lab.cluster.delete_topic("gone")
+    for _ in range(2):
+        reader.consumer.commit()
+    both, left = {"gone:0": 3, "stays:0": 3}, {"stays:0": 3}
+    written = [(one.event, one["offsets"]) for one in _commits_in(tmp_path)]
+    assert written[:2] == [("call", both), ("return", left)]
+    assert written[2][0] == "call"
+    assert lab.committed(TopicPartition("stays", 0)) == 3
+    reader.consumer.close(autocommit=False)
+
+
+def _commits_in(folder):
+    return [
+        one for one in entries_in(folder, "call", "return") if one["op"] == "commit"
+    ]
+
+
 def test_an_assignment_has_the_ids_of_its_topics(lab, tmp_path):
     """A topic that was deleted and recreated has another id."""
     lab.topic("t", records=3)

@@ -187,8 +187,9 @@ def test_idle_member_writes_its_commits_once_despite_clock_steps(tmp_path):
     recorder = Recorder(journal, "a", "")
 
     def commits(offset):
-        _, answered = recorder.committing({TopicPartition("orders", 0): offset})
-        answered(is_done=True)
+        offsets = {TopicPartition("orders", 0): offset}
+        _, answered = recorder.committing(offsets)
+        answered(offsets, is_done=True)
 
     for offset, also in ((7, ""), (7, ""), (7, ""), (8, ""), (8, "unseen")):
         commits(offset)
