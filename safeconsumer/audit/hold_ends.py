@@ -12,8 +12,8 @@ outside:
 - a whole pause ends with a resume of the application, an ``assign`` or an
   ``unsubscribe``, and at a time only if a pause of a partition of its topic named that;
 - a hold that lasts while its scope is owned ends when the member owns no partition of the
-  scope any more. A rebalance that gives one back, as above, does not end it; a lost
-  membership does;
+  scope any more. An eager rebalance that gives one back, as above, does not end it; a
+  lost membership does, and a cooperative rebalance, which leaves the member others;
 - a strict one, and one that expires, never ends by such an entry: the journal has the
   call of its resume, or the time that was asked for.
 
@@ -87,6 +87,8 @@ class Departure:
         generation: the generation in which the ownership had begun, if it is known.
         is_lost: whether the membership was lost.
         joins: how many entries of gained partitions came before it.
+        is_partial: whether the member kept other partitions, as only in a cooperative
+            rebalance.
     """
 
     number: int
@@ -94,6 +96,7 @@ class Departure:
     generation: int | None = None
     is_lost: bool = False
     joins: int = 0
+    is_partial: bool = False
 
     def comes_back_by(self, entry: Assigned, joins: int) -> Answer:
         """Return whether an assignment gives the partition back without leaving it out."""
@@ -173,7 +176,7 @@ class HoldEnds:
     def note_gain(self, entry: Assigned) -> None:
         """Note that ownerships begin."""
         tps = [tp_of(name) for name in entry.partitions]
-        back = {tp for tp in tps if self._comes_back(tp, entry) is Answer.YES}
+        back = {tp for tp in tps if self._never_left(tp, entry)}
         for scope, ends in self._scopes_of(tps):
             covered = [*filter(covering(scope), tps)]
             ends.note_gain(covered, is_back=not back.isdisjoint(covered))
@@ -183,6 +186,14 @@ class HoldEnds:
                 self._come_back(one, self._comes_back(tp, entry), entry)
             one.is_owned, one.generation = True, entry.generation
         self._joins += 1
+
+    def _never_left(self, tp: TopicPartition, entry: Assigned) -> bool:
+        # In a cooperative rebalance an ownership ends when the partition is revoked.
+        departure = (
+            None if tp not in self._partitions else self._partitions[tp].departure
+        )
+        is_partial = departure is not None and departure.is_partial
+        return not is_partial and self._comes_back(tp, entry) is Answer.YES
 
     def _comes_back(self, tp: TopicPartition, entry: Assigned) -> Answer:
         one = self._partitions.get(tp)
@@ -217,7 +228,10 @@ class HoldEnds:
     def note_departure(self, entry: Ownership) -> None:
         """Note that ownerships end."""
         is_lost = isinstance(entry, Lost)
-        for tp in map(tp_of, entry.partitions):
+        left = [*map(tp_of, entry.partitions)]
+        owned = (tp for tp, one in self._partitions.items() if one.is_owned)
+        is_partial = any(tp not in left for tp in owned)
+        for tp in left:
             one = self._partitions.setdefault(tp, _PauseEnds())
             one.departure = Departure(
                 number=entry.n,
@@ -225,6 +239,7 @@ class HoldEnds:
                 generation=one.generation,
                 is_lost=is_lost,
                 joins=self._joins,
+                is_partial=is_partial,
             )
             one.is_owned = False
             for _, ends in self._scopes_of([tp]):
