@@ -111,7 +111,7 @@ class Placed:
             if one is not None and at < one.until:
                 yield one
 
-    def from_entry(self, entry: Entry, doubt: str = "") -> "Placed":
+    def from_entry(self, entry: Entry, doubt: str) -> "Placed":
         """Return it as in force from an entry on, with what is beneath it."""
         beneath = self.beneath
         if beneath is not None:

@@ -208,10 +208,12 @@ class Partition:
         self.position = None
         self._left_at = left_at
 
-    def _stand_at(self, position: int, n: int, at: float, how: str) -> None:
+    def _stand_at(self, position: int, entry: Fact, how: str) -> None:
         left_at, self._left_at = self._left_at, None
         if left_at is not None and left_at < position:
-            self._take(facts.Skipped(n=n, at=at, start=left_at, end=position))
+            self._take(
+                facts.Skipped(n=entry.n, at=entry.at, start=left_at, end=position)
+            )
         self._flush()
         self.position, self._most = position, -1
         if self._has_begun:
@@ -223,8 +225,8 @@ class Partition:
             self._floor = min(self._floor, position)
         self._take(
             facts.Positioned(
-                n=n,
-                at=at,
+                n=entry.n,
+                at=entry.at,
                 offset=position,
                 how=how,
                 answered=answered,
@@ -258,7 +260,7 @@ class Partition:
             return
         self._flush()
         self._sought_at = entry.n
-        self._go_to(offset, entry.n, entry.at, "seek")
+        self._go_to(offset, entry, "seek")
         if seek.is_racing:
             self._lose_position(-1 if offset is None else offset)
 
@@ -268,7 +270,7 @@ class Partition:
         self._most = max(self._most, self._reached, known, most)
         self._leave(self._left_at if self.position is None else self.position)
 
-    def _go_to(self, offset: int | None, n: int, at: float, how: str) -> None:
+    def _go_to(self, offset: int | None, entry: Fact, how: str) -> None:
         self._is_sought = True
         self._seeks += 1
         self._floor = -1
@@ -276,7 +278,7 @@ class Partition:
         self._sought_to = math.inf if offset is None else offset
         self._leave(self._left_at if self.position is None else self.position)
         if offset is not None:
-            self._stand_at(offset, n, at, how)
+            self._stand_at(offset, entry, how)
 
     def note_begin(self, entry: entries.Begins) -> None:
         """
@@ -301,7 +303,7 @@ class Partition:
             # After a truncation, commits begin again at the end of the log.
             self._floor = min(self._floor, offset)
         if self.position is None:
-            self._stand_at(offset, entry.n, entry.at, "broker")
+            self._stand_at(offset, entry, "broker")
 
     def note_log_start(self, entry: entries.LogStart) -> None:
         """Report the start of the log, by a broker's answer after a jump."""
@@ -311,14 +313,14 @@ class Partition:
         """Follow an ownership that begins where an operator moves the partition."""
         if self._is_owned:
             self._take(entry)
-            self._go_to(entry.offset, entry.n, entry.at, "reset")
+            self._go_to(entry.offset, entry, "reset")
 
     def note_move(self, entry: entries.Moved) -> None:
         """Follow a position that moves over offsets without a record."""
         if self._is_owned:
             self._flush()
             if self.position is None:
-                self._stand_at(entry.start, entry.n, entry.at, "records")
+                self._stand_at(entry.start, entry, "records")
             self._take(entry)
             self._pass_over((entry.start, entry.next))
             self._go_on(entry.next)
@@ -376,7 +378,7 @@ class Partition:
             self._lose_position(max(self._targets, default=-1))
         else:
             if self.position is None:
-                self._stand_at(entry.start, entry.n, entry.at, "records")
+                self._stand_at(entry.start, entry, "records")
             self._go_on(entry.next)
         if not entry.peek:
             self._pass_over((entry.start, entry.first), *delivered.gaps)

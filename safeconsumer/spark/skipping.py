@@ -75,7 +75,7 @@ def checked_skip(
     to: object,
     reason: object,
     owner: object,
-    query: object = None,
+    query: object,
 ) -> Skip:
     """
     Return the skip that a caller requests.
