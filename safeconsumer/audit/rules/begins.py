@@ -32,7 +32,7 @@ def wrong_begins(case: Case) -> Iterator[Finding | Unjudged]:
     Also yield the checks that are not judged, and why: a journal is missing, or a
     commit that is in no journal has moved the group.
     """
-    if not case.address.group or case.incomparable:
+    if case.incomparable:
         return
     for part in case.parts.values():
         before: Epoch | None = None
