@@ -2,22 +2,11 @@
 Decides whether a cause from outside of the library may have ended a member's hold.
 
 A journal's ``lift`` is the library's own claim. It counts only with a cause from
-outside:
-
-- a pause of a partition, plain or handed over, ends when a completed join, an ``assign``
-  or an ``unsubscribe`` leaves its partition out, and with a resume of the application
-  while the partition is away. A rebalance that gives the partition back, by the same
-  generation or the very next one, ends nothing. Whether the first join after a lost
-  membership left it out is unknown: joins without a partition are not in the journal;
-- a whole pause ends with a resume of the application, an ``assign`` or an
-  ``unsubscribe``, and at a time only if a pause of a partition of its topic named that;
-- a hold that lasts while its scope is owned ends when the member owns no partition of the
-  scope any more. An eager rebalance that gives one back, as above, does not end it; a
-  lost membership does, and a cooperative rebalance, which leaves the member others;
-- a strict one, and one that expires, never ends by such an entry: the journal has the
-  call of its resume, or the time that was asked for.
-
-The holds topic shows when an operator's hold ended, so G2 and W10 judge that.
+outside, which ``design/audit.md`` lists for each :class:`Kind` of hold. A rebalance gives
+a partition back by the same generation or the very next one. Whether the first join
+after a lost membership left a partition out is unknown: joins without a partition are
+not in the journal. The holds topic shows when an operator's hold ended, so G2 and W10
+judge that.
 """
 
 import math

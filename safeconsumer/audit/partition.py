@@ -152,7 +152,6 @@ class Partition:
         """Follow the start of an ownership."""
         if self._is_owned:
             return
-        self._flush()
         is_back = self._is_given_back(entry.generation)
         self.worker_records.note_gain(is_given_back=is_back)
         self._kept = -1 if self.position is None or not is_back else self.position

@@ -1,7 +1,5 @@
 """All cases, in the order of their tables."""
 
-import inspect
-
 from attrs import frozen
 
 from safeconsumer.testing.cases import (
@@ -31,25 +29,21 @@ class Case:
     Attributes:
         name: the test's name, with hyphens.
         part: the title of its module.
-        rule: the first line of its docstring.
         run: plays it; raises an error of :mod:`safeconsumer.testing.cases.outcomes` if
             a client breaks the rule.
     """
 
     name: str
     part: str
-    rule: str
     run: object
 
 
 def _cases(module):
     for name, run in vars(module).items():
         if name.startswith("test_"):
-            rule = inspect.cleandoc(run.__doc__ or "").partition("\n")[0]
             yield Case(
                 name=name.removeprefix("test_").replace("_", "-"),
                 part=module.PART,
-                rule=rule.removesuffix("."),
                 run=run,
             )
 
