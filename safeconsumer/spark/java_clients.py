@@ -441,7 +441,11 @@ class JavaCluster(_Admin):
 
 class JavaGroup(_Admin):
     """
-    A :class:`~safeconsumer.spark.clients.ProgressGroup` with Java's admin client.
+    Commits a stream's progress to a consumer group without members.
+
+    The object connects at the first call; ``until`` is on the monotonic clock.
+
+    Thread rules: any thread.
 
     Args:
         jvm: the driver's JVM, by py4j.
