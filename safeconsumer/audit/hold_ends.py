@@ -162,27 +162,28 @@ class HoldEnds:
 
     # ------------------------------------------------------------ entries
 
-    def note_gain(self, entry: Assigned) -> None:
-        """Note that ownerships begin."""
-        tps = [tp_of(name) for name in entry.partitions]
-        back = {tp for tp in tps if self._never_left(tp, entry)}
-        for scope, ends in self._scopes_of(tps):
-            covered = [*filter(covering(scope), tps)]
-            ends.note_gain(covered, is_back=not back.isdisjoint(covered))
-        for tp in tps:
+    def note_gain(self, entry: Assigned) -> frozenset[TopicPartition]:
+        """Note that ownerships begin; return the partitions that were given back."""
+        answers = {
+            tp: self._comes_back(tp, entry) for tp in map(tp_of, entry.partitions)
+        }
+        back = frozenset(tp for tp, one in answers.items() if one is Answer.YES)
+        # In a cooperative rebalance an ownership ends when the partition is revoked.
+        kept = {tp for tp in back if not self._has_left_alone(tp)}
+        for scope, ends in self._scopes_of(answers):
+            covered = [*filter(covering(scope), answers)]
+            ends.note_gain(covered, is_back=not kept.isdisjoint(covered))
+        for tp, answer in answers.items():
             one = self._partitions.setdefault(tp, _PauseEnds())
             if not one.is_owned:
-                self._come_back(one, self._comes_back(tp, entry), entry)
+                self._come_back(one, answer, entry)
             one.is_owned, one.generation = True, entry.generation
         self._joins += 1
+        return back
 
-    def _never_left(self, tp: TopicPartition, entry: Assigned) -> bool:
-        # In a cooperative rebalance an ownership ends when the partition is revoked.
-        departure = (
-            None if tp not in self._partitions else self._partitions[tp].departure
-        )
-        is_partial = departure is not None and departure.is_partial
-        return not is_partial and self._comes_back(tp, entry) is Answer.YES
+    def _has_left_alone(self, tp: TopicPartition) -> bool:
+        departure = self._partitions[tp].departure
+        return departure is not None and departure.is_partial
 
     def _comes_back(self, tp: TopicPartition, entry: Assigned) -> Answer:
         one = self._partitions.get(tp)

@@ -13,7 +13,6 @@ from attrs import define
 
 from safeconsumer.audit import entries, facts
 from safeconsumer.audit.facts import Committed, Delivered, Fact
-from safeconsumer.audit.hold_ends import gives_back
 from safeconsumer.audit.holding import Holds
 from safeconsumer.audit.reading import TopicPartition
 from safeconsumer.audit.spans import Span, Spans, merged, uncovered
@@ -82,8 +81,6 @@ class Partition:
         self._own: int | None = None
         self._is_owned = False
         self._count = -1
-        self._generation: int | None = None
-        self._was_lost = False
         self._departed_in: int | None = None
         # The position.
         self.position: int | None = None
@@ -148,18 +145,17 @@ class Partition:
 
     # ------------------------------------------------------------ ownership
 
-    def note_assignment(self, entry: entries.Assigned) -> None:
+    def note_assignment(self, entry: entries.Assigned, *, is_back: bool) -> None:
         """Follow the start of an ownership."""
         if self._is_owned:
             return
-        is_back = self._is_given_back(entry.generation)
         self.worker_records.note_gain(is_given_back=is_back)
         self._kept = -1 if self.position is None or not is_back else self.position
         floor, aim = (self._floor, self._sought_to) if is_back else (-1, -1.0)
         passed = self._without_record if is_back else Spans()
         self._begin(entry.n)
         self._without_record = passed
-        self._floor, self._sought_to, self._generation = floor, aim, entry.generation
+        self._floor, self._sought_to = floor, aim
         self._take(
             facts.Owned(
                 n=entry.n,
@@ -172,7 +168,7 @@ class Partition:
         )
 
     def _begin(self, number: int) -> None:
-        self._own, self._is_owned, self._was_lost = number, True, False
+        self._own, self._is_owned = number, True
         self._count += 1
         self._has_begun = self._is_sought = False
         self._reached = self._peeked = self._floor = self._most = -1
@@ -181,10 +177,6 @@ class Partition:
         self._without_record = Spans()
         self._leave(None)
 
-    def _is_given_back(self, generation: int | None) -> bool:
-        is_known = self._own is not None and not self._was_lost
-        return is_known and gives_back(self._generation, generation)
-
     def note_departure(self, entry: entries.Ownership) -> None:
         """Follow the end of an ownership."""
         if not self._is_owned:
@@ -192,7 +184,7 @@ class Partition:
         self._flush()
         is_lost = isinstance(entry, entries.Lost)
         self._departed_in = None if is_lost else entry.generation
-        self._is_owned, self._was_lost = False, is_lost
+        self._is_owned = False
         self._take(
             facts.Released(
                 n=entry.n, at=entry.at, generation=entry.generation, is_lost=is_lost
@@ -361,7 +353,7 @@ class Partition:
         delivered = self._delivered(entry)
         if not self._is_owned:
             self._begin(entry.n)
-            self._generation, self._has_begun = None, True
+            self._has_begun = True
         after = entry.after
         called = entry.n if after is None else max(after, self._last_delivery) + 1
         self.while_held.note_delivery(entry, called)
