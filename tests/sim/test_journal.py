@@ -346,6 +346,33 @@ def _commits_in(folder):
     ]
 
 
+def test_a_hold_that_a_cooperative_revocation_ended_is_no_violation(lab, tmp_path):
+    """The listener subscribes again, and the next join gives the partition back."""
+    for name in "ab":
+        lab.topic(name, records=20)
+    reader = Reader(
+        lab, SafeConsumer, assignor=COOPERATIVE, journal=tmp_path, log=False
+    )
+    consumer, revoked = reader.consumer, []
+
+    def subscribes_again(tps):
+        revoked.extend(tps)
+        consumer.subscribe(["a", "b"], listener=listener)
+
+    listener = Listener(revoked=subscribes_again, lost=len)
+    consumer.subscribe(["a", "b"], listener=listener)
+    reader.until(lambda: len(consumer.assignment()) == 2, limit=1)
+    tp = TopicPartition("a", 0)
+    consumer.pause(tp, lifetime=Lifetime.WHILE_ASSIGNED)
+    consumer.subscribe(["b"], listener=listener)
+    reader.until(lambda: revoked and tp in consumer.assignment())
+    reader.until(lambda: len([one for one in reader.log if one.topic == "a"]) >= 20)
+    (lift,) = entries_in(tmp_path, "lift")
+    assert (lift["scope"], lift["why"]) == ("a:0", "ended")
+    consumer.close(autocommit=False)
+    assert verdict_in(tmp_path) == ([], {})
+
+
 def test_an_assignment_has_the_ids_of_its_topics(lab, tmp_path):
     """A topic that was deleted and recreated has another id."""
     lab.topic("t", records=3)
