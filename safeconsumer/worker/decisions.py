@@ -100,20 +100,17 @@ class Decisions:
 
     # ------------------------------------------------------------ results
 
-    def complete(self, outcomes: Sequence[Outcome]) -> None:
-        """Process results; those of closed epochs change nothing."""
-        outcomes = self.outages.decide(outcomes)
+    def complete(self, outcome: Outcome) -> None:
+        """Process a result; one of a closed epoch changes nothing."""
+        outcome = self.outages.decide(outcome)
         with self._kept.lock:
-            for outcome in outcomes:
-                self._complete(outcome)
+            self._complete(outcome)
             if not self._kept.running:
                 self._kept.idle.set()
             events = self._take_events()
             errors, self._errors = self._errors, []
-            is_quiet = any(
-                one.task.epoch.is_held and not one.task.epoch.running
-                for one in outcomes
-            )
+            epoch = outcome.task.epoch
+            is_quiet = epoch.is_held and not epoch.running
         self._emit_all(events)
         for error in errors:
             self._kept_errors.add(error)

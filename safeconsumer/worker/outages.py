@@ -1,7 +1,7 @@
 """Places the holds that handlers ask for, and those of breakers."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeAlias
 
 from attrs import define, evolve, field
@@ -67,24 +67,14 @@ class Outages:
 
     # ------------------------------------------------------------ results
 
-    def decide(self, outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
-        """Return results with the decisions about them; not to be called under a lock."""
-        if self._breaker is None:
-            for one in outcomes:
-                if one.failed:
-                    break
-            else:
-                return outcomes  # the usual case
-        # A partition that is being taken away counts, too: its outage continues.
-        return [
-            one
-            if one.task.epoch.is_closed or one.task.letter is not None
-            else self._decide(one)
-            for one in outcomes
-        ]
-
-    def _decide(self, outcome: Outcome) -> Outcome:
+    def decide(self, outcome: Outcome) -> Outcome:
+        """Return a result with the decisions about it; not to be called under a lock."""
         task = outcome.task
+        if self._breaker is None and not outcome.failed:
+            return outcome  # the usual case
+        # A partition that is being taken away counts, too: its outage continues.
+        if task.epoch.is_closed or task.letter is not None:
+            return outcome
         failed = [
             (
                 index,
