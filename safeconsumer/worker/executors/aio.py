@@ -341,9 +341,8 @@ class Coroutines:
                         failing=now - before,
                     )
                 finally:
-                    error = (
-                        None  # its traceback leads back to this frame, see _call_sink()
-                    )
+                    # Its traceback leads back to this frame, see _call_sink().
+                    error = None
             records[index] = None
         else:
             count = len(indexes)
