@@ -90,6 +90,12 @@ def test_reason_of_several_lines_becomes_one_line(reason, shown):
     assert checked_reason(reason) == shown
 
 
+@pytest.mark.parametrize("reason", [5, b"deploy", ["deploy"], "bell\a"])
+def test_reason_that_is_no_printable_text_is_refused(reason):
+    with pytest.raises(HoldSettingError, match="reason must be text"):
+        checked_reason(reason)
+
+
 @pytest.mark.parametrize(
     ("scope", "expected"),
     [
