@@ -211,10 +211,6 @@ class Decisions:
 
     # ------------------------------------------------------------ questions
 
-    def has_waiting(self, epoch: Epoch) -> bool:
-        """Tell whether a failed record keeps a lane of the epoch waiting."""
-        return bool(epoch.failed)
-
     @property
     def retried_at_once(self) -> int:
         """The number of records of one lane that may come again together."""
@@ -389,10 +385,10 @@ class Decisions:
             self._errors.append(error)
             self.queue.put_first(lane)
         elif too_many is not None:
-            self._stop_for(partial(_too_many, too_many, _place(task, index), letter))
+            self._stop_for(partial(_too_many, too_many, task.place(index), letter))
             self.queue.block(lane)
         else:
-            self._dispose(lane, then, partial(_failed, _place(task, index), letter))
+            self._dispose(lane, then, partial(_failed, task.place(index), letter))
 
     def _dispose(self, lane: Lane, then: str, failed: Blame) -> None:
         # Passes over the record at the lane's front, lets it stop the worker, or keeps
@@ -442,7 +438,7 @@ class Decisions:
             known.letter = evolve(letter, is_brief=True)
             self.queue.put_first(lane)
         elif is_final(error):
-            then, place = self._policy.on_exhausted, _place(task, index)
+            then, place = self._policy.on_exhausted, task.place(index)
             self._emit_later(
                 worker_events.DeadLetterFailed, **about, delay=None, then=then
             )
@@ -505,10 +501,6 @@ def _too_many(why: str, place: str, letter: Failure) -> DeadLetterLimitError:
     error = DeadLetterLimitError(message)
     error.__cause__ = letter.error
     return error
-
-
-def _place(task: Task, index: int) -> str:
-    return "{partition} offset {offset}".format(**_where(task, index))
 
 
 # The least seconds until the next try of a letter: a sink may fail at once, for ever.

@@ -60,9 +60,8 @@ class Engine:
         drain: Drain,
         commit: Commit,
         emit: Callable[..., None],
-        clock: Callable[[], float] | None = None,
+        clock: Callable[[], float],
     ) -> None:
-        clock = clock or time.monotonic
         self._client = client
         self._group = client.membership
         self._clock = clock

@@ -1,13 +1,12 @@
 """Places the holds that handlers ask for, and those of breakers."""
 
-import math
 from collections.abc import Callable
 from typing import TypeAlias
 
 from attrs import define, evolve, field
 
 from safeconsumer.errors.base import HandlersCannotRunError
-from safeconsumer.holds.hold import BREAKER, OUTAGE
+from safeconsumer.holds.hold import BREAKER, OUTAGE, end_of
 from safeconsumer.holds.scope import ALL, Partition, Scope, Topic
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.breaker import Breaker, FailureRow
@@ -112,7 +111,7 @@ class Outages:
         now = self._queue.clock()
         return max(
             (
-                math.inf if hold.deadline is None else hold.deadline - now
+                end_of(hold) - now
                 for hold in self._queue.ledger.view().holds.of(scope)
                 if hold.owner == OUTAGE
             ),
@@ -146,7 +145,7 @@ class Outages:
         now = self._queue.clock()
         if row is not None and now < row.until:
             row = self._lifted(topic)
-        if row is not None and is_well:
+        if is_well:
             self._close(topic, is_lifted=False)
             row = None
         if not error:

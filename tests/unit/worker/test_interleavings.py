@@ -136,7 +136,6 @@ def _ask(made):
     desk.kept.watermarks()
     desk.kept.finished([desk.epoch])
     desk.decisions.is_starving(desk.epoch)
-    desk.decisions.has_waiting(desk.epoch)
 
 
 STEPS = {

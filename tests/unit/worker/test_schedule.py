@@ -22,7 +22,7 @@ from safeconsumer.worker.calls import (
     context_of,
 )
 from safeconsumer.worker.durations import BOUNDS
-from safeconsumer.worker.health import place, running_offsets
+from safeconsumer.worker.health import running_offsets
 from safeconsumer.worker.partition import Order, Outcome
 from safeconsumer.worker.watermarks import Load
 from tests.harness.holds.lab import assign_to
@@ -511,4 +511,4 @@ def test_only_the_record_in_the_handler_counts_as_running():
     slot = Slot()
     slot.task, slot.index = task, 1
     assert running_offsets([slot], is_batch=False) == {TP: [1]}
-    assert place(task, 2) == "orders:0 offset 2"
+    assert task.place(2) == "orders:0 offset 2"
