@@ -67,6 +67,12 @@ def test_application_lifts_a_workers_holds_and_places_none(owner):
     assert checked_placer("workers") == "workers"
 
 
+@pytest.mark.parametrize("owner", ["", " ", "a\nb", "x" * 250, 5, None])
+def test_owner_that_is_no_short_printable_text_is_refused(owner):
+    with pytest.raises(HoldSettingError, match="1 to 249 printable characters"):
+        checked_owner(owner)
+
+
 def test_owner_of_whole_pauses_is_reserved_for_placing():
     assert checked_owner(WHOLE) == WHOLE
     with pytest.raises(HoldSettingError, match="reserved"):
