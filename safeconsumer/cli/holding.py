@@ -331,7 +331,7 @@ def pause(  # noqa: PLR0913 - one parameter per option
                     reached = waiting.wait_until(
                         operator,
                         change.group,
-                        lambda now: _is_quiet(now, action),
+                        lambda now, _: _is_quiet(now, action),
                         limit,
                     )
                 change.end(context, done.document(), reached, "held, but not quiet")
@@ -481,7 +481,7 @@ def _flowing(
     return waiting.wait_until(
         operator,
         action.group,
-        lambda now: waiting.flows(operator, now, action.scopes),
+        lambda now, until: waiting.flows(operator, now, action.scopes, until),
         limit,
     )
 
@@ -668,7 +668,7 @@ def reset_offsets(
                     reached = waiting.wait_until(
                         operator,
                         group,
-                        lambda now: waiting.is_moved(now, found),
+                        lambda now, _: waiting.is_moved(now, found),
                         limit,
                     )
                 elif not change.output.is_json:
