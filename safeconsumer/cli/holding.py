@@ -42,6 +42,7 @@ from safeconsumer.group.plan import (
     later_version_scopes,
     place_action,
     plan_of,
+    warnings,
 )
 from safeconsumer.group.report_wire import kept_holds_text
 from safeconsumer.group.reset_to import (
@@ -348,6 +349,7 @@ def _placed_lines(done: Done) -> Iterator[str]:
     yield from _rows("instead of", plan.replaced)
     yield _covers_text(plan)
     yield from _rows("also held", plan.others)
+    yield from (f"warning: {one}" for one in warnings(plan))
 
 
 def _is_quiet(view: View, action: Place) -> tuple[bool, str]:

@@ -425,14 +425,19 @@ class Quietness:
             for one in self.not_quiet.values()
             if one.member is not None and one.member.obeys
         ]
-        named: dict[str, dict[str, None]] = {}
-        for why, name in found:
-            named.setdefault(why, {})[name] = None
-        for why, names in [*named.items()][:_MANY]:
-            more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
-            each = "each of " if len(names) > 1 else ""  # the verb is singular
-            if why:
-                yield f"{each}{', '.join([*names][:_FEW])}{more} {why}"
+        return reasons_of(found)
+
+
+def reasons_of(found: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yield a sentence for each of the first reasons, with the names of its members."""
+    named: dict[str, dict[str, None]] = {}
+    for why, name in found:
+        named.setdefault(why, {})[name] = None
+    for why, names in [*named.items()][:_MANY]:
+        more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
+        each = "each of " if len(names) > 1 else ""  # the verb is singular
+        if why:
+            yield f"{each}{', '.join([*names][:_FEW])}{more} {why}"
 
 
 # ---------------------------------------------------------------- the group

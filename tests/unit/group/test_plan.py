@@ -20,6 +20,7 @@ from safeconsumer.group.plan import (
     flowing,
     place_action,
     plan_of,
+    warnings,
 )
 from safeconsumer.group.publisher import new_hold
 from safeconsumer.group.report_wire import STREAM, KeptHold, Report
@@ -142,6 +143,20 @@ def test_members_that_would_not_obey_are_named_with_their_partitions():
         ("alarm", f"would not obey: old {PLAIN}; orders:2 may go on flowing"),
         ("waiting", f"would not obey: idle {PLAIN}"),
     ]
+
+
+def test_warnings_of_a_placed_hold_are_few_however_many_members_do_not_obey():
+    plain = [facts(f"p{n}", TopicPartition("orders", 2 + n)) for n in range(7)]
+    view = evolve(VIEW, facts=evolve(VIEW.facts, members=(*VIEW.facts.members, *plain)))
+    assert warnings(placed("orders", view=view)) == [
+        f"each of p0, p1, p2, p3, p4 and 2 more {PLAIN}",
+        "orders:2-8 may go on flowing",
+    ]
+    assert warnings(placed("orders")) == warnings(placed("payments", view=view)) == []
+    rebalancing = evolve(view, facts=evolve(view.facts, state="CompletingRebalance"))
+    assert warnings(placed("orders", view=rebalancing))[-1] == (
+        "which members obey is unknown: the group rebalances (CompletingRebalance)"
+    )
 
 
 def test_a_member_that_is_behind_obeys_later():
