@@ -20,7 +20,6 @@ from safeconsumer.cli.statuses import EPILOG, Status
 from safeconsumer.errors.base import ControlTopicError
 from safeconsumer.group import patterns
 from safeconsumer.group.carry_out import Done, PlanChangedError, carry_out, read_again
-from safeconsumer.group.durations import parse_duration
 from safeconsumer.group.facts import NOT_READ, HoldRecord
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.partitions import (
@@ -211,13 +210,9 @@ def timeout_of(text: str, option: str = "--timeout") -> float:
     Return the seconds of an option; with ``0s`` the command reads the group once.
 
     Raises:
-        CommandError: the text is not a duration.
+        HoldSettingError: the text is not a duration.
     """
-    try:
-        return 0.0 if text == "0s" else parse_duration(text)
-    except ValueError as error:
-        message = f"{option}: {error}"
-        raise CommandError(message) from error
+    return 0.0 if text == "0s" else duration_of(text, option)
 
 
 def _for_option(
