@@ -178,7 +178,7 @@ def _wanted(view: View, scopes: Sequence[Scope]) -> tuple[TopicPartition, ...]:
 
 
 def _is_delivered(view: View, tp: TopicPartition) -> bool:
-    owners = [one for one in view.present if tp in one.owned]
+    owners = view.owners(tp)
     return bool(owners) and all(one.delivers(tp) for one in owners)
 
 

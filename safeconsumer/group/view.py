@@ -733,6 +733,10 @@ class View:
     def _owners(self) -> Mapping[TopicPartition, Sequence[Member]]:
         return _by_partition((one, one.owned) for one in self.all_members)
 
+    def owners(self, tp: TopicPartition) -> tuple[Member, ...]:
+        """Return those of the :attr:`present` members that own a partition."""
+        return tuple(one for one in self._owners.get(tp, ()) if not one.has_gone)
+
     @cached_property
     def _workers(self) -> Mapping[TopicPartition, Sequence[Member]]:
         return _by_partition((one, one.busy) for one in self.all_members)
