@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 from attrs import evolve, frozen
 from kafka import TopicPartition
+from kafka.admin import OffsetSpec
 
 from safeconsumer.errors import ScopeSyntaxError
 from safeconsumer.group import scopes
@@ -132,6 +133,17 @@ def test_retention_that_ends_before_the_hold_is_a_warning(for_, *, is_loss):
 def test_a_list_of_scopes_is_refused_with_the_scopes_apart():
     with pytest.raises(ScopeSyntaxError, match=r"between them: orders:0 payments$"):
         placed("orders:0,payments")
+
+
+@pytest.mark.parametrize(
+    ("scope", "point"),
+    [
+        ("orders", ("note", "would cover 2 partitions: orders:0-1")),
+        ("payments", ("waiting", "would cover 0 partitions: nothing yet")),
+    ],
+)
+def test_plan_begins_with_the_partitions_that_it_covers(scope, point):
+    assert placed(scope).points[0] == point
 
 
 def test_members_that_would_not_obey_are_named_with_their_partitions():
@@ -786,6 +798,29 @@ def outside(ends):
     (need,) = plan_of(plan.view, action, Asked()).needs
     assert need.consent is Consent.NONE
     return need.why
+
+
+def test_partitions_without_a_commit_are_not_moved_back_from_one():
+    """The other partitions go back by as many offsets as were typed."""
+    facts_now = evolve(MOVER.facts, committed={ZERO: 50})
+    view = evolve(MOVER, facts=facts_now, holds=(record("orders"),))
+    admin = SimpleNamespace(
+        list_partition_offsets=lambda asked, *_, **__: {
+            tp: SimpleNamespace(offset=0 if asked[tp] == OffsetSpec.EARLIEST else 60)
+            for tp in asked
+        },
+        describe_topics=lambda _: [],
+    )
+    action = reset_action(
+        admin,
+        view,
+        owner="alice",
+        scopes=scopes_of(["orders:0-1"], "billing"),
+        to=parse_target("-20"),
+    )
+    assert {tp: at.offset for tp, at in action.places.items()} == {ZERO: 30, ONE: None}
+    why = "nothing is committed of orders:1 to count from"
+    assert needs(plan_of(view, action, Asked())) == [(Consent.NONE, why)]
 
 
 def test_targets_outside_of_their_logs_are_refused_with_each_range():
