@@ -164,9 +164,10 @@ class Auth:
         return answer
 
     def _is_bearer(self, request: Request) -> bool:
+        if self._lasting is None:
+            return False
         kind, _, given = request.headers.get("authorization", "").partition(" ")
-        is_given = self._lasting is not None and kind.lower() == "bearer"
-        return is_given and _same(given.strip(), self._lasting or "")
+        return kind.lower() == "bearer" and _same(given.strip(), self._lasting)
 
 
 def _is_ahead_of_time(request: Request) -> bool:
