@@ -69,6 +69,7 @@ def test_consent_to_a_preview_does_not_cover_an_edit(edit):
     form = served.form("/place", group=FREE, scopes="@all", reason="db")
     refused = served.submit("/place", form | edit)
     assert (refused.status_code, writer.written) == (409, [])
+    assert "data-live" not in refused.text  # a refresh would hide the reason
 
 
 @pytest.mark.parametrize(
