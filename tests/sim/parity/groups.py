@@ -2,6 +2,7 @@
 
 from kafka import ConsumerRebalanceListener, OffsetAndMetadata
 
+from safeconsumer import SafeConsumer
 from tests.sim.parity.reading import raised
 from tests.sim.parity.stages import both, in_groups
 
@@ -262,7 +263,7 @@ def a_static_member_that_was_fenced(s):
     b.settle()
     s.facts["second"] = len(b.records)
     polls = a.polls
-    if s.client == "ours":  # stock is silent
+    if s.kind is SafeConsumer:  # stock is silent
         s.until(lambda: a.error, "an error")
     s.until(lambda: a.error or a.polls >= polls + 5, "more polls")
     s.facts["error of the first"] = a.error

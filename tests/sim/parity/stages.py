@@ -28,6 +28,7 @@ PROTOCOLS = {"eager": RangePartitionAssignor, "cooperative": CooperativeStickyAs
 _BY_CHANCE = {"ApiVersions", "Heartbeat", "Metadata"}
 # Members learn quickly of a rebalance; a busy machine evicts no member.
 _SESSION = {"session_timeout_ms": 10_000, "heartbeat_interval_ms": 200}
+LOADING = 14  # Kafka's code of COORDINATOR_LOAD_IN_PROGRESS
 _ROUNDS = 3  # polls after everything was read, which must bring nothing more
 
 
@@ -61,7 +62,7 @@ class Stage:
     The calls that a scenario may make, and its facts.
 
     Args:
-        client: ``ours`` or ``stock``.
+        kind: a class of consumers.
         protocol: ``eager`` or ``cooperative``.
 
     Attributes:
@@ -72,15 +73,15 @@ class Stage:
 
     connection: dict[str, Any]
 
-    def __init__(self, client, protocol, prefix=""):
-        self.client = client
-        self.kind = CLIENTS[client]
+    def __init__(self, kind, protocol, prefix=""):
+        self.kind = kind
         self.facts = {}
         self.group = f"{prefix}group"
         self._prefix = prefix
         self._protocol = PROTOCOLS[protocol]
         self._counts = {}
         self._opened = []
+        self._writer = None
 
     def __enter__(self):
         return self
@@ -100,6 +101,10 @@ class Stage:
 
     def clean(self):
         """Let the cluster compact its topics, if it does not by itself."""
+
+    def refuse_joins(self):
+        """Let the cluster refuse joins until the returned fault ends."""
+        raise NotImplementedError
 
     # Topics and records
 
@@ -131,9 +136,10 @@ class Stage:
 
     def write(self, records):
         """Write records, and return when all are acknowledged."""
-        producer = self.producer()
-        write(producer, list(records))
-        producer.close()
+        if self._writer is None:
+            self._writer = self.producer()
+            self._opened.append(self._writer)
+        write(self._writer, list(records))
 
     def partitions(self):
         return list(self._counts)
@@ -160,6 +166,7 @@ class Stage:
             **self.connection,
             "auto_offset_reset": "earliest",
             "enable_auto_commit": False,
+            "metrics_enabled": False,  # a tenth of a world's CPU
             "group_id": self.group,
             "kafka_client": _noting(kinds),
             "partition_assignment_strategy": [self._protocol],
@@ -377,8 +384,8 @@ class Member(Reader):
 
 
 class SimStage(Stage):
-    def __init__(self, lab, client, protocol):
-        super().__init__(client, protocol)
+    def __init__(self, lab, kind, protocol="eager"):
+        super().__init__(kind, protocol)
         self.lab = lab
         self.connection = lab.connection
 
@@ -395,12 +402,15 @@ class SimStage(Stage):
         self.lab.sleep(0.5)
         self.lab.cluster.clean()
 
+    def refuse_joins(self):
+        return self.lab.cluster.fail("JoinGroup", error=LOADING)
+
 
 class RealStage(Stage):
     """A stage on a running cluster, which many scenarios share."""
 
-    def __init__(self, broker, client, protocol):
-        super().__init__(client, protocol, prefix=f"{uuid.uuid4().hex[:8]}-")
+    def __init__(self, broker, kind, protocol="eager"):
+        super().__init__(kind, protocol, prefix=f"{uuid.uuid4().hex[:8]}-")
         self.connection = broker.client_config
 
     def until(self, condition, what):
