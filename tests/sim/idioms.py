@@ -20,7 +20,7 @@ from attrs import astuple, frozen
 from kafka import TopicPartition
 from kafka.coordinator.assignors.abstract import ConsumerProtocolAssignment
 
-from tests.sim.parity.stages import SimStage, has_read_all
+from tests.sim.parity.stages import SimStage
 from tests.sim.playing import of_this_run
 from tests.sim.reading import COOPERATIVE, EAGER, Listener
 
@@ -528,9 +528,12 @@ class Game:
         self._assign(situation.first)
         self._program.subscribe()
 
+    def change(self, number):
+        """Change its membership or assignment, if the situation says so."""
+        self._has_joined = self._changed(number)
+
     def turn(self, number):
         """Let the program act, and poll until all that may flow has been read."""
-        has_joined = self._change(number)
         self._other.on_turn(number)
         self._program.turn = number
         self._guarded(self._program.on_turn)
@@ -538,7 +541,9 @@ class Game:
         def has_ended():
             self._take(self.consumer.poll(100, max_records=500))
             return (
-                has_joined() and not self._program.is_at_it() and self._has_read_all()
+                self._has_joined()
+                and not self._program.is_at_it()
+                and self._has_read_all()
             )
 
         self._stage.until(has_ended, f"the end of turn {number}")
@@ -554,8 +559,8 @@ class Game:
         found = "".join(letter for letter, some in letters.items() if some)
         self.verdict = found or "."
 
-    def _change(self, number):
-        """Change its membership or assignment; return a check for the join that follows."""
+    def _changed(self, number):
+        # Return a check for the join that follows.
         reader, changes = self._reader, self._situation.changes
         if number in changes:
             self._assign(changes[number])
@@ -587,7 +592,7 @@ class Game:
             return not assigned
         if assigned != {*self._assignor.wanted} or not self._reader.is_settled():
             return False
-        return not assigned or has_read_all(self._reader)
+        return not assigned or self._reader.has_read_all()
 
     def _take(self, polled):
         self.disobeyed += filter(self._other.keeps, polled)
@@ -619,6 +624,8 @@ def play(stage, situation, programs, *, other=None, every=map):
     games = [Game(stage, SITUATIONS[situation], *one, other) for one in programs]
     for turn in range(END):
         stage.append(1, *stage.partitions())
+        for game in games:
+            game.change(turn)
         list(every(partial(Game.turn, number=turn), games))
     for game in games:
         game.end()

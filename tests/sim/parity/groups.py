@@ -11,13 +11,10 @@ def joined(s, *topics, **settings):
     """Make a member that the scenario polls, and wait until it has partitions."""
     one = s.consumer(*topics, group_id=s.group, **settings)
     # Stock forgets a join that a poll ends: it gets the time for it.
-    s.until(lambda: one.consumer.poll(2000, max_records=1) or _owns(one), "a join")
+    one.until(one.consumer.assignment, limit=1, each=2)
     one.consumer.seek_to_beginning()
+    one.log.clear()
     return one
-
-
-def _owns(one):
-    return bool(one.consumer.assignment())
 
 
 def offsets(one, partitions):
@@ -77,7 +74,7 @@ def commits_with_metadata_and_without_waiting(s):
     one.consumer.commit_async(
         callback=lambda asked, error: answers.append((asked, error))
     )
-    one.poll_until(lambda: answers, "a callback")
+    one.until(lambda: answers)
     (asked, error) = answers[0]
     s.facts["callback"] = ([one.offset for one in asked.values()], repr(error))
 
@@ -173,7 +170,7 @@ def a_pattern_and_a_topic_that_comes_later(s):
     s.topic("match-2", records=3)
     a.owns(2)
     a.settle()
-    s.facts["values"] = [value for _, value in a.records]
+    s.facts["values"] = [int(one.value) for one in a.records]
     s.facts["paused"] = [
         tp.topic.removeprefix(s.name("")) for tp in a.consumer.paused()
     ]
