@@ -47,6 +47,15 @@ def at(offset):
     return OffsetAndMetadata(offset, "", -1)
 
 
+def raised(call):
+    """Return the name of the class of a call's error, or ``""``."""
+    try:
+        call()
+    except Exception as error:  # noqa: BLE001 - whatever the client raises
+        return type(error).__name__
+    return ""
+
+
 class Listener(ConsumerRebalanceListener):
     """Calls functions, each with the set of partitions."""
 

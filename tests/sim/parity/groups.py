@@ -1,10 +1,10 @@
 """Scenarios of groups: commits, owners, and the lifetime of pauses."""
 
-from kafka import ConsumerRebalanceListener, OffsetAndMetadata
+from kafka import OffsetAndMetadata
 
 from safeconsumer import SafeConsumer
-from tests.sim.parity.reading import raised
 from tests.sim.parity.stages import both, in_groups
+from tests.sim.reading import Listener, raised
 
 
 def joined(s, *topics, **settings):
@@ -196,30 +196,18 @@ def a_topic_that_is_deleted_and_made_again(s):
     s.facts["values"] = a.values(tp)
 
 
-class _Commits(ConsumerRebalanceListener):
-    """Commits when partitions are revoked, and keeps the names of errors."""
-
-    def __init__(self, raised_in_it):
-        self.consumer = None
-        self.raised_in_it = raised_in_it
-
-    def on_partitions_revoked(self, revoked):
-        if revoked:
-            self.raised_in_it.append(raised(self.consumer.commit))
-
-    def on_partitions_assigned(self, assigned):
-        pass
-
-
 @both
 def a_commit_in_a_listener(s):
     """A commit in a listener raises, and commits nothing."""
     raised_in_it = []
-    listener = _Commits(raised_in_it)
+
+    def revoked(tps):
+        if tps:
+            raised_in_it.append(raised(a.consumer.commit))
+
     partitions = s.topic(partitions=2, records=5)
     a = s.member()
-    listener.consumer = a.consumer
-    topics = [s.name("t")]
+    topics, listener = [s.name("t")], Listener(revoked=revoked)
     a.call(lambda consumer: consumer.subscribe(topics, listener=listener))
     a.owns(2)
     a.settle()

@@ -4,6 +4,7 @@ from kafka import TopicPartition
 from kafka.errors import OffsetOutOfRangeError
 
 from tests.sim.parity.stages import both
+from tests.sim.reading import raised
 
 
 def assigned(s, *partitions, **settings):
@@ -62,15 +63,6 @@ def a_pause_of_an_unassigned_partition(s):
     one.settle()
     s.facts["values"] = one.values(tp)
     s.facts["not assigned"] = raised(lambda: one.consumer.position(other))
-
-
-def raised(call):
-    """Return the class of a call's error, with its parents in kafka-python; else ``""``."""
-    try:
-        call()
-    except Exception as error:  # noqa: BLE001 - whatever the client raises
-        return type(error).__name__
-    return ""
 
 
 @both
