@@ -13,12 +13,16 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import SafeConsumer
+from tests.harness.kafka.patience import patient
 from tests.sim.lab import GROUP
 from tests.sim.world import NotYetError
 
 EAGER, COOPERATIVE = RangePartitionAssignor, CooperativeStickyAssignor
 
+AN_HOUR = 3600.0
+
 both_ways = pytest.mark.parametrize("how", ["poll", "iterate"])
+in_flight = pytest.mark.parametrize("in_flight", [True, False])
 both_protocols = pytest.mark.parametrize(
     "assignor", [EAGER, COOPERATIVE], ids=["eager", "cooperative"]
 )
@@ -204,6 +208,20 @@ class Reader:
 
     def offsets(self, tp, since=0):
         return [one.offset for one in self.log[since:] if _tp(one) == tp]
+
+
+def parked(lab, *, in_flight, **settings):
+    """Pause a partition whose records are here, with a long fetch of another or none."""
+    p0, p1 = lab.topic("t", 2)
+    more = patient(120_000, fetch_max_wait_ms=60_000, **settings)
+    reader = Reader(lab, SafeConsumer, tps=[p0, p1], retry_backoff_ms=60_000, **more)
+    lab.append(p0, 10)
+    reader.take(1)
+    reader.consumer.pause(p0)
+    if not in_flight:
+        reader.consumer.pause(p1)
+    reader.poll(0.5)
+    return reader
 
 
 def corrupt(lab, tp, records=1):
