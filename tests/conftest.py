@@ -21,7 +21,7 @@ from tests.harness.brokers.results import ResultsFile
 from tests.harness.brokers.settings import KAFKA_VERSION
 from tests.harness.spark import options as spark_options
 
-pytest_plugins = ["safeconsumer.testing.fixtures"]
+pytest_plugins = ["safeconsumer.testing.fixtures", "tests.harness.timeouts"]
 
 # Its assertions tell what they compared.
 pytest.register_assert_rewrite("tests.sim.reading")
