@@ -153,7 +153,7 @@ def wait_for(condition, what, limit=LIMIT, *, seen=None, pause=PAUSE):
 
 
 def end_of(thread, limit=LIMIT):
-    """Return once a thread has ended."""
+    """Return once a thread, or a process of multiprocessing, has ended."""
     wait_for(lambda: not thread.is_alive(), f"the end of {thread.name}", limit)
 
 

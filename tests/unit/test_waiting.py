@@ -136,7 +136,7 @@ def test_time_limit_of_each_test_is_such_a_limit():
 
 
 def test_an_interrupt_of_a_wait_has_the_last_state():
-    """pytest's time limit is one."""
+    """Pytest's time limit is one."""
 
     def interrupt():
         raise KeyboardInterrupt

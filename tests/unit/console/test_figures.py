@@ -192,7 +192,7 @@ class Connection(Limited):
 
     def retention(self, names):
         known = super().retention(names)
-        self.may_answer.wait(30)
+        self.may_answer.wait()
         if len(self.asked) > self.answers:
             raise KafkaTimeoutError
         return known

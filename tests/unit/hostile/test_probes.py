@@ -10,6 +10,7 @@ from safeconsumer.cli import probes
 from safeconsumer.metrics import prometheus
 from safeconsumer.worker import Health
 from tests.harness.listing import short
+from tests.harness.waiting import end_of
 
 
 class Alive:
@@ -60,7 +61,7 @@ def test_clients_that_send_nothing_are_cut(port):
             assert one.recv(1) == b""
     for thread in threading.enumerate():
         if "process_request_thread" in thread.name:
-            thread.join(5)
+            end_of(thread)
     assert threading.active_count() <= before
 
 
