@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from safeconsumer.testing import _sockets, polling, workers
 from tests.harness import chance
 from tests.harness.brokers import choice, markers, shared
 from tests.harness.brokers.results import ResultsFile
@@ -39,6 +40,9 @@ os.environ.setdefault("PYTHONHASHSEED", "0")
 # The user may have set these for commands.
 for one in ("BOOTSTRAP", "CONFIG", "OWNER", "TOPIC_PREFIX"):
     os.environ.pop(f"SAFECONSUMER_{one}", None)
+
+# Its own limits are for users, who wait; tests on a busy machine end by pytest's limit.
+_sockets._COMMAND_TIMEOUT = workers._PATIENCE = polling._LONGEST_POLL = 1e6
 
 chance.make_repeatable()  # before the plugin of Hypothesis takes --hypothesis-profile
 

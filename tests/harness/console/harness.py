@@ -120,7 +120,7 @@ class Served(Console):
         )
 
     def stranger(self, **headers):
-        return httpx2.Client(base_url=self.url, headers=headers, timeout=30)
+        return httpx2.Client(base_url=self.url, headers=headers, timeout=None)
 
     def __enter__(self):
         self._thread.start()

@@ -4,7 +4,6 @@ import asyncio
 import json
 import re
 import threading
-import time
 from html import unescape
 from threading import BoundedSemaphore
 from types import SimpleNamespace
@@ -601,9 +600,9 @@ def test_program_gets_the_documents_of_the_commands():
 # ---------------------------------------------------------------- ages
 
 
-def test_old_snapshot_keeps_alarms_and_makes_the_rest_unknown():
+def test_old_snapshot_keeps_alarms_and_makes_the_rest_unknown(still_clock):
     still = groups()
-    old = evolve(still.known, as_of=time.monotonic() - follower.OLD_AFTER)
+    old = evolve(still.known, as_of=still_clock.monotonic() - follower.OLD_AFTER)
     rows = console_of(still).state.rows(old)
     assert {one.verdict.level for one in rows} == {"alarm", "unknown"}
 
@@ -685,18 +684,18 @@ def test_shared_page_has_the_times_of_the_moment_when_it_is_sent():
 
 
 @pytest.mark.contract("G8")
-def test_time_until_an_end_goes_on_in_an_outage():
+def test_time_until_an_end_goes_on_in_an_outage(still_clock):
     still = groups()
     served, _ = writing(still)
     (hold,) = still.known.views[HELD].holds
-    times = Times(hold.at, taken_at=time.monotonic() - 7200)
+    times = Times(hold.at, taken_at=still_clock.monotonic() - 7200)
     outage = Trouble("The broker does not answer.", "x")
     still.known = evolve(still.known, times=times, trouble=outage)
     still.age = 7200.0
     page = served.page("/group", group=HELD)
     assert re.findall(r'data-at="[^"]*">([^<]*)<', page) == ["2h ago", "1h ago"]
     (now,) = re.findall('data-now="([^"]*)"', page)
-    assert float(now) == pytest.approx(hold.at + 7200, abs=5)
+    assert float(now) == pytest.approx(hold.at + 7200, abs=0.1)
 
 
 # ---------------------------------------------------------------- text
