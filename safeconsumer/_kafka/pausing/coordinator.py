@@ -131,9 +131,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self.losses = 0
         self._joined: Joined | None = None
         self._join_task: Any  # upstream's
-        self._applied_generation: int | None = (
-            None  # the generation of the applied assignment
-        )
+        # The generation of the applied assignment.
+        self._applied_generation: int | None = None
         self._fencing_error: FencedInstanceIdError | None = None
         self._notes = Notes(self._net)
         self._raised_by_callback: RetriableError | None = None

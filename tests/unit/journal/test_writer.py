@@ -11,7 +11,7 @@ from safeconsumer.errors import JournalError
 from safeconsumer.journal.writer import JournalWriter
 from tests.harness.audit.journals import read
 from tests.harness.processes import forked
-from tests.harness.waiting import LIMIT
+from tests.harness.waiting import end_of, wait_for
 
 
 def test_a_slow_reading_of_a_clock_does_not_shift_the_journals_clock(tmp_path):
@@ -34,14 +34,14 @@ def test_a_child_forked_in_the_middle_of_a_write_writes_on(tmp_path):
     def writing():
         with journal._lock:
             is_held.set()
-            may_end.wait(2 * LIMIT)
+            may_end.wait()
 
-    thread = threading.Thread(target=writing)
+    thread = threading.Thread(target=writing, daemon=True)
     thread.start()
-    is_held.wait(LIMIT)
+    wait_for(is_held.is_set, "the lock to be held")
     ended = forked(lambda: journal.write("call", {"op": "poll", "id": 1}))
     may_end.set()
-    thread.join()
+    end_of(thread)
     assert ended == 0
 
 

@@ -27,6 +27,7 @@ from tests.harness.spark.lab import (
     Topics,
     Undecided,
 )
+from tests.harness.waiting import wait_for
 
 ORDERS, RETURNS = ("orders", 0), ("returns", 0)
 
@@ -543,6 +544,11 @@ class Group:
         self.closed.set()
 
 
+def taken(semaphore):
+    """Return once a semaphore was released."""
+    wait_for(lambda: semaphore.acquire(blocking=False), "a release")
+
+
 class Committing:
     """A committer that finishes a batch before the next one ends."""
 
@@ -555,7 +561,7 @@ class Committing:
         """Commit where a batch ends, and return the offset of the group then."""
         for _ in range(2):  # the second batch begins when the first one is done
             self.committer.commit({ORDERS: end}, "nightly")
-            assert self.group.asked.acquire(timeout=30)
+            taken(self.group.asked)
         return self.group.ends().get(ORDERS)
 
 
@@ -612,7 +618,7 @@ def test_a_stream_that_is_dropped_without_close_ends_its_thread(group):
     stream.on_end({ORDERS: 7})
     del stream
     gc.collect()
-    assert group.closed.wait(30)
+    wait_for(group.closed.is_set, "the end of the thread")
     assert group.ends() == {ORDERS: 7}
 
 
@@ -651,7 +657,7 @@ def test_the_last_batch_is_committed_before_a_stream_closes(group, committing, f
     committer = committing().committer
     committer.commit({ORDERS: 7}, "")
     if fails:
-        assert group.went.acquire(timeout=30)
+        taken(group.went)
         group.fails = False
     committer.close()
     assert group.ends() == {ORDERS: 7}
@@ -714,7 +720,7 @@ def test_a_hook_that_raises_ends_no_commits(group, error, caplog):
     for fails in (True, True, False):
         group.fails = fails
         committer.commit({ORDERS: 7}, "")
-        assert group.went.acquire(timeout=30)
+        taken(group.went)
     committer.close()
     assert failures == ["away", ""]
     assert group.ends() == {ORDERS: 7}
