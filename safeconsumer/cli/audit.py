@@ -25,7 +25,7 @@ from safeconsumer.cli.control_topics import read_control
 from safeconsumer.cli.errors import CommandError, complain, explained
 from safeconsumer.cli.journals import check_there, settings_options, topic_or_partition
 from safeconsumer.cli.statuses import EPILOG
-from safeconsumer.holds.explain import counted, printable
+from safeconsumer.holds.explain import counted, first_of, printable
 from safeconsumer.journal.format import tp_text
 
 if TYPE_CHECKING:
@@ -338,10 +338,8 @@ def _complain_of_unknown(rows: Sequence[Row], only: tuple[str, int | None]) -> N
     topic, number = only
     known = sorted({(row.topic, row.partition) for row in rows})
     asked = f"the topic {topic}" if number is None else tp_text((topic, number))
-    named = ", ".join(map(tp_text, known[:5])) or "no partition"
-    more = f" and {len(known) - 5} more" if len(known) > 5 else ""  # noqa: PLR2004 - as many as fit
-    what = f"no journal names {asked}; they name {named}{more}"
-    complain(what)
+    named = first_of([*map(tp_text, known)]) or "no partition"
+    complain(f"no journal names {asked}; they name {named}")
 
 
 def _is_of(row: Row | Address, only: tuple[str, int | None]) -> bool:

@@ -20,7 +20,6 @@ from safeconsumer.cli.statuses import EPILOG, Status
 from safeconsumer.errors.base import ControlTopicError
 from safeconsumer.group import patterns
 from safeconsumer.group.carry_out import Done, PlanChangedError, carry_out, read_again
-from safeconsumer.group.durations import parse_duration
 from safeconsumer.group.facts import NOT_READ, HoldRecord
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.partitions import (
@@ -42,6 +41,7 @@ from safeconsumer.group.plan import (
     later_version_scopes,
     place_action,
     plan_of,
+    warnings,
 )
 from safeconsumer.group.report_wire import kept_holds_text
 from safeconsumer.group.reset_to import (
@@ -210,13 +210,9 @@ def timeout_of(text: str, option: str = "--timeout") -> float:
     Return the seconds of an option; with ``0s`` the command reads the group once.
 
     Raises:
-        CommandError: the text is not a duration.
+        HoldSettingError: the text is not a duration.
     """
-    try:
-        return 0.0 if text == "0s" else parse_duration(text)
-    except ValueError as error:
-        message = f"{option}: {error}"
-        raise CommandError(message) from error
+    return 0.0 if text == "0s" else duration_of(text, option)
 
 
 def _for_option(
@@ -331,7 +327,7 @@ def pause(  # noqa: PLR0913 - one parameter per option
                     reached = waiting.wait_until(
                         operator,
                         change.group,
-                        lambda now: _is_quiet(now, action),
+                        lambda now, _: _is_quiet(now, action),
                         limit,
                     )
                 change.end(context, done.document(), reached, "held, but not quiet")
@@ -348,6 +344,7 @@ def _placed_lines(done: Done) -> Iterator[str]:
     yield from _rows("instead of", plan.replaced)
     yield _covers_text(plan)
     yield from _rows("also held", plan.others)
+    yield from (f"warning: {one}" for one in warnings(plan))
 
 
 def _is_quiet(view: View, action: Place) -> tuple[bool, str]:
@@ -481,7 +478,7 @@ def _flowing(
     return waiting.wait_until(
         operator,
         action.group,
-        lambda now: waiting.flows(operator, now, action.scopes),
+        lambda now, until: waiting.flows(operator, now, action.scopes, until),
         limit,
     )
 
@@ -668,7 +665,7 @@ def reset_offsets(
                     reached = waiting.wait_until(
                         operator,
                         group,
-                        lambda now: waiting.is_moved(now, found),
+                        lambda now, _: waiting.is_moved(now, found),
                         limit,
                     )
                 elif not change.output.is_json:

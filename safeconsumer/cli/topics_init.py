@@ -116,13 +116,13 @@ def _settings_by_topic(
 def _create(
     operator: Operator, name: str, settings: Mapping[str, str], replicas: int
 ) -> str:
-    wish = {
+    wanted = {
         "num_partitions": 1,
         "replication_factor": replicas,
         "configs": dict(settings),
     }
     try:
-        operator.admin.create_topics({name: wish})
+        operator.admin.create_topics({name: wanted})
     except TopicAlreadyExistsError:
         return _add_settings(operator, name, settings)
     return "created"

@@ -179,9 +179,9 @@ def wait(
         found = scopes_of(texts, group)
         with Operator(*connect()) as operator:
 
-            def judge(view: View) -> tuple[bool, str]:
+            def judge(view: View, until: float) -> tuple[bool, str]:
                 if what == "flowing":
-                    return waiting.flows(operator, view, found)
+                    return waiting.flows(operator, view, found, until)
                 if what == "moved":
                     return waiting.is_moved(view, found)
                 return _is_quiet(view, found)
