@@ -193,7 +193,7 @@ def test_stream_of_the_python_source_has_no_folder_of_sources_for_spark_to_read(
 ):
     """An object store has no empty folders, and Spark refused the whole checkpoint."""
     spark = SimpleNamespace(read=Reader())
-    monkeypatch.setattr(checkpoints, "session", lambda *_: nullcontext(spark))
+    monkeypatch.setattr(checkpoints, "session", lambda _: nullcontext(spark))
     found = dict(checkpoints._read_by_spark("s3a://b/c", "local[1]"))
     assert sorted(found) == ["s3a://b/c/offsets/0", "s3a://b/c/offsets/1"]
     assert [one.number for one in checkpoint_of("c", found).batches] == [0, 1]
