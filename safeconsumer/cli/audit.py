@@ -92,7 +92,7 @@ class _Verdict:
     "--perfetto",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="What happened, and what is wrong, as a trace that ui.perfetto.dev opens.",
+    help="The events and the violations, as a trace that ui.perfetto.dev opens.",
 )
 @click.option(
     "--against-topic",
@@ -138,7 +138,7 @@ def audit(  # noqa: PLR0913 - one parameter per option
     master: str | None,
 ) -> None:
     """
-    Judge what consumers did by their delivery journals, and streams by checkpoints.
+    Judge consumers by their delivery journals, and streams by their checkpoints.
 
     JOURNAL is a file, or a folder of *.journal files; give those of all members
     and producers together. Each consumer group is judged separately.
@@ -146,7 +146,7 @@ def audit(  # noqa: PLR0913 - one parameter per option
     is no verdict, because a journal is missing, broken or of a newer version, none has
     a partition, or a check could not be judged; the reason is named. It is also 2 if a
     report could not be written. The rows of a report have is_complete, which
-    says whether every journal could be read.
+    is true if every journal could be read.
     """
     with explained(context):
         if not journals and not streams.folders:

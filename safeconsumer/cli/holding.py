@@ -188,7 +188,7 @@ change_options = options(
     ChangeOptions,
     GROUP_OPTION,
     owner_option,
-    click.option("--dry-run", is_flag=True, help="Only show what it would do."),
+    click.option("--dry-run", is_flag=True, help="Only show the effect."),
     output_options,
     connection_options,
 )
@@ -297,9 +297,9 @@ def pause(  # noqa: PLR0913 - one parameter per option
     pattern over whole topic names (re:ord.*), or @all. Several scopes are several
     holds: each is complete by itself. Running the same command again does not change
     existing holds, also extended ones, and places those that an interrupted command did
-    not; holds that have ended, or may have by this clock, are renewed. With --wait,
-    quiet means that the members obey and have no record of it in hand: no handler runs,
-    and a loop has polled again.
+    not. It renews holds that have ended, or may have by this clock. With --wait, quiet
+    means that the members obey and work on no record of the scope: no handler runs, and
+    the loop has polled again.
     """
     with explained(context):
         if for_ is not None:  # an error of the action would name the field of a form
@@ -428,10 +428,10 @@ def resume(
 
     Lifting a scope is no error if nobody holds any of it and the group consumes it: it
     also lifts holds that members still obey after a control topic was lost. A hold under
-    which reset-offsets moves the group is lifted when that is done. If the holds cannot
-    be read, that is unknown, and a scope is lifted with --force. With --wait, flowing
-    means that members have read the lift, and that nobody else holds any of it; given
-    again, it waits again.
+    which reset-offsets moves the group is lifted once the move is done. If the holds
+    cannot be read, the state of the move is unknown, and --force lifts the scope. With
+    --wait, flowing means that members have read the lift, and that nobody else holds
+    any part of the scope; the same command waits again.
     """
     with explained(context):
         if bool(scopes) is is_all:
@@ -631,14 +631,14 @@ def reset_offsets(
     **flags: bool,
 ) -> None:
     """
-    Move the offsets of a group that runs, under a hold of yours that covers SCOPE.
+    Move the offsets of a group that runs, under your hold that covers SCOPE.
 
-    Place the hold first (pause), and lift it (resume) when all is moved: nothing is
-    delivered in between. Each member moves its partitions, once it has no record of
-    them in hand; a partition without an owner is moved by its next owner, or by this
-    command if the group has no member. Offsets are looked up once, now: -N counts
-    offsets, not records. If offsets move back, records are delivered again; their
-    earlier effects are not undone.
+    Place the hold first (pause), and lift it (resume) when all partitions are moved: no
+    record is delivered in between. Each member moves its partitions, once it works on
+    none of their records. The next owner moves a partition without an owner, or this
+    command does if the group has no member. The command looks up the offsets once, now:
+    -N counts offsets, not records. If offsets move back, records are delivered again;
+    their earlier effects are not undone.
     """
     with explained(context):
         owner, group = change.owner_name, change.group

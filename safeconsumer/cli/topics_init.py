@@ -57,7 +57,7 @@ def _acl_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.group(cls=Listing)
 def control() -> None:
-    """Set up the topics that group pauses are kept on."""
+    """Set up the topics that keep the holds of groups."""
 
 
 @control.command(epilog=EPILOG)

@@ -306,7 +306,7 @@ def test_read_only_console_shows_and_takes_no_change():
     for path in ("/", GROUP):
         page = served.page(path)
         assert "read only" in page
-        for wrong in ("Hold something", "Lift", "Extend", 'name="hold"'):
+        for wrong in ("Place a hold", "Lift", "Extend", 'name="hold"'):
             assert wrong not in page
 
 
