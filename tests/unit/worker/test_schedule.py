@@ -359,6 +359,18 @@ def test_held_batch_waits_in_its_place(*, is_full):
     assert desk.work() == [0, 1]
 
 
+def test_quick_record_wakes_a_thread_only_if_no_handler_works():
+    """Two threads that compute slow each other down, but a record must not wait."""
+    desk, woken = Desk(Order.KEY, quantum=1), []
+    desk.epoch.pace = 1e-6
+    desk.decisions.queue.listen(lambda: woken.append(desk.kept.running))
+    desk.admit(1)
+    assert woken == [0]
+    assert desk.decisions.queue.claim()
+    desk.admit(1)
+    assert woken == [0]
+
+
 def test_only_lanes_within_the_span_are_woken():
     """One completed record lets one more begin, however many wait."""
     desk = Desk(
