@@ -22,8 +22,9 @@ from tests.harness.worker.desk import TP, Desk
 OTHER = TopicPartition("other", 0)
 EXECUTORS = ("thread", "asyncio", "process")
 
-# A process that a test starts is ready at once: it need not import all this by itself.
-multiprocessing.set_forkserver_preload([__name__])
+# A process that a test starts is ready at once: it need not import all this by itself, nor
+# the pytest of the module that has its handler.
+multiprocessing.set_forkserver_preload([__name__, "pytest"])
 
 
 class TwoArgumentsError(Exception):
