@@ -24,6 +24,7 @@ MEMBER = {
     "auto_offset_reset": "earliest",
     "enable_auto_commit": False,
     "max_poll_records": 200,
+    "consumer_timeout_ms": 200,  # a program's poll takes as long
 }
 ASSIGNORS = {
     "range": RangePartitionAssignor,
