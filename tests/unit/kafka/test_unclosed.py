@@ -20,7 +20,7 @@ from safeconsumer._kafka.fixes.unclosed import ClosingClient, ClosingManager
 from safeconsumer._kafka.network import HAS_BACKENDS
 from safeconsumer.group import clients
 
-_BOUND = 20.0
+_BOUND = 10_000.0
 # The default context would read the machine's certificates each time.
 _CONTEXT = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
