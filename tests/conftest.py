@@ -15,13 +15,14 @@ from pathlib import Path
 
 import pytest
 
+from safeconsumer.testing import _sockets, polling, workers
 from tests.harness import chance
 from tests.harness.brokers import choice, markers, shared
 from tests.harness.brokers.results import ResultsFile
 from tests.harness.brokers.settings import KAFKA_VERSION
 from tests.harness.spark import options as spark_options
 
-pytest_plugins = ["safeconsumer.testing.fixtures"]
+pytest_plugins = ["safeconsumer.testing.fixtures", "tests.harness.timeouts"]
 
 # Its assertions tell what they compared.
 pytest.register_assert_rewrite("tests.sim.reading")
@@ -39,6 +40,9 @@ os.environ.setdefault("PYTHONHASHSEED", "0")
 # The user may have set these for commands.
 for one in ("BOOTSTRAP", "CONFIG", "OWNER", "TOPIC_PREFIX"):
     os.environ.pop(f"SAFECONSUMER_{one}", None)
+
+# Its own limits are for users, who wait; tests on a busy machine end by pytest's limit.
+_sockets._COMMAND_TIMEOUT = workers._PATIENCE = polling._LONGEST_POLL = 1e6
 
 chance.make_repeatable()  # before the plugin of Hypothesis takes --hypothesis-profile
 

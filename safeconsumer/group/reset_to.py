@@ -440,9 +440,9 @@ class ResetTo:
 
     def _not_moving(self, plan: Plan) -> Iterator[Need]:
         found: dict[str, list[TopicPartition]] = {}
-        owners, unowned = owners_of(plan.view), obstacle_without_owner(plan.view)
+        unowned = obstacle_without_owner(plan.view)
         for tp in self.places:
-            several = owners.get(tp)
+            several = owners_of(plan.view, tp)
             for why in map(obstacle, several) if several else (unowned,):
                 if why:
                     found.setdefault(why, []).append(tp)

@@ -392,6 +392,12 @@ class Task:
         assert record is not None  # noqa: S101 - see above
         return record
 
+    def place(self, index: int) -> str:
+        """Name one of its records, as text for people."""
+        tp, record = self.epoch.tp, self.records[index]
+        where = "a finished record" if record is None else f"offset {record.offset}"
+        return f"{tp.topic}:{tp.partition} {where}"
+
     def finish(self, index: int) -> None:
         """Mark one of its records complete."""
         self.records[index] = None

@@ -2,7 +2,7 @@
 
 import threading
 
-from tests.harness.waiting import LIMIT
+from tests.harness.waiting import end_of
 
 
 class Polled:
@@ -27,8 +27,7 @@ class Polled:
     def __exit__(self, *_):
         self._over.set()
         for one in self._threads:
-            one.join(LIMIT)
-            assert not one.is_alive(), "its poll hangs"
+            end_of(one)
 
     def _poll(self, consumer):
         while not self._over.is_set():

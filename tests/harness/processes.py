@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 from tests.harness.brokers.java import tied_to_us
-from tests.harness.waiting import NotReachedError
+from tests.harness.waiting import LIMIT, PAUSE, Bound, NotReachedError
 
 ROOT = Path(__file__).parents[2]
 END_LIMIT = 20.0
@@ -155,11 +155,40 @@ def forked(do):
     return os.waitpid(child, 0)[1]
 
 
-def ran(*command, timeout=60, check=False, **how):
-    """Run a program to its end; return it with its output, which is text."""
-    arguments = [str(one) for one in command]
-    how = {"capture_output": True, "text": True, "timeout": timeout, **how}
-    return subprocess.run(arguments, check=check, **how)  # noqa: S603 - our own
+def ran(*command, timeout=LIMIT, check=False, **how):
+    """
+    Run a program to its end; return it with its output, which is text.
+
+    A timeout of None is no limit.
+
+    Raises:
+        TimeoutExpired: it was killed; the seconds in which it waited for a core do not
+            count.
+    """
+    arguments, given = [str(one) for one in command], how.pop("input", None)
+    pipes = (
+        {"text": True} if given is None else {"text": True, "stdin": subprocess.PIPE}
+    )
+    if how.pop("capture_output", True):
+        pipes |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    bound = Bound(timeout)
+    with subprocess.Popen(arguments, **(pipes | how)) as process:  # noqa: S603 - our own
+        while True:
+            try:
+                output, errors = process.communicate(given, timeout=100 * PAUSE)
+                break
+            except subprocess.TimeoutExpired as error:
+                if bound.is_over():
+                    process.kill()
+                    error.timeout = timeout
+                    raise
+            except BaseException:
+                process.kill()
+                raise
+    done = subprocess.CompletedProcess(arguments, process.returncode, output, errors)
+    if check:
+        done.check_returncode()
+    return done
 
 
 def ran_python(*arguments, **how):

@@ -1,12 +1,29 @@
-"""Waits, with a bound, for a condition; an error has the last state that was seen."""
+"""
+Waits, with a bound, for a condition; an error has the last state that was seen.
 
+A bound is for tests that hang, and a busy machine is not a hang. So the seconds in which
+threads of the test waited for a core do not count: beside others that take all cores, a
+process that imports for two seconds needs minutes. :mod:`tests.harness.timeouts` gives the
+same to pytest's own time limit, which ends waits without a bound.
+"""
+
+import math
+import os
 import time
+from pathlib import Path
+
+from tests.sim.threads import world
 
 LIMIT = 60.0
 """Seconds after which an awaited condition is taken for one that never holds."""
 
 PAUSE = 0.01
 """Seconds between two looks at the state of other threads and processes."""
+
+_EVERY = 1.0
+"""Seconds between two readings of the waits for a core."""
+
+_PROC = Path("/proc")
 
 
 class NotReachedError(Exception):
@@ -17,30 +34,136 @@ class NotReachedError(Exception):
     """
 
 
+def core_waits(root=None):
+    """
+    Return how long each living thread of a process and its children has waited for a core.
+
+    The seconds count from the start of the thread; the keys are the kernel's own numbers.
+    A thread that waits is counted once it runs again. The result is empty on a system
+    without Linux's ``/proc``.
+    """
+    return {
+        thread.name: seconds
+        for process in _family(os.getpid() if root is None else root)
+        for thread in _listed(_PROC / str(process) / "task")
+        if (seconds := _core_wait(thread)) is not None
+    }
+
+
+def _family(root):
+    # A process that has lost its parent is not found any more.
+    children = {}
+    for one in _listed(_PROC):
+        if one.name.isdecimal() and (stat := _read(one / "stat")):
+            # The name of a program may have spaces; the state and the parent follow it.
+            parent = int(stat.rpartition(")")[2].split()[1])
+            children.setdefault(parent, []).append(int(one.name))
+    found = [root]
+    for one in found:
+        found += children.get(one, ())
+    return found
+
+
+def _listed(folder):
+    try:
+        return list(folder.iterdir())
+    except OSError:  # the process has ended
+        return []
+
+
+def _read(path):
+    try:
+        return path.read_text()
+    except OSError:  # the process has ended
+        return ""
+
+
+def _core_wait(thread):
+    # Nanoseconds on a core, nanoseconds of waits for one, and how often it ran.
+    fields = _read(thread / "schedstat").split()
+    return int(fields[1]) / 1e9 if len(fields) == 3 else None
+
+
+class Bound:
+    """
+    The limit of a wait, which does not count the seconds that threads waited for a core.
+
+    A limit of None is none. In a simulated world no thread waits for a core.
+
+    Attributes:
+        starved: the seconds that do not count, of all threads together.
+    """
+
+    def __init__(self, limit=LIMIT, *, clock=None, waits=None):
+        self.starved = 0.0
+        self._limit = math.inf if limit is None else limit
+        self._clock, self._waits = clock or time.monotonic, waits or core_waits
+        self._began = self._read_at = self._clock()
+        self._seen = None
+
+    def is_over(self):
+        """Whether the limit is reached."""
+        now = self._clock()
+        if now - self._read_at >= _EVERY:
+            self._read_at = now
+            if world() is None:
+                self._count(self._waits())
+        return now - self._began > self._limit + self.starved
+
+    def _count(self, waits):
+        if self._seen is not None:
+            self.starved += sum(
+                # a number that the kernel gave again begins at 0
+                max(0.0, seconds - self._seen.get(thread, 0.0))
+                for thread, seconds in waits.items()
+            )
+        self._seen = waits
+
+    def __str__(self):
+        beside = f" beside {self.starved:.0f} s of waits for a core"
+        return f"{self._limit:g} s{beside if self.starved >= 1 else ''}"
+
+
 def looks(condition, what, limit=LIMIT, *, seen=None):
     """Yield between two checks of a condition, until it holds, for a bounded loop."""
-    deadline = time.monotonic() + limit
+    bound = Bound(limit)
     while not condition():
-        if time.monotonic() > deadline:
-            state = "" if seen is None else f"; last seen: {seen()}"
-            message = f"{what}: not within {limit:g} s{state}"
+        if bound.is_over():
+            message = f"{what}: not within {bound}{_state(seen)}"
             raise NotReachedError(message)
         yield
 
 
+def _state(seen):
+    return "" if seen is None else f"; last seen: {seen()}"
+
+
 def wait_for(condition, what, limit=LIMIT, *, seen=None, pause=PAUSE):
-    """Return once a condition holds that other threads or processes bring about."""
+    """
+    Return once a condition holds that other threads or processes bring about.
+
+    If pytest's time limit comes first, its error has a note with the last state.
+    """
     for _ in looks(condition, what, limit, seen=seen):
-        time.sleep(pause)
+        try:
+            time.sleep(pause)
+        except BaseException as error:
+            error.add_note(f"the test waited for this: {what}{_state(seen)}")
+            raise
+
+
+def end_of(thread, limit=LIMIT):
+    """Return once a thread, or a process of multiprocessing, has ended."""
+    wait_for(lambda: not thread.is_alive(), f"the end of {thread.name}", limit)
 
 
 def retried(call, *refusals, limit=LIMIT):
     """Call until none of these errors is raised; return the result."""
-    deadline = time.monotonic() + limit
+    bound = Bound(limit)
     while True:
         try:
             return call()
         except refusals:
-            if time.monotonic() > deadline:
+            if bound.is_over():
                 raise
             time.sleep(PAUSE)

@@ -26,7 +26,7 @@ from safeconsumer.group.follower import Follower
 from safeconsumer.group.publisher import Change
 from safeconsumer.group.settings import Control
 from tests.harness.console.synthetic import StaticFollower, alone, hold_of, viewed
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import end_of, wait_for
 
 TOKEN = "a-token-for-scripts-in-tests"  # noqa: S105 - of tests
 
@@ -120,7 +120,7 @@ class Served(Console):
         )
 
     def stranger(self, **headers):
-        return httpx2.Client(base_url=self.url, headers=headers, timeout=30)
+        return httpx2.Client(base_url=self.url, headers=headers, timeout=None)
 
     def __enter__(self):
         self._thread.start()
@@ -134,9 +134,10 @@ class Served(Console):
         """End it, as an interrupt does; a second call does nothing."""
         self.state.close()
         self._server.should_exit = True
-        self._thread.join(10)
-        self._listener.close()
-        assert not self._thread.is_alive()
+        try:
+            end_of(self._thread)
+        finally:
+            self._listener.close()
 
 
 @contextmanager

@@ -1,7 +1,6 @@
 """Metrics as a scrape returns them."""
 
 import shutil
-import subprocess
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -11,6 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from safeconsumer.console.figures import Figures
 from safeconsumer.metrics import Collector
 from safeconsumer.metrics.table import CONSUMER_LABELS
+from tests.harness.processes import ran
 
 PROMTOOL = shutil.which("promtool")
 PREFIX = "safeconsumer_"
@@ -45,14 +45,7 @@ def text_of(*sources):
 def promtool(*arguments, given=""):
     """Run promtool, which must report no problem; return its output."""
     assert PROMTOOL is not None
-    done = subprocess.run(  # noqa: S603 - the tool, and our own text
-        [PROMTOOL, *arguments],
-        input=given,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = ran(PROMTOOL, *arguments, input=given)
     output = done.stdout + done.stderr
     assert done.returncode == 0, output
     return output

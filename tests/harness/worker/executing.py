@@ -22,8 +22,9 @@ from tests.harness.worker.desk import TP, Desk
 OTHER = TopicPartition("other", 0)
 EXECUTORS = ("thread", "asyncio", "process")
 
-# A process that a test starts is ready at once: it need not import all this by itself.
-multiprocessing.set_forkserver_preload([__name__])
+# A process that a test starts is ready at once: it need not import all this by itself, nor
+# the pytest of the module that has its handler.
+multiprocessing.set_forkserver_preload([__name__, "pytest"])
 
 
 class TwoArgumentsError(Exception):
@@ -61,12 +62,12 @@ class CountingDecisions(Decisions):
         self._counting = threading.Lock()
         self.under_way = 0
 
-    def complete(self, outcomes):
-        """Take over results, as its parent does."""
+    def complete(self, outcome):
+        """Take over a result, as its parent does."""
         with self._counting:
             self.under_way += 1
         try:
-            super().complete(outcomes)
+            super().complete(outcome)
         finally:
             with self._counting:
                 self.under_way -= 1

@@ -45,8 +45,12 @@ class Running:
 
     def wait_end(self, limit=LIMIT):
         """Return once ``run`` has returned or raised."""
-        self._thread.join(limit)
-        assert not self._thread.is_alive(), self.worker.stats()
+        wait_for(
+            lambda: not self._thread.is_alive(),
+            "the end of the worker",
+            limit,
+            seen=self.worker.stats,
+        )
 
     def end(self):
         self.worker.stop()

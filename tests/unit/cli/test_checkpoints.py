@@ -8,9 +8,9 @@ import pytest
 
 from safeconsumer.audit.checkpoint import checkpoint_of
 from safeconsumer.cli import checkpoints
+from tests.harness.audit.checkpoints import log, orders
 from tests.harness.audit.command import history_of, rows_of, run, written
 from tests.harness.audit.fleets import FLEETS
-from tests.unit.audit.test_checkpoint import log, orders
 
 MOVED = log((1000.0, orders(10)), (2000.0, orders(20)), start=orders(0))
 KEPT = log((1000.0, orders(10)), (2000.0, orders(10)), start=orders(0))

@@ -31,20 +31,20 @@ AGE = "console_snapshot_age_seconds"
 @pytest.fixture(autouse=True)
 def patience(monkeypatch):
     """Let a scrape wait for the first answer, however slow the machine is."""
-    monkeypatch.setattr(module, "_FIRST_ANSWER_SECONDS", 30.0)
+    monkeypatch.setattr(module, "_FIRST_ANSWER_SECONDS", 10_000.0)
 
 
 def names_of(state, snapshot=None):
     """Return the names of all figures, with how many there are of each."""
-    return Counter(one.name for one in _all(state, snapshot or state.snapshot()))
+    return Counter(name for name, _ in _all(state, snapshot or state.snapshot()))
 
 
 def figures_of(view):
     """Return the figures of one group, by name and state."""
     state = console_of(alone(view), Limited).state
     return {
-        " ".join((one.name, one.labels.get("state", ""))).strip(): one.value
-        for one in _all(state, state.snapshot())
+        " ".join((name, one.labels.get("state", ""))).strip(): one.value
+        for name, one in _all(state, state.snapshot())
     }
 
 
@@ -68,9 +68,9 @@ def test_figures_have_a_port_of_their_own_without_a_token(monkeypatch):
     port = free_port()
 
     def scrape():
-        with httpx2.Client(base_url=f"http://127.0.0.1:{port}") as client:
+        with httpx2.Client(base_url=f"http://127.0.0.1:{port}", timeout=None) as client:
             answer = client.get("/metrics", headers={"host": "console.internal:9100"})
-        assert console_values(answer.text)[AGE] < 10
+        assert console_values(answer.text)[AGE] < follower.OLD_AFTER
 
     ended = run_console(monkeypatch, port, scrape)
     assert (ended.exit_code, ended.stderr) == (0, "")
@@ -93,16 +93,16 @@ def test_every_group_that_is_held_or_reports_has_its_figures():
     state = console_of(big(), Limited).state
     figures = list(_all(state, state.snapshot()))
     known = {one.name: one.labels for one in table.of("console")}
-    for one in figures:
-        assert set(one.labels) == {label.name for label in known[one.name]}
-        for label in known[one.name]:
+    for name, one in figures:
+        assert set(one.labels) == {label.name for label in known[name]}
+        for label in known[name]:
             assert not label.values or one.labels[label.name] in label.values
-    names = Counter(one.name for one in figures)
+    names = Counter(name for name, _ in figures)
     assert names["group_members"] == 200 * len(table.MEMBER_STATES)
     assert names["group_topic_held"] == 40  # a fifth of 200 groups
-    lags = [one.value for one in figures if one.name == "group_held_lag_records"]
+    lags = [one.value for name, one in figures if name == "group_held_lag_records"]
     assert lags == [3 * 25] * 40
-    states = [one for one in figures if one.labels.get("state") == "held_flowing"]
+    states = [one for _, one in figures if one.labels.get("state") == "held_flowing"]
     assert sum(one.value for one in states) == 4 * 25
 
 
@@ -141,7 +141,7 @@ def test_margin_until_records_are_deleted(kind, margin):
     else:
         held = evolve(held, holds=(placed(hold, 3000),))
     found = figures_of(held)["group_retention_margin_seconds"]
-    assert margin - 100 < found <= margin + 0.0011  # in whole milliseconds
+    assert margin - 500 < found <= margin + 0.0011  # in whole milliseconds
 
 
 @pytest.mark.parametrize(
@@ -192,7 +192,7 @@ class Connection(Limited):
 
     def retention(self, names):
         known = super().retention(names)
-        self.may_answer.wait(30)
+        self.may_answer.wait()
         if len(self.asked) > self.answers:
             raise KafkaTimeoutError
         return known

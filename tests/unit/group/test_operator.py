@@ -18,10 +18,10 @@ from safeconsumer.group.operator import Operator
 from safeconsumer.group.settings import Control
 from safeconsumer.group.timed_call import TimedCall
 from safeconsumer.holds.scope import Everything
+from safeconsumer.testing import make_record
 from tests.harness.group.views import report
 from tests.harness.signals import Interrupts
-from tests.harness.waiting import LIMIT
-from tests.unit.group.test_board import Record
+from tests.harness.waiting import wait_for
 
 SETTINGS = Control(trust_topic=True)
 
@@ -43,7 +43,9 @@ class Silent(Operator):
     def _read(self, _, *, is_strict):
         assert not is_strict
         value = report_wire.encode_report(report("a", 0))
-        last = Record(b"a", value, 0, 900_000)
+        last = make_record(value, b"a", offset=0, timestamp=900_000)._replace(
+            timestamp_type=1
+        )
         self.board.feed({"reports": [last]}, {})
         return Readable(ends={}, reports_are_read=True)
 
@@ -119,20 +121,23 @@ def test_ends_are_those_of_partitions_with_a_leader():
         survey.ends_of([there, *others], admin, query_consumer)
 
 
+# Seconds that no wait here takes: another thread lets it go on.
+LONG = 1e6
+
+
 def test_an_interrupt_at_any_place_of_a_wait_loses_no_answer():
     interrupts = Interrupts((timed_call.__file__, threading.__file__))
     for at in itertools.count():
         go_on = threading.Lock()
         go_on.acquire()
-        asked = TimedCall(lambda: go_on.acquire(timeout=LIMIT))  # noqa: B023 - used at once
+        asked = TimedCall(go_on.acquire)
         opened = threading.Timer(0.002, go_on.release)
         opened.start()
-        has_come = interrupts.at(at, lambda: asked.result(LIMIT))  # noqa: B023
+        has_come = interrupts.at(at, lambda: asked.result(LONG))  # noqa: B023
         opened.join()
-        again = threading.Thread(target=asked.result, args=(LIMIT,), daemon=True)
+        again = threading.Thread(target=asked.result, args=(LONG,), daemon=True)
         again.start()
-        again.join(LIMIT)
-        assert not again.is_alive(), interrupts.place
+        wait_for(lambda: not again.is_alive(), interrupts.place)  # noqa: B023
         if not has_come:
             break
     assert at > 1

@@ -22,6 +22,7 @@ from safeconsumer.group.scopes import scopes_of
 from safeconsumer.group.verdicts import BAD, GOOD, NOTE
 from safeconsumer.group.view import NO_TIMES, Answer, Times, skew_of, urgency
 from safeconsumer.group.wire import ControlHold, ControlKey
+from safeconsumer.holds.explain import utc
 from safeconsumer.holds.scope import Everything
 from tests.harness.group.lab import ControlLab
 from tests.harness.group.views import (
@@ -481,6 +482,11 @@ def test_wait_flowing_judges_members_beside_a_stream(view, sentence, scopes):
     assert found == (not sentence.startswith("not"), sentence)
 
 
+def test_group_that_owns_and_commits_nothing_does_not_flow():
+    nothing = "the group owns no partition, and has committed no offset"
+    assert waiting.is_flowing(viewed(), ()) == (False, f"not flowing: {nothing}")
+
+
 def test_wait_flowing_judges_each_owner():
     """In a rebalance a partition may have two for a moment."""
     view = viewed(A, facts("b"), LOUD, report("b", 0))
@@ -643,6 +649,17 @@ def test_ended_hold_raises_no_alarm(quiet):
         assert found(over(A, report("a", 0, holds=holds))) == [
             (GOOD, "member a on  obeys everything")
         ]
+
+
+def test_ended_hold_is_lifted_once_the_skew_of_members_has_passed():
+    """The hold was placed at 100 s, for 10 s; members allow for 30 s."""
+    view = over(A, report("a", 0, holds=1))
+    assert view.lifted_by(view.holds) == 140.0
+    assert utc(140.0) in view.verdict.sentence
+
+
+def test_verdict_of_an_old_view_has_its_age():
+    assert viewed().aged(12.0).verdict.sentence == "12s ago: nothing held"
 
 
 @pytest.mark.parametrize(

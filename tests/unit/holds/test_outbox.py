@@ -12,10 +12,9 @@ from safeconsumer import events
 from safeconsumer.events.dispatch import Dispatcher, Outbox
 from tests.harness.holds.lab import AUDIT, ORDERS, A, C, EventLog, LedgerLab
 from tests.harness.signals import handled_by, send
+from tests.harness.waiting import end_of, wait_for
 
 pytestmark = pytest.mark.timeout(120)  # a deadlock ends here
-
-PATIENCE = 20
 
 
 class Slow:
@@ -27,7 +26,7 @@ class Slow:
     def __call__(self, _):
         if not self.entered.is_set():
             self.entered.set()
-            assert self.release.wait(PATIENCE)
+            self.release.wait()
 
 
 def _outbox(*hooks):
@@ -50,11 +49,11 @@ def test_events_of_two_threads_come_in_the_order_of_the_ledger():
     lab = LedgerLab(slow, log)
     placing = threading.Thread(target=lab.hold, args=(ORDERS,))
     placing.start()
-    assert slow.entered.wait(PATIENCE)
+    wait_for(slow.entered.is_set, "the hook to be called")
     lab.lift(ORDERS)
     assert log.names() == []
     slow.release.set()
-    placing.join(PATIENCE)
+    end_of(placing)
     assert log.names() == lab.log.names() == ["hold_placed", "hold_removed"]
 
 
@@ -103,7 +102,7 @@ def test_event_added_as_the_delivering_thread_stops_is_delivered():
     def between():
         thread = threading.Thread(target=other)
         thread.start()
-        thread.join(PATIENCE)
+        end_of(thread)
 
     turn = outbox._turn = _Turn()
     turn.before = between
@@ -189,16 +188,16 @@ def test_pause_returns_after_all_observers_if_another_thread_applied_it():
         name = threading.current_thread().name
         if name == "other":
             inside.set()
-            assert released.wait(20)
+            released.wait()
         seen.append(name)
 
     trap = lab.ledger.queue = _Trap()
-    trap.then = lambda: (other.start(), inside.wait(20))
+    trap.then = lambda: (other.start(), wait_for(inside.is_set, "the observer"))
     lab.ledger.observers.append(look)
     lab.hold(ORDERS)
     assert seen == [threading.current_thread().name]
     released.set()
-    other.join(20)
+    end_of(other)
     assert seen[1:] == ["other"]
 
 

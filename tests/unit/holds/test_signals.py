@@ -26,6 +26,7 @@ from tests.harness.holds.lab import (
     is_locked,
 )
 from tests.harness.signals import Interrupts, Places, handled_by, send
+from tests.harness.waiting import end_of, wait_for
 
 # The timeout ends a deadlock.
 pytestmark = [pytest.mark.timeout(120), pytest.mark.contract("P12")]
@@ -143,7 +144,7 @@ def test_handler_waits_for_another_threads_change():
         if threading.current_thread() is other and is_locked(lab.ledger):
             lab.clock.on_look = None
             inside.set()
-            assert entered.wait(20)
+            wait_for(entered.is_set, "the handler")
 
     def handler(*_):
         entered.set()
@@ -153,10 +154,10 @@ def test_handler_waits_for_another_threads_change():
     other = threading.Thread(target=lab.hold, args=(AUDIT,))
     lab.clock.on_look = look
     other.start()
-    assert inside.wait(20)
+    wait_for(inside.is_set, "the other thread's change")
     with handled_by(handler):
         send()
-    other.join(20)
+    end_of(other)
     assert {ORDERS, AUDIT} == {hold.scope for hold in lab.ledger.view().holds}
 
 

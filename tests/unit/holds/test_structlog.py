@@ -1,6 +1,4 @@
 import logging
-import subprocess
-import sys
 
 import pytest
 import structlog
@@ -10,6 +8,7 @@ from safeconsumer import events
 from safeconsumer.events.log import log_event
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import Hold
+from tests.harness.processes import ran_python
 
 PLACED = events.HoldsPlaced(
     at=1.0,
@@ -79,6 +78,7 @@ from safeconsumer.events.consumer import GatesChanged, AssignedWhileHeld
 from safeconsumer.events.log import log_event
 assert "structlog" not in sys.modules, "imported too early"
 from safeconsumer.events.dispatch import Dispatcher
+from tests.harness.processes import ran_python
 dispatcher = Dispatcher([log_event])
 quiet_one = GatesChanged(flowing=(("orders", 0),), reason="")
 dispatcher.dispatch(quiet_one)
@@ -91,11 +91,5 @@ assert not dispatcher.failures, dispatcher.failures
 
 def test_program_without_configuration_prints_nothing_to_stdout():
     """Structlog is imported when the first line is written."""
-    done = subprocess.run(  # noqa: S603 - our own interpreter, our own program
-        [sys.executable, "-c", _PROGRAM],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    done = ran_python("-c", _PROGRAM)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr

@@ -11,7 +11,7 @@ from safeconsumer.errors import JournalError
 from safeconsumer.journal.writer import JournalWriter
 from tests.harness.audit.journals import read
 from tests.harness.processes import forked
-from tests.harness.waiting import LIMIT
+from tests.harness.waiting import end_of, wait_for
 
 
 def test_a_slow_reading_of_a_clock_does_not_shift_the_journals_clock(tmp_path):
@@ -34,14 +34,14 @@ def test_a_child_forked_in_the_middle_of_a_write_writes_on(tmp_path):
     def writing():
         with journal._lock:
             is_held.set()
-            may_end.wait(2 * LIMIT)
+            may_end.wait()
 
-    thread = threading.Thread(target=writing)
+    thread = threading.Thread(target=writing, daemon=True)
     thread.start()
-    is_held.wait(LIMIT)
+    wait_for(is_held.is_set, "the lock to be held")
     ended = forked(lambda: journal.write("call", {"op": "poll", "id": 1}))
     may_end.set()
-    thread.join()
+    end_of(thread)
     assert ended == 0
 
 
@@ -72,6 +72,37 @@ def test_an_entry_that_finds_no_room_is_written_before_the_next_one(
     assert entries == [(1, "a"), (2, "b"), (3, "d")]
     with pytest.raises(JournalError, match="is closed"):
         journal.write("e", {})
+
+
+class User:
+    """A consumer that a writer serves."""
+
+
+@pytest.mark.parametrize("before", [[], ["a"]], ids=["only entry", "later entry"])
+def test_an_entry_that_waits_is_written_before_the_next_consumers_journal_begins(
+    tmp_path, monkeypatch, before
+):
+    """It is of the consumer before; while the disk is full the next one is refused."""
+    journal = JournalWriter(tmp_path)
+    first, users = journal.path, [User(), User()]
+    journal.serve(users[0], "")
+    for event in before:
+        journal.write(event, {})
+
+    def full(_file, _data):
+        raise OSError(28, "no space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", full)
+        with pytest.raises(JournalError):
+            journal.write("b", {})
+        journal.release(users[0])
+        with pytest.raises(JournalError):
+            journal.serve(users[1], "")
+    journal.serve(users[1], "")
+    journal.write("c", {})
+    assert [one.event for one in read(first).lines] == [*before, "b"]
+    assert [one.event for one in read(journal.path).lines] == ["c"]
 
 
 def test_parts_stay_in_their_folder_when_the_program_goes_to_another(

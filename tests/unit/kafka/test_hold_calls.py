@@ -14,6 +14,7 @@ from safeconsumer import ALL, Lifetime
 from safeconsumer.errors import HoldSettingError, JournalError, NotConsumedError
 from tests.harness.kafka.fetches import assigned
 from tests.harness.listing import short
+from tests.harness.waiting import end_of
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 AUDIT = TopicPartition("audit", 0)
@@ -393,7 +394,7 @@ def test_a_pause_on_another_thread_during_the_check_breaks_nothing(safe):
         def __eq__(self, other):
             pause = threading.Thread(target=lambda: consumer.pause(f"t{next(numbers)}"))
             pause.start()
-            pause.join(20)
+            end_of(pause)
             return str(self) == str(other)
 
         __hash__ = str.__hash__

@@ -10,6 +10,7 @@ from kafka import TopicPartition
 from safeconsumer.errors import NotConsumedError
 from tests.harness.kafka.fetches import assigned
 from tests.harness.signals import handled_by, send
+from tests.harness.waiting import end_of, wait_for
 
 A = TopicPartition("orders", 0)
 
@@ -36,12 +37,12 @@ def _locks_taken(consumer):
 
     other = threading.Thread(target=take)
     other.start()
-    assert inside.wait(20)
+    wait_for(inside.is_set, "the locks to be taken")
     try:
         yield released
     finally:
         release.set()
-        other.join(20)
+        end_of(other)
 
 
 def _by_names(consumer):

@@ -14,7 +14,7 @@ from safeconsumer import SafeConsumer
 from safeconsumer._kafka.network import NetworkSelector
 from safeconsumer.testing import EmbeddedBroker
 from tests.harness.kafka.fetches import assigned
-from tests.harness.waiting import LIMIT, wait_for
+from tests.harness.waiting import end_of, wait_for
 
 A = TopicPartition("orders", 0)
 Broker = MetadataResponse.MetadataResponseBroker
@@ -98,8 +98,8 @@ def _crashed(call):
         loop = consumer._net._io_thread
         consumer._net._selector.select = fails
         consumer._net.wakeup()
-        thread.join(LIMIT)
-        loop.join(LIMIT)
+        end_of(thread)
+        end_of(loop)
     return raised
 
 

@@ -10,7 +10,7 @@ from safeconsumer._kafka.fixes.waits import InterruptibleSelector, adopt_network
 from safeconsumer._kafka.network import NetworkSelector
 from safeconsumer._waits import InterruptibleEvent
 from tests.harness.signals import Interrupts
-from tests.harness.waiting import LIMIT, wait_for
+from tests.harness.waiting import end_of, wait_for
 
 INSIDE = (_waits.__file__, threading.__file__)
 
@@ -29,8 +29,7 @@ def on_a_thread(call):
     """Call a function on another thread, and wait until it has returned."""
     thread = threading.Thread(target=call, daemon=True)
     thread.start()
-    thread.join(LIMIT)
-    assert not thread.is_alive()
+    end_of(thread)
 
 
 def test_after_an_interrupt_at_any_place_of_a_wait_the_next_wait_works():
@@ -68,7 +67,7 @@ def test_wait_ends_when_its_event_is_set_or_its_time_is_over():
     wait_for(lambda: len(event._waits) == 3, "three waits")
     event.set()
     for one in threads:
-        one.join(LIMIT)
+        end_of(one)
     assert event._waits == {}
     assert event.wait(0) is True
     event.clear()
@@ -127,6 +126,6 @@ def test_a_loop_that_is_closed_ends_the_calls_that_wait(net):
     waiting.start()
     wait_for(has_begun.is_set, "a call")
     net.close()
-    waiting.join(LIMIT)
+    end_of(waiting)
     (error,) = raised
     assert "Event loop stopped" in str(error)

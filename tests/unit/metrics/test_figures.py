@@ -20,7 +20,7 @@ from tests.harness.holds.forking import is_true_in_child
 from tests.harness.holds.lab import Clock
 from tests.harness.kafka.fetches import answer, assigned, batch
 from tests.harness.metrics.scraping import values
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import end_of, wait_for
 
 A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 C = TopicPartition("orders", 2)
@@ -172,8 +172,7 @@ def scraped_while_locked(consumer, source):
     thread = threading.Thread(target=lambda: found.append(values(source)), daemon=True)
     with consumer._safe_ledger._lock, consumer._subscription._lock:
         thread.start()
-        thread.join(10)
-        assert found
+        end_of(thread)
     return found[0]
 
 

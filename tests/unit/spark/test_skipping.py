@@ -16,6 +16,7 @@ from safeconsumer.errors import (
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.spark import offsets, options
 from safeconsumer.spark.committing import MARK, Committer, require_own
+from safeconsumer.spark.events import ProgressNotCommitted
 from safeconsumer.spark.opening import Opening
 from tests.harness.listing import short
 from tests.harness.spark.lab import (
@@ -26,6 +27,7 @@ from tests.harness.spark.lab import (
     Topics,
     Undecided,
 )
+from tests.harness.waiting import wait_for
 
 ORDERS, RETURNS = ("orders", 0), ("returns", 0)
 
@@ -492,10 +494,12 @@ class Group:
         self.went = threading.Semaphore(0)  # a commit has succeeded or failed
         self.closed = threading.Event()
         self.clusters = {}
+        self.events = []
 
     def opened(self):
         """Return a stream that commits to the group."""
-        opening = Opening(PauseLedger(), self._clients, group=self._made)
+        hooks = (self.events.append,)
+        opening = Opening(PauseLedger(hooks), self._clients, group=self._made)
         return opening.stream("s", options.parse(CLUSTERS))
 
     def _made(self, properties, _name):
@@ -540,6 +544,11 @@ class Group:
         self.closed.set()
 
 
+def taken(semaphore):
+    """Return once a semaphore was released."""
+    wait_for(lambda: semaphore.acquire(blocking=False), "a release")
+
+
 class Committing:
     """A committer that finishes a batch before the next one ends."""
 
@@ -552,7 +561,7 @@ class Committing:
         """Commit where a batch ends, and return the offset of the group then."""
         for _ in range(2):  # the second batch begins when the first one is done
             self.committer.commit({ORDERS: end}, "nightly")
-            assert self.group.asked.acquire(timeout=30)
+            taken(self.group.asked)
         return self.group.ends().get(ORDERS)
 
 
@@ -609,7 +618,7 @@ def test_a_stream_that_is_dropped_without_close_ends_its_thread(group):
     stream.on_end({ORDERS: 7})
     del stream
     gc.collect()
-    assert group.closed.wait(30)
+    wait_for(group.closed.is_set, "the end of the thread")
     assert group.ends() == {ORDERS: 7}
 
 
@@ -627,13 +636,28 @@ def test_a_commit_that_fails_is_reported_once_and_tried_again_with_the_next_batc
 
 
 @pytest.mark.contract("S7")
+def test_an_event_tells_that_progress_is_not_committed_and_that_it_is_again(group):
+    stream = group.opened()
+    for fails in (True, False):
+        group.fails = fails
+        stream.on_end({ORDERS: 7})
+        assert group.went.acquire(timeout=30)
+    stream.close()
+    found = [one for one in group.events if isinstance(one, ProgressNotCommitted)]
+    assert [(one.stream, one.group, one.reason) for one in found] == [
+        ("s", "g", "away"),
+        ("s", "g", ""),
+    ]
+
+
+@pytest.mark.contract("S7")
 @pytest.mark.parametrize("fails", [False, True], ids=["new", "failed"])
 def test_the_last_batch_is_committed_before_a_stream_closes(group, committing, fails):
     group.fails = fails
     committer = committing().committer
     committer.commit({ORDERS: 7}, "")
     if fails:
-        assert group.went.acquire(timeout=30)
+        taken(group.went)
         group.fails = False
     committer.close()
     assert group.ends() == {ORDERS: 7}
@@ -696,7 +720,7 @@ def test_a_hook_that_raises_ends_no_commits(group, error, caplog):
     for fails in (True, True, False):
         group.fails = fails
         committer.commit({ORDERS: 7}, "")
-        assert group.went.acquire(timeout=30)
+        taken(group.went)
     committer.close()
     assert failures == ["away", ""]
     assert group.ends() == {ORDERS: 7}

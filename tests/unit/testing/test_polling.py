@@ -56,7 +56,7 @@ def test_the_error_of_a_poll_is_raised(*, is_over):
 
     failing = Failing(0)
     with pytest.raises(ZeroDivisionError):
-        poll_until(failing, lambda: is_over and failing.polled.wait(30))
+        poll_until(failing, lambda: is_over and failing.polled.wait())
 
 
 def test_error_names_the_condition_and_the_members():
@@ -71,7 +71,7 @@ def test_a_poll_that_does_not_return_is_named(monkeypatch):
     class Stuck(Counting):
         def poll(self, timeout_ms):
             super().poll(timeout_ms)
-            may_return.wait(30)
+            may_return.wait()
             return {}
 
     stuck = Stuck(0)

@@ -24,7 +24,7 @@ from safeconsumer.worker.executors.serving import packed
 from safeconsumer.worker.partition import Order
 from safeconsumer.worker.tracebacks import CALLS
 from tests.harness.holds.lab import Clock
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import end_of, wait_for
 from tests.harness.worker.executing import (
     EXECUTORS,
     TwoArgumentsError,
@@ -232,7 +232,7 @@ def test_stack_of_a_sink_is_shown(executor):
 
     def sink(_record, _failure):
         begun.set()
-        go_on.wait(30)
+        go_on.wait()
 
     def handle(*_):
         raise Reject
@@ -248,7 +248,7 @@ def test_stack_of_a_sink_is_shown(executor):
         shown = slot.stack()
         go_on.set()
         made.wait(lambda: not made.kept.records, "the letter")
-    assert "go_on.wait(30)" in shown
+    assert "go_on.wait()" in shown
 
 
 # ------------------------------------------------------------ processes
@@ -347,7 +347,7 @@ def test_process_that_ends_in_its_import_during_a_stop_does_not_fail(monkeypatch
         runner = made.runner
         wait_for(lambda: runner._children, "a process")
         (child,) = runner._children.values()
-        child.process.join(30)
+        end_of(child.process)
         made.decisions.queue.halt()
         runner.recall()
         wait_for(lambda: not made.kept.running, "the record to be given back")
@@ -379,7 +379,7 @@ def test_killed_idle_process_blames_no_record(tmp_path):
         os.kill(handle.calls()[0][2], signal.SIGKILL)
         runner = made.runner
         (child,) = runner._children.values()
-        child.process.join(10)
+        end_of(child.process)
         made.finish(2)  # the same, and one more
         assert exhausted(made) == []
         assert made.decisions.retries == 0

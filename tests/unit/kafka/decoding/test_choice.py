@@ -2,7 +2,6 @@
 
 import logging
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from safeconsumer._kafka.decoding import _batches, decoders
 from safeconsumer._kafka.decoding.python_records import PythonRecords
 from safeconsumer.errors import MissingExtraError
 from tests.harness.kafka.fetches import answer, assigned, batch, offsets
+from tests.harness.processes import ran_python
 from tests.unit.kafka.decoding.compare import TP
 
 INSTALL = "pip install --force-reinstall --no-deps --no-cache-dir --no-binary"
@@ -101,14 +101,7 @@ def test_a_library_that_cannot_be_loaded_is_named(tmp_path):
         "chosen = choose('auto')\n"
         "print(chosen.name, chosen.detail)"
     )
-    done = subprocess.run(  # noqa: S603 - our own interpreter, our own program
-        [sys.executable, "-c", program],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=True,
-    )
+    done = ran_python("-c", program, cwd=tmp_path, check=True)
     assert done.stdout.startswith("python ")
     assert LIBRARY in done.stdout
     assert "built without" not in done.stdout

@@ -15,6 +15,7 @@ from kafka.record import MemoryRecords
 from safeconsumer._kafka.decoding import _batches
 from safeconsumer._kafka.decoding.decoders import choose
 from tests.harness.processes import ran_python
+from tests.harness.waiting import end_of, wait_for
 from tests.unit.kafka.decoding.batches import Frame, Row, written
 from tests.unit.kafka.decoding.compiled import (
     ALL,
@@ -130,16 +131,18 @@ def taking_on_a_thread():
 
     def wait(_topic, _headers, data):
         begun.set()
-        assert over.wait(20)
+        over.wait()
         return data
 
     made, records = reader(BATCH, values=Calling(wait)), []
     thread = threading.Thread(target=made.take, args=(records, ALL))
     thread.start()
-    assert begun.wait(20)
-    yield made, records
-    over.set()
-    thread.join()
+    try:
+        wait_for(begun.is_set, "a take")
+        yield made, records
+    finally:
+        over.set()
+        end_of(thread)
 
 
 def test_take_during_another_take_is_refused():
@@ -167,7 +170,7 @@ def test_many_threads_get_errors_and_no_crash():
     found, errors = [], []
 
     def work(closes):
-        ready.wait(20)
+        ready.wait()
         try:
             for one, steps in zip(made, iterations, strict=True):
                 found.extend(taken_beside_others(one, closes=closes))

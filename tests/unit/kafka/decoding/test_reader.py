@@ -4,7 +4,6 @@ import gc
 import itertools
 import os
 import struct
-import subprocess
 import sys
 import sysconfig
 import threading
@@ -21,6 +20,8 @@ from kafka.record._crc32c import crc as kafkas_sum
 from safeconsumer._kafka.decoding import _batches
 from safeconsumer._kafka.decoding.records import _uncompressed
 from tests.harness.listing import short
+from tests.harness.processes import ran_python
+from tests.harness.waiting import wait_for
 from tests.unit.kafka.decoding.batches import (
     ABORT,
     COMMIT,
@@ -517,8 +518,7 @@ def test_a_callback_of_the_collector_may_look_at_lists_and_change_them(does):
     thread is stopped in ``tuple(...)``, and reading that crashes.
     """
     code = f"from {__name__} import {does.__name__} as does; does()"
-    asked = [sys.executable, "-c", code]
-    subprocess.run(asked, check=True, timeout=60)  # noqa: S603 - our own code
+    ran_python("-c", code, check=True)
 
 
 @with_lock
@@ -540,7 +540,7 @@ def test_other_threads_run_while_a_large_batch_is_checked():
 
     thread = threading.Thread(target=check)
     thread.start()
-    assert running.wait(20)
+    wait_for(running.is_set, "a batch to be checked")
     steps = 0
     while not done.is_set():
         steps += 1

@@ -35,6 +35,7 @@ from safeconsumer._kafka.network import (
 )
 from safeconsumer.testing import EmbeddedBroker
 from tests.harness.kafka.offline import offline
+from tests.harness.waiting import wait_for
 from tests.unit.kafka.decoding.answers import (
     fetch,
     heartbeat,
@@ -46,7 +47,6 @@ pytestmark = pytest.mark.skipif(
     HAS_BACKENDS, reason="kafka-python 3.1 makes its connections by itself"
 )
 
-_BOUND = 20.0
 _HOST = "broker.test"
 _RESETS = struct.pack("ii", 1, 0)
 
@@ -80,7 +80,7 @@ class Line:
     def _outcome(self, future):
         done = threading.Event()
         future.add_both(lambda _: done.set())
-        assert done.wait(_BOUND), "no answer"
+        wait_for(done.is_set, "an answer")
         return type(future.exception) if future.exception else str(future.value)
 
     def reset(self):

@@ -1,0 +1,56 @@
+"""
+Lets a test outlast pytest's time limit on a busy machine.
+
+The limit is for tests that hang. Once it has passed, a test has up to a minute more, in
+which the seconds that its threads wait for a core do not count.
+"""
+
+import signal
+import threading
+import time
+from functools import partial
+
+import pytest
+
+from tests.harness.waiting import LIMIT, Bound
+
+_EVERY = 1.0
+"""Seconds between two looks at a test that has outlasted its limit."""
+
+
+class Alarm:
+    """A handler of the signal by which a time limit ends a test."""
+
+    def __init__(self, end, make_bound, limit):
+        self._end, self._make = end, partial(make_bound, limit)
+        self._bound = None
+
+    def __call__(self, number, frame):
+        """End the test if its second limit has passed, too; else look again later."""
+        __tracebackhide__ = True
+        if self._bound is None:
+            self._bound = self._make()
+        if self._bound.is_over():
+            self._end(number, frame)
+        else:
+            signal.setitimer(signal.ITIMER_REAL, _EVERY)
+
+
+def _real_clock():
+    # A test may hang in a simulated world, whose clock stands still then.
+    return time.clock_gettime(time.CLOCK_MONOTONIC)
+
+
+@pytest.hookimpl(wrapper=True, optionalhook=True)
+def pytest_timeout_set_timer(settings):
+    """Put our handler around the one of pytest-timeout, which cancels the timer itself."""
+    is_set = yield
+    is_main = threading.current_thread() is threading.main_thread()
+    if settings.method == "signal" and is_main:
+        alarm = Alarm(
+            signal.getsignal(signal.SIGALRM),
+            partial(Bound, clock=_real_clock),
+            min(LIMIT, settings.timeout),
+        )
+        signal.signal(signal.SIGALRM, alarm)
+    return is_set

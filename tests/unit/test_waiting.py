@@ -1,0 +1,149 @@
+"""A busy machine does not end a wait of the suite, and a hang does."""
+
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from tests.harness import timeouts, waiting
+from tests.harness.waiting import Bound, NotReachedError, core_waits, end_of, wait_for
+from tests.sim.lab import play
+
+
+class Machine:
+    """A clock, and threads that wait for a core in a part of each second."""
+
+    def __init__(self, **parts):
+        self.now = 0.0
+        self.parts, self.waits = parts, dict.fromkeys(parts, 1000.0)
+
+    def step(self, seconds):
+        self.now += seconds
+        for thread, part in self.parts.items():
+            self.waits[thread] += part * seconds
+
+    def until_over(self, bound):
+        """Return the second at which a bound is reached, None if later than an hour."""
+        while not bound.is_over():
+            self.step(0.5)
+            if self.now > 3600:
+                return None
+        return self.now
+
+    def bound(self, limit):
+        return Bound(limit, clock=lambda: self.now, waits=lambda: dict(self.waits))
+
+
+@pytest.mark.parametrize(
+    ("parts", "over"),
+    [
+        ({}, 10.5),
+        ({"1": 0.0, "2": 0.0}, 10.5),
+        ({"1": 0.0, "2": 0.5}, 19.5),
+        ({"1": 0.25, "2": 0.25}, 19.5),
+        ({"1": 0.0, "2": 1.0}, None),
+    ],
+    ids=["no kernel's figures", "idle", "half", "half in two threads", "starved"],
+)
+def test_seconds_in_which_a_thread_waits_for_a_core_do_not_count(parts, over):
+    """Waits before the bound began are no reason for more time."""
+    machine = Machine(**parts)
+    assert machine.until_over(machine.bound(10.0)) == over
+
+
+def test_the_waits_of_a_thread_that_starts_later_count_whole():
+    machine = Machine()
+    bound = machine.bound(10.0)
+    assert not bound.is_over()
+    machine.now = 2.0
+    assert not bound.is_over()
+    machine.waits["3"], machine.now = 7.0, 12.0
+    assert not bound.is_over()
+    assert (bound.starved, str(bound)) == (7.0, "10 s beside 7 s of waits for a core")
+    machine.now = 17.5
+    assert bound.is_over()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the figures are of Linux's kernel")
+def test_threads_and_processes_of_a_test_are_counted():
+    over = threading.Event()
+    thread = threading.Thread(target=over.wait)
+    thread.start()
+    command = [sys.executable, "-c", "input()"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as child:  # noqa: S603 - ours
+        found = core_waits()
+        child.communicate(b"\n")
+    over.set()
+    end_of(thread)
+    assert {str(threading.get_native_id()), str(child.pid)} <= found.keys()
+    assert str(thread.native_id) in found
+    assert min(found.values()) >= 0.0
+
+
+def test_a_simulated_world_has_no_waits_for_a_core():
+    """A history would depend on the machine."""
+
+    def read(_):
+        machine = Machine(**{"1": 1.0})
+        return machine.until_over(machine.bound(10.0))
+
+    assert play(read) == 10.5
+
+
+def test_an_ended_process_is_passed_over(tmp_path, monkeypatch):
+    monkeypatch.setattr(waiting, "_PROC", tmp_path)
+    assert core_waits(7) == {}
+    (tmp_path / "7/task/8").mkdir(parents=True)
+    (tmp_path / "9/task/9").mkdir(parents=True)
+    (tmp_path / "9/stat").write_text("9 (a ) name) S 7 7 7")
+    (tmp_path / "9/task/9/schedstat").write_text("1 2000000000 3\n")
+    assert core_waits(7) == {"9": 2.0}
+
+
+def test_a_hang_is_an_error_with_the_last_state(monkeypatch):
+    monkeypatch.setattr(waiting, "core_waits", dict)
+    message = "an answer: not within 0.05 s; last seen: nothing"
+    with pytest.raises(NotReachedError, match=message):
+        wait_for(lambda: False, "an answer", 0.05, seen=lambda: "nothing")
+
+
+@pytest.mark.parametrize(
+    ("part", "over"), [(0.0, 32.0), (0.5, 61.0)], ids=["idle", "half"]
+)
+def test_time_limit_of_a_test_is_longer_on_a_busy_machine(part, over, monkeypatch):
+    """The limit of a test that hangs is followed by one that counts waits for a core."""
+    machine = Machine(**{"1": part})
+    timers = []
+    monkeypatch.setattr(timeouts.signal, "setitimer", lambda *its: timers.append(its))
+    ends = []
+    alarm = timeouts.Alarm(lambda *its: ends.append(its), machine.bound, 30.0)
+    while not ends:
+        alarm(signal.SIGALRM, None)
+        assert len(timers) == machine.now + (not ends)
+        machine.step(1.0)
+    assert ends == [(signal.SIGALRM, None)]
+    assert {*timers} == {(signal.ITIMER_REAL, 1.0)}
+    assert machine.now == over
+
+
+@pytest.mark.skipif(
+    not hasattr(signal, "SIGALRM"), reason="pytest-timeout has another method there"
+)
+def test_time_limit_of_each_test_is_such_a_limit():
+    assert isinstance(signal.getsignal(signal.SIGALRM), timeouts.Alarm)
+
+
+def test_an_interrupt_of_a_wait_has_the_last_state():
+    """Pytest's time limit is one."""
+
+    def interrupt():
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(waiting.time, "sleep", lambda _: interrupt())
+        with pytest.raises(KeyboardInterrupt) as caught:
+            wait_for(lambda: False, "an answer", seen=lambda: "nothing")
+    (note,) = caught.value.__notes__
+    assert note == "the test waited for this: an answer; last seen: nothing"
