@@ -304,7 +304,7 @@ class Departures:
     _revoked: list[Epoch] = field(factory=list)
     _owned: Mapping[TopicPartition, object] | None = None
 
-    # ------------------------------------------------------------ questions
+    # ------------------------------------------------------------ queries
 
     @property
     def deadline(self) -> float | None:
