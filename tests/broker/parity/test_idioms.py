@@ -47,9 +47,7 @@ def played(broker, name, programs, kind):
 def test_programs_have_the_same_results_on_kafka(kafka_broker, name, by_day):
     """The failure names all programs that differ."""
     programs = [*games(name, by_day=by_day)]
-    ours, stock = (
-        played(kafka_broker, name, programs, kind) for kind in CLIENTS.values()
-    )
+    ours, stock = (played(kafka_broker, name, programs, kind) for kind in CLIENTS)
     different = {
         "-".join(one): (cell, known)
         for one in programs

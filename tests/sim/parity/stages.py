@@ -24,7 +24,7 @@ from tests.harness.producing import write
 from tests.harness.waiting import wait_for
 from tests.sim import lab, reading
 
-CLIENTS = {"ours": SafeConsumer, "stock": KafkaConsumer}
+CLIENTS = (SafeConsumer, KafkaConsumer)
 PROTOCOLS = {"eager": RangePartitionAssignor, "cooperative": CooperativeStickyAssignor}
 # Requests that come by the clock, or when a connection happens to be new.
 _BY_CHANCE = {"ApiVersions", "Heartbeat", "Metadata"}
@@ -51,11 +51,10 @@ def in_groups(play):
 
 
 def cases():
-    """Return every scenario with each client and protocol: the ids of tests."""
+    """Return every scenario with each protocol: the ids of tests."""
     return [
-        (name, client, protocol)
+        (name, protocol)
         for name, (_, protocols) in SCENARIOS.items()
-        for client in CLIENTS
         for protocol in protocols
     ]
 
