@@ -257,9 +257,8 @@ class Resetting:
             # Compares offsets only, as a position has no metadata.
             stands_there = position is not None and position.offset == target.offset
             if is_there and position is None and state.reset_strategy is None:
-                troubles[tp] = (
-                    NO_POSITION  # the last owner may have moved the partition
-                )
+                # The last owner may have moved the partition.
+                troubles[tp] = NO_POSITION
             elif is_there and state.reset_target != target and stands_there:
                 state.begin_at_reset(target)
                 done[tp] = state

@@ -528,23 +528,20 @@ class Case:
         control = self.settings.control
         if control is None or control.trouble:
             return ()
-        until = math.inf if control.until is None else control.until
         return [
-            self._bounds(span, until)
+            self._bounds(span, min(span.end, control.until))
             for span in self.group.spans_at(self.address.tp)
             if self.covers(span.scope) is not False
         ]
 
-    def _bounds(self, span: Span, until: float) -> Bounds:
+    def _bounds(self, span: Span, end: float) -> Bounds:
         skew = self.settings.clock_skew
         late = span.start + self.settings.patience + skew
         read = math.inf
         if self.covers(span.scope):
             read = self.group.readings.first(span, skew)
         known = min(max(span.start, read) + skew, late)
-        return Bounds(
-            span=span, known=known, late=late, end=min(span.end, until) - skew
-        )
+        return Bounds(span=span, known=known, late=late, end=end - skew)
 
     @cached_property
     def incomparable(self) -> str:

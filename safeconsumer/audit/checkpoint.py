@@ -394,7 +394,7 @@ def _unknown(moves: list[Move], control: Control, group: str, skew: float) -> st
             f"the control topics are complete since {since}, and {first.batch.planned}"
         )
     if control.may_lack(last.batch.at, skew):
-        until = _utc(control.until or 0.0)
+        until = _utc(control.until)
         return f"the history ends at {until}, and {last.batch.planned}"
     return ""
 

@@ -107,7 +107,7 @@ class Control:
         spans: the times in which a scope was held, sorted.
         since: the time from which no record is missing, seconds since the epoch.
         until: the time up to which they were read, seconds since the epoch; ``inf`` if
-            they were read just now, None if it is not known.
+            they were read just now.
         group: the only group whose records were read; None for all groups.
         groups: the groups of the records that were read.
         trouble: the reason why the times prove nothing; "" if they can be used.
@@ -119,7 +119,7 @@ class Control:
     spans: tuple[Span, ...] = ()
     targets: Mapping[Target, Sequence[tuple[float, float]]] = field(factory=dict)
     since: float = -math.inf
-    until: float | None = None
+    until: float = math.inf
     group: str | None = None
     groups: frozenset[str] = frozenset()
     trouble: str = ""
@@ -131,7 +131,7 @@ class Control:
 
     def may_lack(self, at: float, skew: float) -> bool:
         """Return whether a moment is later than the time up to which they were read."""
-        return self.until is not None and at > self.until - skew
+        return at > self.until - skew
 
 
 @frozen
@@ -209,7 +209,7 @@ def control_of(
     records: Iterable[Record],
     group: str | None = None,
     cluster: str | None = None,
-    until: float | None = None,
+    until: float = math.inf,
 ) -> Control:
     """
     Return the content of control topics.
@@ -420,7 +420,6 @@ def from_history(name: str, text: str) -> Control:
     """
     try:
         document = json.loads(text)
-        until = document.get("until")  # earlier versions do not write this field
         return control_of(
             [
                 Topic(one["topic"], one["timestamp_type"], one["complete_since"])
@@ -428,8 +427,8 @@ def from_history(name: str, text: str) -> Control:
             ],
             _records(document["records"]),
             group=document["group"],
-            cluster=document.get("cluster"),
-            until=None if until is None else float(until),
+            cluster=document["cluster"],
+            until=float(document["until"]),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         message = f"{name} is not output of `safeconsumer history -o json`: {error!r}"
@@ -439,16 +438,14 @@ def from_history(name: str, text: str) -> Control:
 def _records(documents: Iterable[Mapping[str, Any]]) -> Iterator[Record]:
     for one in documents:
         end = one["expires_at"]
-        # Before 0.6 members had holds of their own, on another topic: "group".
-        source = one.get("source", _OPERATOR)
         yield Record(
             group=one["group"],
-            holder=f"{source}:{one['owner']}",
+            holder=f"{_OPERATOR}:{one['owner']}",
             scope=one["scope"],
             covers=one["covers"],
             at=float(one["at"] or 0),
             is_held=one["is_held"] is True,
             end=math.inf if end is None else float(end),
-            more=(str(one.get("version", _VERSION)), *one.get("extra", ())),
+            more=(str(one["version"]), *one["extra"]),
             targets=tuple((one.get("reset") or {"to": {}})["to"].items()),
         )

@@ -3,9 +3,9 @@ Determines when members had to obey holds of their group, for G2 and W10.
 
 The control topics have the times of holds, by the broker's clock. A member's journal
 has the times of its actions by its own clock, and the difference between that and the
-broker's.
-Converted times may differ by the allowance: a moment is before another one only if the
-difference is larger. The judge decides nothing that a member's clock leaves in doubt.
+broker's. Converted times may differ by the allowance: a moment is before another one
+only if the difference is larger. The judge decides nothing that a member's clock leaves
+in doubt.
 """
 
 import math

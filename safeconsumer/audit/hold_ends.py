@@ -2,22 +2,11 @@
 Decides whether a cause from outside of the library may have ended a member's hold.
 
 A journal's ``lift`` is the library's own claim. It counts only with a cause from
-outside:
-
-- a pause of a partition, plain or handed over, ends when a completed join, an ``assign``
-  or an ``unsubscribe`` leaves its partition out, and with a resume of the application
-  while the partition is away. A rebalance that gives the partition back, by the same
-  generation or the very next one, ends nothing. Whether the first join after a lost
-  membership left it out is unknown: joins without a partition are not in the journal;
-- a whole pause ends with a resume of the application, an ``assign`` or an
-  ``unsubscribe``, and at a time only if a pause of a partition of its topic named that;
-- a hold that lasts while its scope is owned ends when the member owns no partition of the
-  scope any more. A rebalance that gives one back, as above, does not end it; a lost
-  membership does;
-- a strict one, and one that expires, never ends by such an entry: the journal has the
-  call of its resume, or the time that was asked for.
-
-The holds topic shows when an operator's hold ended, so G2 and W10 judge that.
+outside, which ``design/audit.md`` lists for each :class:`Kind` of hold. A rebalance gives
+a partition back by the same generation or the very next one. Whether the first join
+after a lost membership left a partition out is unknown: joins without a partition are
+not in the journal. The holds topic shows when an operator's hold ended, so G2 and W10
+judge that.
 """
 
 import math
@@ -87,6 +76,8 @@ class Departure:
         generation: the generation in which the ownership had begun, if it is known.
         is_lost: whether the membership was lost.
         joins: how many entries of gained partitions came before it.
+        is_partial: whether the member kept other partitions, as only in a cooperative
+            rebalance.
     """
 
     number: int
@@ -94,6 +85,7 @@ class Departure:
     generation: int | None = None
     is_lost: bool = False
     joins: int = 0
+    is_partial: bool = False
 
     def comes_back_by(self, entry: Assigned, joins: int) -> Answer:
         """Return whether an assignment gives the partition back without leaving it out."""
@@ -170,19 +162,28 @@ class HoldEnds:
 
     # ------------------------------------------------------------ entries
 
-    def note_gain(self, entry: Assigned) -> None:
-        """Note that ownerships begin."""
-        tps = [tp_of(name) for name in entry.partitions]
-        back = {tp for tp in tps if self._comes_back(tp, entry) is Answer.YES}
-        for scope, ends in self._scopes_of(tps):
-            covered = [*filter(covering(scope), tps)]
-            ends.note_gain(covered, is_back=not back.isdisjoint(covered))
-        for tp in tps:
+    def note_gain(self, entry: Assigned) -> frozenset[TopicPartition]:
+        """Note that ownerships begin; return the partitions that were given back."""
+        answers = {
+            tp: self._comes_back(tp, entry) for tp in map(tp_of, entry.partitions)
+        }
+        back = frozenset(tp for tp, one in answers.items() if one is Answer.YES)
+        # In a cooperative rebalance an ownership ends when the partition is revoked.
+        kept = {tp for tp in back if not self._has_left_alone(tp)}
+        for scope, ends in self._scopes_of(answers):
+            covered = [*filter(covering(scope), answers)]
+            ends.note_gain(covered, is_back=not kept.isdisjoint(covered))
+        for tp, answer in answers.items():
             one = self._partitions.setdefault(tp, _PauseEnds())
             if not one.is_owned:
-                self._come_back(one, self._comes_back(tp, entry), entry)
+                self._come_back(one, answer, entry)
             one.is_owned, one.generation = True, entry.generation
         self._joins += 1
+        return back
+
+    def _has_left_alone(self, tp: TopicPartition) -> bool:
+        departure = self._partitions[tp].departure
+        return departure is not None and departure.is_partial
 
     def _comes_back(self, tp: TopicPartition, entry: Assigned) -> Answer:
         one = self._partitions.get(tp)
@@ -217,7 +218,10 @@ class HoldEnds:
     def note_departure(self, entry: Ownership) -> None:
         """Note that ownerships end."""
         is_lost = isinstance(entry, Lost)
-        for tp in map(tp_of, entry.partitions):
+        left = [*map(tp_of, entry.partitions)]
+        owned = (tp for tp, one in self._partitions.items() if one.is_owned)
+        is_partial = any(tp not in left for tp in owned)
+        for tp in left:
             one = self._partitions.setdefault(tp, _PauseEnds())
             one.departure = Departure(
                 number=entry.n,
@@ -225,6 +229,7 @@ class HoldEnds:
                 generation=one.generation,
                 is_lost=is_lost,
                 joins=self._joins,
+                is_partial=is_partial,
             )
             one.is_owned = False
             for _, ends in self._scopes_of([tp]):

@@ -111,7 +111,7 @@ class Placed:
             if one is not None and at < one.until:
                 yield one
 
-    def from_entry(self, entry: Entry, doubt: str = "") -> "Placed":
+    def from_entry(self, entry: Entry, doubt: str) -> "Placed":
         """Return it as in force from an entry on, with what is beneath it."""
         beneath = self.beneath
         if beneath is not None:
@@ -182,15 +182,21 @@ class Holds:
         """Note the records that handlers are working on, for the hold that follows."""
         self._running = entry.records
 
-    def note_gain(self, entry: Assigned) -> None:
-        """Follow the start of ownerships, which may show that a pause has not ended."""
-        self._hold_ends.note_gain(entry)
+    def note_gain(self, entry: Assigned) -> frozenset[TopicPartition]:
+        """
+        Follow the start of ownerships, which may show that a pause has not ended.
+
+        Returns:
+            The partitions that nobody else can have owned since they left.
+        """
+        back = self._hold_ends.note_gain(entry)
         tps = [tp_of(name) for name in entry.partitions]
         for place in (*tps, *dict.fromkeys(topic for topic, _ in tps), None):
             for one in [*self._away.get(place, {}).values()]:
                 if any(map(one.covers, tps)):
                     del self._away[place][one.key]
                     self._come_back(one, entry)
+        return back
 
     def _come_back(self, one: Placed, entry: Assigned) -> None:
         answer = self._answer(one)

@@ -13,7 +13,6 @@ from attrs import define
 
 from safeconsumer.audit import entries, facts
 from safeconsumer.audit.facts import Committed, Delivered, Fact
-from safeconsumer.audit.hold_ends import gives_back
 from safeconsumer.audit.holding import Holds
 from safeconsumer.audit.reading import TopicPartition
 from safeconsumer.audit.spans import Span, Spans, merged, uncovered
@@ -82,8 +81,6 @@ class Partition:
         self._own: int | None = None
         self._is_owned = False
         self._count = -1
-        self._generation: int | None = None
-        self._was_lost = False
         self._departed_in: int | None = None
         # The position.
         self.position: int | None = None
@@ -148,19 +145,17 @@ class Partition:
 
     # ------------------------------------------------------------ ownership
 
-    def note_assignment(self, entry: entries.Assigned) -> None:
+    def note_assignment(self, entry: entries.Assigned, *, is_back: bool) -> None:
         """Follow the start of an ownership."""
         if self._is_owned:
             return
-        self._flush()
-        is_back = self._is_given_back(entry.generation)
         self.worker_records.note_gain(is_given_back=is_back)
         self._kept = -1 if self.position is None or not is_back else self.position
         floor, aim = (self._floor, self._sought_to) if is_back else (-1, -1.0)
         passed = self._without_record if is_back else Spans()
         self._begin(entry.n)
         self._without_record = passed
-        self._floor, self._sought_to, self._generation = floor, aim, entry.generation
+        self._floor, self._sought_to = floor, aim
         self._take(
             facts.Owned(
                 n=entry.n,
@@ -173,7 +168,7 @@ class Partition:
         )
 
     def _begin(self, number: int) -> None:
-        self._own, self._is_owned, self._was_lost = number, True, False
+        self._own, self._is_owned = number, True
         self._count += 1
         self._has_begun = self._is_sought = False
         self._reached = self._peeked = self._floor = self._most = -1
@@ -182,10 +177,6 @@ class Partition:
         self._without_record = Spans()
         self._leave(None)
 
-    def _is_given_back(self, generation: int | None) -> bool:
-        is_known = self._own is not None and not self._was_lost
-        return is_known and gives_back(self._generation, generation)
-
     def note_departure(self, entry: entries.Ownership) -> None:
         """Follow the end of an ownership."""
         if not self._is_owned:
@@ -193,7 +184,7 @@ class Partition:
         self._flush()
         is_lost = isinstance(entry, entries.Lost)
         self._departed_in = None if is_lost else entry.generation
-        self._is_owned, self._was_lost = False, is_lost
+        self._is_owned = False
         self._take(
             facts.Released(
                 n=entry.n, at=entry.at, generation=entry.generation, is_lost=is_lost
@@ -208,10 +199,12 @@ class Partition:
         self.position = None
         self._left_at = left_at
 
-    def _stand_at(self, position: int, n: int, at: float, how: str) -> None:
+    def _stand_at(self, position: int, entry: Fact, how: str) -> None:
         left_at, self._left_at = self._left_at, None
         if left_at is not None and left_at < position:
-            self._take(facts.Skipped(n=n, at=at, start=left_at, end=position))
+            self._take(
+                facts.Skipped(n=entry.n, at=entry.at, start=left_at, end=position)
+            )
         self._flush()
         self.position, self._most = position, -1
         if self._has_begun:
@@ -223,8 +216,8 @@ class Partition:
             self._floor = min(self._floor, position)
         self._take(
             facts.Positioned(
-                n=n,
-                at=at,
+                n=entry.n,
+                at=entry.at,
                 offset=position,
                 how=how,
                 answered=answered,
@@ -258,7 +251,7 @@ class Partition:
             return
         self._flush()
         self._sought_at = entry.n
-        self._go_to(offset, entry.n, entry.at, "seek")
+        self._go_to(offset, entry, "seek")
         if seek.is_racing:
             self._lose_position(-1 if offset is None else offset)
 
@@ -268,7 +261,7 @@ class Partition:
         self._most = max(self._most, self._reached, known, most)
         self._leave(self._left_at if self.position is None else self.position)
 
-    def _go_to(self, offset: int | None, n: int, at: float, how: str) -> None:
+    def _go_to(self, offset: int | None, entry: Fact, how: str) -> None:
         self._is_sought = True
         self._seeks += 1
         self._floor = -1
@@ -276,7 +269,7 @@ class Partition:
         self._sought_to = math.inf if offset is None else offset
         self._leave(self._left_at if self.position is None else self.position)
         if offset is not None:
-            self._stand_at(offset, n, at, how)
+            self._stand_at(offset, entry, how)
 
     def note_begin(self, entry: entries.Begins) -> None:
         """
@@ -301,7 +294,7 @@ class Partition:
             # After a truncation, commits begin again at the end of the log.
             self._floor = min(self._floor, offset)
         if self.position is None:
-            self._stand_at(offset, entry.n, entry.at, "broker")
+            self._stand_at(offset, entry, "broker")
 
     def note_log_start(self, entry: entries.LogStart) -> None:
         """Report the start of the log, by a broker's answer after a jump."""
@@ -311,14 +304,14 @@ class Partition:
         """Follow an ownership that begins where an operator moves the partition."""
         if self._is_owned:
             self._take(entry)
-            self._go_to(entry.offset, entry.n, entry.at, "reset")
+            self._go_to(entry.offset, entry, "reset")
 
     def note_move(self, entry: entries.Moved) -> None:
         """Follow a position that moves over offsets without a record."""
         if self._is_owned:
             self._flush()
             if self.position is None:
-                self._stand_at(entry.start, entry.n, entry.at, "records")
+                self._stand_at(entry.start, entry, "records")
             self._take(entry)
             self._pass_over((entry.start, entry.next))
             self._go_on(entry.next)
@@ -360,7 +353,7 @@ class Partition:
         delivered = self._delivered(entry)
         if not self._is_owned:
             self._begin(entry.n)
-            self._generation, self._has_begun = None, True
+            self._has_begun = True
         after = entry.after
         called = entry.n if after is None else max(after, self._last_delivery) + 1
         self.while_held.note_delivery(entry, called)
@@ -376,7 +369,7 @@ class Partition:
             self._lose_position(max(self._targets, default=-1))
         else:
             if self.position is None:
-                self._stand_at(entry.start, entry.n, entry.at, "records")
+                self._stand_at(entry.start, entry, "records")
             self._go_on(entry.next)
         if not entry.peek:
             self._pass_over((entry.start, entry.first), *delivered.gaps)

@@ -159,9 +159,10 @@ class Process:
     # ------------------------------------------------------------ of several
 
     def _follow_gain(self, entry: entries.Assigned) -> None:
-        self._holds.note_gain(entry)
+        back = self._holds.note_gain(entry)
         for name in entry.partitions:
-            self._partition(name).note_assignment(entry)
+            partition = self._partition(name)
+            partition.note_assignment(entry, is_back=partition.tp in back)
 
     def _follow_departure(self, entry: entries.Revoked | entries.Lost) -> None:
         self._holds.note_departure(entry)

@@ -4,9 +4,8 @@ Follows the handlers of one member on the records of one partition.
 Entries of one process are compared by their numbers, without clocks. An entry of a
 completion is written before the worker learns of it, so it comes before later requests
 of commits and later starts of records. Records that begin together, as a batch or in
-another
-process, are one step of their lane: they may come again in any smaller steps, before
-any later record.
+another process, are one step of their lane: they may come again in any smaller steps,
+before any later record.
 """
 
 from collections.abc import Callable, Iterator, Sequence

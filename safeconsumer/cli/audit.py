@@ -25,7 +25,7 @@ from safeconsumer.cli.control_topics import read_control
 from safeconsumer.cli.errors import CommandError, complain, explained
 from safeconsumer.cli.journals import check_there, settings_options, topic_or_partition
 from safeconsumer.cli.statuses import EPILOG
-from safeconsumer.holds.explain import counted, printable
+from safeconsumer.holds.explain import counted, first_of, printable
 from safeconsumer.journal.format import tp_text
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class _Verdict:
     "--perfetto",
     type=click.Path(dir_okay=False, path_type=Path),
     metavar="FILE",
-    help="What happened, and what is wrong, as a trace that ui.perfetto.dev opens.",
+    help="The events and the violations, as a trace that ui.perfetto.dev opens.",
 )
 @click.option(
     "--against-topic",
@@ -138,7 +138,7 @@ def audit(  # noqa: PLR0913 - one parameter per option
     master: str | None,
 ) -> None:
     """
-    Judge what consumers did by their delivery journals, and streams by checkpoints.
+    Judge consumers by their delivery journals, and streams by their checkpoints.
 
     JOURNAL is a file, or a folder of *.journal files; give those of all members
     and producers together. Each consumer group is judged separately.
@@ -146,7 +146,7 @@ def audit(  # noqa: PLR0913 - one parameter per option
     is no verdict, because a journal is missing, broken or of a newer version, none has
     a partition, or a check could not be judged; the reason is named. It is also 2 if a
     report could not be written. The rows of a report have is_complete, which
-    says whether every journal could be read.
+    is true if every journal could be read.
     """
     with explained(context):
         if not journals and not streams.folders:
@@ -268,7 +268,7 @@ def _opened(journals: Sequence[str], master: str | None) -> Iterator["Given"]:
     from safeconsumer.spark.auditing import SparkJournals  # noqa: PLC0415
 
     with (
-        session(master, "safeconsumer audit") as spark,
+        session(master) as spark,
         SparkJournals(spark, journals) as found,
     ):
         yield found
@@ -338,10 +338,8 @@ def _complain_of_unknown(rows: Sequence[Row], only: tuple[str, int | None]) -> N
     topic, number = only
     known = sorted({(row.topic, row.partition) for row in rows})
     asked = f"the topic {topic}" if number is None else tp_text((topic, number))
-    named = ", ".join(map(tp_text, known[:5])) or "no partition"
-    more = f" and {len(known) - 5} more" if len(known) > 5 else ""  # noqa: PLR2004 - as many as fit
-    what = f"no journal names {asked}; they name {named}{more}"
-    complain(what)
+    named = first_of([*map(tp_text, known)]) or "no partition"
+    complain(f"no journal names {asked}; they name {named}")
 
 
 def _is_of(row: Row | Address, only: tuple[str, int | None]) -> bool:

@@ -18,7 +18,7 @@ from safeconsumer.cli.errors import CommandError
 from safeconsumer.cli.options import options
 from safeconsumer.cli.spark_session import session
 from safeconsumer.errors.base import CheckpointError
-from safeconsumer.holds.explain import counted, printable
+from safeconsumer.holds.explain import counted, first_of, printable
 from safeconsumer.spark.platforms import is_of_spark, reason
 
 _MOST_NAMED = 10  # the number of groups that a message names
@@ -104,13 +104,10 @@ stream_options = options(
 def _check_named(group: str, known: AbstractSet[str]) -> None:
     # A misspelt group has no holds, and so its stream would pass every check.
     if group not in known:
-        several = sorted(known)
-        more = f" and {len(several) - _MOST_NAMED:,} more"
-        names = ", ".join(several[:_MOST_NAMED]) or "no group"
+        names = first_of(sorted(known), _MOST_NAMED) or "no group"
         message = (
             f"the holds topic has no record of the group {group!r}; it has records of "
-            f"{names}{more * (len(several) > _MOST_NAMED)}: give as --group the stream's "
-            "option holds.group"
+            f"{names}: give as --group the stream's option holds.group"
         )
         raise CommandError(message)
 
@@ -152,7 +149,7 @@ def _read_local(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def _read_by_spark(folder: str, master: str) -> Iterator[tuple[str, str]]:
-    with session(master, "safeconsumer audit") as spark:
+    with session(master) as spark:
         reader = spark.read.option("recursiveFileLookup", "true")
         for part in ("offsets", "sources"):
             where = f"{folder.rstrip('/')}/{part}"

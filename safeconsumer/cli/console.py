@@ -51,8 +51,8 @@ _SHORTEST_TOKEN = 16
     "metrics_at",
     metavar=ADDRESS,
     callback=listening,
-    help="Answer Prometheus, without a token: it shows names of groups and "
-    "topics, and can change nothing. 9100 is for this machine, 0.0.0.0:9100 for "
+    help="Serve metrics to Prometheus, without a token: they show names of groups "
+    "and topics, and change nothing. 9100 is for this machine, 0.0.0.0:9100 for "
     "others, 0 for any port.",
 )
 @connection_options
@@ -67,7 +67,7 @@ def console(
     **given: Any,  # noqa: ANN401 - of the options
 ) -> None:
     """
-    Serve a page in your browser: holds, who obeys them, why a partition is quiet.
+    Serve a page in your browser: holds, members that obey, reasons of quiet partitions.
 
     It listens on this machine only, and prints a link that works once. From another
     machine: ssh -L 8642:127.0.0.1:8642.

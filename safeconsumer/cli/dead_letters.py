@@ -90,7 +90,7 @@ def list_letters(
     base: Base,
 ) -> None:
     """
-    List the letters in TOPIC: when, from where, which error, after how many attempts.
+    List the letters in TOPIC: the time, the origin, the error and the attempts of each.
 
     Each partition is listed in its order, as it is read. A record that no Worker wrote
     as a letter is listed, too, and marked. -o json prints whole letters.
@@ -150,7 +150,12 @@ def _nothing_at(topic: str, at: tuple[int, int]) -> CommandError:
 @dead_letters.command(epilog=EPILOG)
 @click.argument("which", metavar="TOPIC[:PARTITION@OFFSET]", callback=_parse_place)
 @_filters
-@click.option("--dry-run", "is_dry", is_flag=True, help="Only show what would be sent.")
+@click.option(
+    "--dry-run",
+    "is_dry",
+    is_flag=True,
+    help="Only list the letters that would be sent.",
+)
 @cluster_options
 @click.pass_context
 def replay(

@@ -64,9 +64,7 @@ def status_lines(view: View) -> list[str]:
     lines += [f"  {lost_stream_text(one)}" for one in view.lost_streams]
     if held := view.held:
         lines.append("held partitions")
-        lines += columns(_held_row(one, view) for one in held[:_MANY])
-        if len(held) > _MANY:
-            lines.append(f"  and {len(held) - _MANY} more: -o json shows all")
+        lines += _first_rows([_held_row(one, view) for one in held])
     lines += _reset_lines(view)
     if unasked := view.without_lag:
         lines.append(f"lag unknown: {partitions_text(unasked)} cannot be asked")
@@ -77,15 +75,19 @@ def status_lines(view: View) -> list[str]:
     return lines
 
 
+def _first_rows(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    yield from columns(rows[:_MANY])
+    if len(rows) > _MANY:
+        yield f"  and {len(rows) - _MANY} more: -o json shows all"
+
+
 def _reset_lines(view: View) -> Iterator[str]:
     found = movements(view)
     if found:
         yield "resets"
         yield from (f"  {line}" for line in summaries(found))
         left = [one for one in found if not one.is_moved]
-        yield from columns((one.name, one.sentence()) for one in left[:_MANY])
-        if len(left) > _MANY:
-            yield f"  and {len(left) - _MANY} more: -o json shows all"
+        yield from _first_rows([(one.name, one.sentence()) for one in left])
 
 
 def _hold_lines(view: View) -> Iterator[str]:
@@ -104,10 +106,7 @@ def _hold_lines(view: View) -> Iterator[str]:
         # Otherwise the group's line has the reason.
         if words and words != view.verdict.words:
             over.setdefault(words, []).append(one)
-    rows = folded(rows, scopes)
-    yield from columns(rows[:_MANY])
-    if len(rows) > _MANY:
-        yield f"  and {len(rows) - _MANY} more: -o json shows all"
+    yield from _first_rows(folded(rows, scopes))
     for holds in over.values():
         if (verdict := view.ended(holds)) is not None:
             yield f"  {verdict_text(verdict)}"

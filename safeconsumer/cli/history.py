@@ -62,7 +62,7 @@ def history(  # noqa: PLR0913 - one parameter per option
 
     Each line has the end of the hold, or the time when it expired. The last record of
     each owner and scope is kept without a limit. With -o json the output has everything
-    that an audit needs of the holds topic; with --since it does not, and says so.
+    that an audit needs of the holds topic; with --since it does not, and a field shows that.
 
     With --follow the command continues, and prints the end of a hold that expires, too.
     If no broker answers at first it ends with 3. Once it has begun it waits for a

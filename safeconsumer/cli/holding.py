@@ -20,7 +20,6 @@ from safeconsumer.cli.statuses import EPILOG, Status
 from safeconsumer.errors.base import ControlTopicError
 from safeconsumer.group import patterns
 from safeconsumer.group.carry_out import Done, PlanChangedError, carry_out, read_again
-from safeconsumer.group.durations import parse_duration
 from safeconsumer.group.facts import NOT_READ, HoldRecord
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.partitions import (
@@ -42,6 +41,7 @@ from safeconsumer.group.plan import (
     later_version_scopes,
     place_action,
     plan_of,
+    warnings,
 )
 from safeconsumer.group.report_wire import kept_holds_text
 from safeconsumer.group.reset_to import (
@@ -188,7 +188,7 @@ change_options = options(
     ChangeOptions,
     GROUP_OPTION,
     owner_option,
-    click.option("--dry-run", is_flag=True, help="Only show what it would do."),
+    click.option("--dry-run", is_flag=True, help="Only show the effect."),
     output_options,
     connection_options,
 )
@@ -210,13 +210,9 @@ def timeout_of(text: str, option: str = "--timeout") -> float:
     Return the seconds of an option; with ``0s`` the command reads the group once.
 
     Raises:
-        CommandError: the text is not a duration.
+        HoldSettingError: the text is not a duration.
     """
-    try:
-        return 0.0 if text == "0s" else parse_duration(text)
-    except ValueError as error:
-        message = f"{option}: {error}"
-        raise CommandError(message) from error
+    return 0.0 if text == "0s" else duration_of(text, option)
 
 
 def _for_option(
@@ -301,9 +297,9 @@ def pause(  # noqa: PLR0913 - one parameter per option
     pattern over whole topic names (re:ord.*), or @all. Several scopes are several
     holds: each is complete by itself. Running the same command again does not change
     existing holds, also extended ones, and places those that an interrupted command did
-    not; holds that have ended, or may have by this clock, are renewed. With --wait,
-    quiet means that the members obey and have no record of it in hand: no handler runs,
-    and a loop has polled again.
+    not. It renews holds that have ended, or may have by this clock. With --wait, quiet
+    means that the members obey and work on no record of the scope: no handler runs, and
+    the loop has polled again.
     """
     with explained(context):
         if for_ is not None:  # an error of the action would name the field of a form
@@ -331,7 +327,7 @@ def pause(  # noqa: PLR0913 - one parameter per option
                     reached = waiting.wait_until(
                         operator,
                         change.group,
-                        lambda now: _is_quiet(now, action),
+                        lambda now, _: _is_quiet(now, action),
                         limit,
                     )
                 change.end(context, done.document(), reached, "held, but not quiet")
@@ -348,6 +344,7 @@ def _placed_lines(done: Done) -> Iterator[str]:
     yield from _rows("instead of", plan.replaced)
     yield _covers_text(plan)
     yield from _rows("also held", plan.others)
+    yield from (f"warning: {one}" for one in warnings(plan))
 
 
 def _is_quiet(view: View, action: Place) -> tuple[bool, str]:
@@ -431,10 +428,10 @@ def resume(
 
     Lifting a scope is no error if nobody holds any of it and the group consumes it: it
     also lifts holds that members still obey after a control topic was lost. A hold under
-    which reset-offsets moves the group is lifted when that is done. If the holds cannot
-    be read, that is unknown, and a scope is lifted with --force. With --wait, flowing
-    means that members have read the lift, and that nobody else holds any of it; given
-    again, it waits again.
+    which reset-offsets moves the group is lifted once the move is done. If the holds
+    cannot be read, the state of the move is unknown, and --force lifts the scope. With
+    --wait, flowing means that members have read the lift, and that nobody else holds
+    any part of the scope; the same command waits again.
     """
     with explained(context):
         if bool(scopes) is is_all:
@@ -481,7 +478,7 @@ def _flowing(
     return waiting.wait_until(
         operator,
         action.group,
-        lambda now: waiting.flows(operator, now, action.scopes),
+        lambda now, until: waiting.flows(operator, now, action.scopes, until),
         limit,
     )
 
@@ -634,14 +631,14 @@ def reset_offsets(
     **flags: bool,
 ) -> None:
     """
-    Move the offsets of a group that runs, under a hold of yours that covers SCOPE.
+    Move the offsets of a group that runs, under your hold that covers SCOPE.
 
-    Place the hold first (pause), and lift it (resume) when all is moved: nothing is
-    delivered in between. Each member moves its partitions, once it has no record of
-    them in hand; a partition without an owner is moved by its next owner, or by this
-    command if the group has no member. Offsets are looked up once, now: -N counts
-    offsets, not records. If offsets move back, records are delivered again; their
-    earlier effects are not undone.
+    Place the hold first (pause), and lift it (resume) when all partitions are moved: no
+    record is delivered in between. Each member moves its partitions, once it works on
+    none of their records. The next owner moves a partition without an owner, or this
+    command does if the group has no member. The command looks up the offsets once, now:
+    -N counts offsets, not records. If offsets move back, records are delivered again;
+    their earlier effects are not undone.
     """
     with explained(context):
         owner, group = change.owner_name, change.group
@@ -668,7 +665,7 @@ def reset_offsets(
                     reached = waiting.wait_until(
                         operator,
                         group,
-                        lambda now: waiting.is_moved(now, found),
+                        lambda now, _: waiting.is_moved(now, found),
                         limit,
                     )
                 elif not change.output.is_json:

@@ -32,7 +32,7 @@ def _checked_address(
     "--runbook",
     metavar="URL",
     callback=_checked_address,
-    help="Where people read your copy of runbook.md: the alerts link to it.",
+    help="The address of your copy of runbook.md: the alerts link to it.",
 )
 @click.pass_context
 def monitoring(context: click.Context, folder: Path, runbook: str | None) -> None:

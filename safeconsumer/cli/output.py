@@ -74,7 +74,7 @@ def check_has_reader() -> None:
         watched.register(sys.stdout.fileno(), 0)
     except (AttributeError, OSError, ValueError):  # no file, as in tests, or closed
         return
-    if any(seen & select.POLLERR for _, seen in watched.poll(0)):
+    if any(events & select.POLLERR for _, events in watched.poll(0)):
         raise BrokenPipeError
 
 

@@ -67,7 +67,7 @@ def run(
     Status 0: it was stopped, and every handled record is committed. Status 1: a handled
     record is not committed, or an error ended it; the last line has the reason. Missing
     topics do not end it: it names them, and waits for them. While control topics are
-    missing everything is held, and the log says so.
+    missing every partition is held, and the log reports it.
     """
     with explained(context), contextlib.ExitStack() as stack:
         with _ended_by_sigterm(context):

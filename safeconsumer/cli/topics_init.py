@@ -57,7 +57,7 @@ def _acl_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.group(cls=Listing)
 def control() -> None:
-    """Set up the topics that group pauses are kept on."""
+    """Set up the topics that keep the holds of groups."""
 
 
 @control.command(epilog=EPILOG)
@@ -116,13 +116,13 @@ def _settings_by_topic(
 def _create(
     operator: Operator, name: str, settings: Mapping[str, str], replicas: int
 ) -> str:
-    wish = {
+    wanted = {
         "num_partitions": 1,
         "replication_factor": replicas,
         "configs": dict(settings),
     }
     try:
-        operator.admin.create_topics({name: wish})
+        operator.admin.create_topics({name: wanted})
     except TopicAlreadyExistsError:
         return _add_settings(operator, name, settings)
     return "created"

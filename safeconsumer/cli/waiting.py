@@ -46,10 +46,9 @@ class NeverReachedError(Exception):
 
 
 NOT_FLOWING = "not flowing: "
-# Returns whether a group is in the wanted state, and a sentence about it.
-Condition = Callable[[View], tuple[bool, str]]
-
-
+# Returns whether a group is in the wanted state, and a sentence about it; gets the end of
+# the wait, on the monotonic clock, as it may ask the cluster.
+Condition = Callable[[View, float], tuple[bool, str]]
 # Raises, at the first reading, if the wait cannot succeed; it may ask the cluster.
 Check = Callable[[Operator, View], None]
 
@@ -82,18 +81,21 @@ def wait_until(  # noqa: PLR0913 - three things to wait for, and two limits
         KafkaError: the broker does not answer at the end of the time, or refuses.
     """
     began = time.monotonic() if began is None else began
-    ends, trouble, last = None, None, (False, "")
+    ends, trouble, last, until = None, None, (False, ""), began + timeout
     while True:
         was_well = trouble is None
-        view, trouble = _try_to_look(operator, group, began + timeout, check)
-        if view is not None:
-            check = None
+        try:
+            view = _look(operator, group, until, check)
+            check = trouble = None
             ends = view.ends if ends is None else ends
             known = None if view.ends is None else ends
-            try:
-                last = condition(evolve(view, ends=known))
-            except NeverReachedError as error:
-                last, timeout = (False, str(error)), 0.0
+            last = condition(evolve(view, ends=known), until)
+        except NeverReachedError as error:
+            last, timeout = (False, str(error)), 0.0
+        except (KafkaError, OSError) as error:
+            if status_of(error) is not Status.UNREACHABLE:
+                raise
+            trouble = error  # the outage may end in time
         waited = time.monotonic() - began
         if trouble is not None and waited + _INTERVAL > timeout:
             raise _timeout_error(trouble, waited)
@@ -104,18 +106,11 @@ def wait_until(  # noqa: PLR0913 - three things to wait for, and two limits
         time.sleep(min(_INTERVAL, max(0.0, timeout - waited)))
 
 
-def _try_to_look(
-    operator: Operator, group: str, until: float, check: Check | None
-) -> tuple[View | None, KafkaError | OSError | None]:
-    try:
-        view = operator.look(group, has_lags=False, timeout=_left(until))
-        if check is not None:
-            operator.within(_left(until), lambda one: check(one, view))
-    except (KafkaError, OSError) as error:
-        if status_of(error) is not Status.UNREACHABLE:
-            raise
-        return None, error  # the outage may end in time
-    return view, None
+def _look(operator: Operator, group: str, until: float, check: Check | None) -> View:
+    view = operator.look(group, has_lags=False, timeout=_left(until))
+    if check is not None:
+        operator.within(_left(until), lambda one: check(one, view))
+    return view
 
 
 def _timeout_error(
@@ -161,12 +156,19 @@ def is_moved(view: View, scopes: Sequence[Scope]) -> tuple[bool, str]:
     return False, "; ".join(f"{one.name} {one.sentence()}" for one in left[:5])
 
 
-def flows(operator: Operator, view: View, scopes: Sequence[Scope]) -> tuple[bool, str]:
-    """Judge as :func:`is_flowing`; a deleted topic does not flow."""
+def flows(
+    operator: Operator, view: View, scopes: Sequence[Scope], until: float
+) -> tuple[bool, str]:
+    """
+    Judge as :func:`is_flowing`; a deleted topic does not flow.
+
+    Raises:
+        KafkaError: the brokers do not answer which topics exist.
+    """
     reached, sentence = is_flowing(view, scopes)
     if reached:
         names = {tp.topic for tp in _wanted(view, scopes)}
-        if gone := operator.within(_MIN_LOOK, lambda one: one.missing(names)):
+        if gone := operator.within(_left(until), lambda one: one.missing(names)):
             return False, f"{NOT_FLOWING}there is no topic {', '.join(gone)} any more"
     return reached, sentence
 
@@ -176,7 +178,7 @@ def _wanted(view: View, scopes: Sequence[Scope]) -> tuple[TopicPartition, ...]:
 
 
 def _is_delivered(view: View, tp: TopicPartition) -> bool:
-    owners = [one for one in view.present if tp in one.owned]
+    owners = view.owners(tp)
     return bool(owners) and all(one.delivers(tp) for one in owners)
 
 

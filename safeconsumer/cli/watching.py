@@ -47,11 +47,11 @@ def status(
     """
     Show a group's holds, its members and whether each obeys, and the lag of holds.
 
-    Members without safeconsumer do not report, and obey no hold. Without a group it has
-    one line for each held group: its holds, its members, those that do not obey, the
-    next end of a hold, and its lag; other groups are counted, and -o json has all of
-    them. A hold that is over by this machine's clock alone may have ended, and is in
-    force.
+    Members without safeconsumer do not report, and obey no hold. Without a group the
+    output has one line for each held group: its holds, its members, those that do not
+    obey, the next end of a hold, and its lag. The output counts the other groups, and
+    -o json has all of them. A hold that is over by this machine's clock alone may have
+    ended, and is in force.
     """
     with explained(context):
         if group is not None and is_all:
@@ -143,7 +143,7 @@ def _group_row(one: View) -> tuple[str, ...]:
     default="60s",
     show_default=True,
     metavar="DURATION",
-    help="How long to wait; after it the status is 1.",
+    help="The longest time to wait; after it the status is 1.",
 )
 @connection_options
 @click.pass_context
@@ -160,17 +160,17 @@ def wait(
     Wait until every member obeys the holds placed before, and the scopes are quiet.
 
     Quiet: each owner reports that it obeys, or no longer reports and obeyed a hold of
-    its partition that is still in force; and no member has records of the scopes in
-    hand: no handler runs, and a loop has polled again. Flowing: no hold covers the
-    scopes, and no member keeps them quiet. Without SCOPE, quiet concerns everything
-    that a hold covers, and flowing the whole group, except for topics that none of its
-    members reads any more.
+    its partition that is still in force; and no member works on records of the scopes:
+    no handler runs, and the loop has polled again. Flowing: no hold covers the scopes,
+    and no member keeps them quiet. Without SCOPE, quiet concerns everything that a hold
+    covers, and flowing the whole group, except for topics that none of its members
+    reads any more.
 
     Moved: every reset-offsets that is still in force is done; if none is in force, the
     command ends at once with status 1.
 
-    A plain consumer that assigns partitions itself is no member of the group: it is not
-    seen, and obeys no hold.
+    A plain consumer that assigns partitions itself is no member of the group: the
+    command cannot see it, and it obeys no hold.
     """
     began = time.monotonic()
     with explained(context):
@@ -179,9 +179,9 @@ def wait(
         found = scopes_of(texts, group)
         with Operator(*connect()) as operator:
 
-            def judge(view: View) -> tuple[bool, str]:
+            def judge(view: View, until: float) -> tuple[bool, str]:
                 if what == "flowing":
-                    return waiting.flows(operator, view, found)
+                    return waiting.flows(operator, view, found, until)
                 if what == "moved":
                     return waiting.is_moved(view, found)
                 return _is_quiet(view, found)

@@ -21,7 +21,7 @@ from safeconsumer.errors.base import MissingExtraError, UnsupportedAiokafkaError
 from safeconsumer.group import topics
 from safeconsumer.group.barrier import Offsets
 from safeconsumer.group.control_clients import RecreatedTopic
-from safeconsumer.group.fold import NO_TIME_MS, RawRecord
+from safeconsumer.group.fold import RawRecord, raw_record
 from safeconsumer.group.topics import Facts
 
 try:
@@ -391,7 +391,7 @@ class HoldsTopic:
         fresh = [one for one in records if one.offset >= at]
         # Past what is no record, such as the end of a transaction.
         at = max(at, await reader.position(tp))
-        return _Read(at, fresh[-1] if fresh else last, [*map(_raw_record, fresh)])
+        return _Read(at, fresh[-1] if fresh else last, [*map(raw_record, fresh)])
 
     async def _check_end(self, position: int) -> None:
         if (query_consumer := self._query_consumer) is not None:
@@ -502,11 +502,6 @@ async def _partitions_of(
     if not (partitions := described.get(name, {}).get("partitions")):
         raise errors.UnknownTopicOrPartitionError(topics.absent(name))
     return len(partitions)
-
-
-def _raw_record(record: ConsumerRecord) -> RawRecord:
-    at_ms = NO_TIME_MS if record.timestamp is None else record.timestamp
-    return RawRecord(record.key, record.value, record.offset, at_ms)
 
 
 def _differs(one: ConsumerRecord, other: ConsumerRecord) -> bool:

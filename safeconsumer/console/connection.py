@@ -43,19 +43,18 @@ class SharedConnection:
         self._calls: dict[Hashable, tuple[float, TimedCall[Any]]] = {}
 
     @contextmanager
-    def lend(self, patience: float | None = None) -> Iterator[Operator]:
+    def lend(self, patience: float = _LOCK_SECONDS) -> Iterator[Operator]:
         """
         Lend the connection, if it becomes free soon.
 
         Args:
-            patience: the seconds to wait; None: as long as a client waits after a click.
+            patience: the seconds to wait; by default as long as a client waits after a
+                click.
 
         Raises:
             Problem: the connection does not become free, or the console is closing.
         """
-        if not self._lock.acquire(
-            timeout=_LOCK_SECONDS if patience is None else patience
-        ):
+        if not self._lock.acquire(timeout=patience):
             somebody = "another request waits for the cluster: try again"
             raise Problem(503, "Nothing was done.", somebody)
         try:

@@ -5,8 +5,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any, TypeAlias
 
-from attrs import frozen
-
 from safeconsumer.console.state import State
 from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.follower import Snapshot
@@ -27,11 +25,8 @@ _SOON = 900.0
 _Limits: TypeAlias = Mapping[str, float | None]
 
 
-@frozen
-class _Figure:
-    name: str
-    labels: dict[str, str]
-    value: float
+# The name of a metric, and one of its values.
+_Figure: TypeAlias = tuple[str, Sample]
 
 
 class Figures(Base):
@@ -54,8 +49,8 @@ class Figures(Base):
     def collect(self) -> Iterator[Any]:
         """Yield the present figures."""
         found: dict[str, list[Sample]] = {}
-        for one in _all(self._state, self._state.snapshot()):
-            found.setdefault(one.name, []).append(Sample(one.labels, one.value))
+        for name, sample in _all(self._state, self._state.snapshot()):
+            found.setdefault(name, []).append(sample)
         for name, metric in _METRICS.items():
             if name in found:
                 yield family(metric, found[name])
@@ -64,7 +59,7 @@ class Figures(Base):
 def _all(state: State, snapshot: Snapshot) -> Iterator[_Figure]:
     is_current = snapshot.is_complete and not snapshot.is_old
     figures = list(_groups(state, snapshot)) if is_current else []
-    yield _Figure("console_snapshot_age_seconds", {}, snapshot.age)
+    yield "console_snapshot_age_seconds", Sample({}, snapshot.age)
     if not snapshot.is_old:  # the snapshot may be old by now
         yield from figures
 
@@ -96,16 +91,16 @@ def _of_held(view: View, limits: _Limits) -> Iterator[_Figure]:
     counts = Counter(_partition_state(row, free) for row in view.partitions)
     yield from _of_group(view, counts)
     if view.held or view.verdict.level is not Level.WAITING:
-        yield _Figure("group_quiet", group, int(view.verdict.level is Level.QUIET))
+        yield "group_quiet", Sample(group, int(view.verdict.level is Level.QUIET))
     lags: dict[str, list[int | None]] = {}
     for row in view.held:
         lags.setdefault(row.tp.topic, []).append(row.lag)
     for topic, each in lags.items():
         labels = {**group, "topic": topic}
-        yield _Figure("group_topic_held", labels, 1)
+        yield "group_topic_held", Sample(labels, 1)
         known = [one for one in each if one is not None]
         if len(known) == len(each):
-            yield _Figure("group_held_lag_records", labels, sum(known))
+            yield "group_held_lag_records", Sample(labels, sum(known))
     margins = [
         hold.since + limit - view.times.here
         for row in view.held
@@ -114,7 +109,7 @@ def _of_held(view: View, limits: _Limits) -> Iterator[_Figure]:
         if hold.since is not None
     ]
     if margins:
-        yield _Figure("group_retention_margin_seconds", group, min(margins))
+        yield "group_retention_margin_seconds", Sample(group, min(margins))
 
 
 def _of_group(view: View, partitions: Mapping[str, int]) -> Iterator[_Figure]:
@@ -127,7 +122,7 @@ def _of_group(view: View, partitions: Mapping[str, int]) -> Iterator[_Figure]:
     for name, states, counts in every:
         for state in states:
             labels = {"group": view.group, "state": state}
-            yield _Figure(name, labels, counts.get(state, 0))
+            yield name, Sample(labels, counts.get(state, 0))
     if view.ends is not None:
         yield from _holds(view)
 
@@ -152,15 +147,15 @@ def _holds(view: View) -> Iterator[_Figure]:
     group = {"group": view.group}
     endless = [one for one in view.holds if one.hold and one.hold.ttl_ms is None]
     soon = [one for one in view.lasting if _ends_soon(one, view.times.here)]
-    yield _Figure("group_holds", group, len(view.holds))
-    yield _Figure("group_unlimited_holds", group, len(endless))
-    yield _Figure("group_expiring_holds", group, len(soon))
+    yield "group_holds", Sample(group, len(view.holds))
+    yield "group_unlimited_holds", Sample(group, len(endless))
+    yield "group_expiring_holds", Sample(group, len(soon))
     for name, times in (
         ("oldest_unlimited_hold", [one.since for one in endless]),
         ("next_expiry", [view.next_expiry]),
     ):
         if known := [one for one in times if one is not None]:
-            yield _Figure(f"group_{name}_timestamp_seconds", group, min(known))
+            yield f"group_{name}_timestamp_seconds", Sample(group, min(known))
 
 
 def _ends_soon(hold: HoldRecord, now: float) -> bool:

@@ -118,8 +118,8 @@ class Auth:
         is_bearer = self._is_bearer(request)
         cookie = request.cookies.get(self._cookie, "")
         if not is_bearer and not _same(cookie, self._session):
-            said = request.headers.get("authorization", "")
-            if said.lower().startswith("bearer "):
+            login = request.headers.get("authorization", "")
+            if login.lower().startswith("bearer "):
                 return self._unknown_token()
             return Problem(
                 401,
@@ -164,24 +164,23 @@ class Auth:
         return answer
 
     def _is_bearer(self, request: Request) -> bool:
+        if self._lasting is None:
+            return False
         kind, _, given = request.headers.get("authorization", "").partition(" ")
-        is_given = self._lasting is not None and kind.lower() == "bearer"
-        return is_given and _same(given.strip(), self._lasting or "")
+        return kind.lower() == "bearer" and _same(given.strip(), self._lasting)
 
 
 def _is_ahead_of_time(request: Request) -> bool:
-    said = " ".join(request.headers.get(name, "") for name in _AHEAD_OF_TIME).lower()
-    return any(word in said for word in ("prefetch", "prerender", "preview"))
+    headers = " ".join(request.headers.get(name, "") for name in _AHEAD_OF_TIME).lower()
+    return any(word in headers for word in ("prefetch", "prerender", "preview"))
 
 
 def _foreign(request: Request, host: str) -> Problem | None:
     site = request.headers.get("sec-fetch-site")
     origin = request.headers.get("origin")
-    if site is None and origin is None:
-        is_ours = False
-    else:
-        is_ours = site in {None, "same-origin"} and origin in {None, f"http://{host}"}
-    if is_ours:
+    is_same = site in {None, "same-origin"} and origin in {None, f"http://{host}"}
+    is_named = site is not None or origin is not None
+    if is_named and is_same:
         return None
     return Problem(
         403,

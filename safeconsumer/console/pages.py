@@ -58,9 +58,9 @@ def groups(request: Request) -> Response:
     """Show all groups, the most important first."""
     state, snapshot = _look(request)
     rows = state.rows(snapshot)
-    worst, said = headline(rows)
+    worst, sentence = headline(rows)
     if not snapshot.is_complete:
-        worst, said = Level.UNKNOWN, "The holds are not known yet."
+        worst, sentence = Level.UNKNOWN, "The holds are not known yet."
     wanted = request.query_params.get("q", "")
     is_held = "held" in request.query_params
     rows = [
@@ -77,7 +77,7 @@ def groups(request: Request) -> Response:
         request,
         "groups.html",
         worst=worst,
-        headline=said,
+        headline=sentence,
         q=wanted,
         is_held=is_held,
         order=order,

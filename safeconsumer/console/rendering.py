@@ -163,5 +163,5 @@ def _clock(at: float) -> str:
 def _distance(at: float, now: float) -> str:
     if abs(at - now) < 1:
         return "now"
-    said = duration_text(abs(at - now))
-    return f"in {said}" if at > now else f"{said} ago"
+    text = duration_text(abs(at - now))
+    return f"in {text}" if at > now else f"{text} ago"

@@ -2,7 +2,7 @@
 
 from safeconsumer.events.base import Event, Partitions
 from safeconsumer.holds.hold import APP, WHOLE, Hold, Lifetime, is_routine
-from safeconsumer.holds.scope import TopicPartition
+from safeconsumer.holds.scope import Partition, TopicPartition
 
 _OWN = frozenset({APP, WHOLE})
 
@@ -187,9 +187,9 @@ class HoldsEnded(HoldEvent):
 
     @property
     def advice(self) -> str | None:
-        handed_over = {f"{topic}:{number}" for topic, number in self.handed_over}
+        handed_over = {Partition(*tp) for tp in self.handed_over}
         if not self.is_called and any(
-            one.lifetime is Lifetime.PLAIN and str(one.scope) not in handed_over
+            one.lifetime is Lifetime.PLAIN and one.scope not in handed_over
             for one in self.holds
         ):
             return "pause(..., lifetime=Lifetime.UNTIL_RESUMED) lasts until its resume"

@@ -22,12 +22,12 @@ from kafka import TopicPartition
 from safeconsumer.group.commits import Move
 from safeconsumer.group.control_clients import RecreatedTopic
 from safeconsumer.group.facts import NOT_READ, HoldRecord
-from safeconsumer.group.fold import Fold, RawRecord
+from safeconsumer.group.fold import Fold, RawRecord, raw_record
 from safeconsumer.group.log_clock import AGREE, LogClock
 from safeconsumer.group.report_wire import STREAM, Report, decode_report
 from safeconsumer.group.settings import Control
 from safeconsumer.group.survey import Survey
-from safeconsumer.group.topic_reader import raw_record, time_of
+from safeconsumer.group.topic_reader import time_of
 from safeconsumer.group.view import NO_TIMES, Times, View, skew_of
 
 # Seconds; a member without a report for as long is gone, or cannot reach the broker.

@@ -17,7 +17,15 @@ from safeconsumer.group.documents import hold_document
 from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.partitions import names
-from safeconsumer.group.plan import Action, Cluster, Lift, Plan, TimedHolds, plan_of
+from safeconsumer.group.plan import (
+    Action,
+    Cluster,
+    Lift,
+    Plan,
+    TimedHolds,
+    plan_of,
+    warnings,
+)
 from safeconsumer.group.view import View
 from safeconsumer.group.wire import ControlKey
 from safeconsumer.holds.hold import OPERATOR
@@ -90,6 +98,7 @@ class Done:
             "replaced": list(map(hold_document, plan.replaced)),
             "covers": names(plan.covers),
             "also_held": list(map(hold_document, plan.others)),
+            "warnings": warnings(plan),
         }
 
 

@@ -27,8 +27,8 @@ from safeconsumer.errors.base import ControlSettingError
 from safeconsumer.group import described_topics
 from safeconsumer.group.barrier import Offsets
 from safeconsumer.group.control_clients import RecreatedTopic
-from safeconsumer.group.fold import RawRecord
-from safeconsumer.group.topic_reader import TopicReader, raw_record
+from safeconsumer.group.fold import RawRecord, raw_record
+from safeconsumer.group.topic_reader import TopicReader
 from safeconsumer.group.topics import Facts
 
 # The settings for the connection and the login; others are not copied.

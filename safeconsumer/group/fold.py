@@ -7,6 +7,7 @@ decides; times are kept for people and for expiry only.
 
 from collections.abc import Iterable, Sequence
 from functools import cached_property
+from typing import Any
 
 from attrs import frozen
 
@@ -42,13 +43,19 @@ class RawRecord:
         return read_record(self)
 
 
+def raw_record(record: Any) -> RawRecord:  # noqa: ANN401 - kafka-python's or aiokafka's
+    """Return the parts of a control topic's record that control uses."""
+    at_ms = NO_TIME_MS if record.timestamp is None else record.timestamp
+    return RawRecord(record.key, record.value, record.offset, at_ms)
+
+
 class Fold:
     """
     The last records of one group's holds, or of all groups', fed in the topic's order.
 
     A tombstone removes the hold that it lifts, and is not kept either. A topic that was
-    created again
-    begins a new incarnation: its offsets start over, and count as later than all before.
+    created again begins a new incarnation: its offsets start over, and count as later than
+    all before.
 
     Thread rules: none; a caller that shares one between threads must lock.
 

@@ -78,19 +78,16 @@ class Movement:
 
 def movements(view: View, scopes: Iterable[Scope] = ()) -> tuple[Movement, ...]:
     """Return the movements of a group, or of some scopes, sorted by partition."""
-    wanted, owners = tuple(scopes), owners_of(view)
-    targets = targets_of(view.lasting)
+    wanted, targets = tuple(scopes), targets_of(view.lasting)
     found = tuple(TopicPartition(*tp) for tp in sorted(targets))
     return tuple(
-        _movement(view, owners.get(tp, ()), tp, targets[tp])
+        _movement(view, tp, targets[tp])
         for tp in (covered(wanted, found) if wanted else found)
     )
 
 
-def _movement(
-    view: View, owners: Sequence[Member], tp: TopicPartition, target: Target
-) -> Movement:
-    committed = view.facts.committed.get(tp)
+def _movement(view: View, tp: TopicPartition, target: Target) -> Movement:
+    committed, owners = view.facts.committed.get(tp), owners_of(view, tp)
     hidden = next(filter(None, map(obstacle, owners)), "")
     return Movement(
         tp=tp,
@@ -115,20 +112,16 @@ def readers(view: View) -> tuple[Member, ...]:
     return tuple(one for one in view.present if not one.is_stream)
 
 
-def owners_of(view: View) -> dict[TopicPartition, list[Member]]:
-    """Return for each partition the owners that would move it."""
-    found: dict[TopicPartition, list[Member]] = {}
-    for one in readers(view):
-        for tp in one.owned:
-            found.setdefault(TopicPartition(*tp), []).append(one)
-    return found
+def owners_of(view: View, tp: TopicPartition) -> list[Member]:
+    """Return the owners of a partition that would move it."""
+    return [one for one in view.owners(tp) if not one.is_stream]
 
 
 def obstacle(one: Member) -> str:
     """Return why a member will not move what it owns; empty if it will."""
     if one.report is None or one.is_lost:
         return f"{one.name} {one.verdict.sentence}"
-    if _reports_no_moves(one):
+    if one.report.resets is None:
         return f"{one.name} moves nothing: {CANNOT_MOVE}"
     return ""
 
@@ -139,10 +132,6 @@ def obstacle_without_owner(view: View) -> str:
     if not whys or not all(whys):
         return ""
     return f"no member owns it, and none moves it: {'; '.join(whys[:_MOST_REASONS])}"
-
-
-def _reports_no_moves(one: Member) -> bool:
-    return one.report is not None and not one.is_lost and one.report.resets is None
 
 
 def _why_not(

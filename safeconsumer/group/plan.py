@@ -52,7 +52,7 @@ from safeconsumer.group.partitions import (
 from safeconsumer.group.publisher import Change, changes, new_hold
 from safeconsumer.group.report_wire import KeptHold
 from safeconsumer.group.verdicts import Level
-from safeconsumer.group.view import View
+from safeconsumer.group.view import View, reasons_of
 from safeconsumer.group.wire import VERSION, ControlKey
 from safeconsumer.holds.explain import counted, utc
 from safeconsumer.holds.hold import OPERATOR, checked_reason
@@ -816,6 +816,21 @@ def _disobeying(view: View, covers: Sequence[TopicPartition]) -> Iterator[Point]
         yield "unknown", f"which members obey is unknown: {view.unsettled}"
     for why in view.unread:
         yield "unknown", f"unknown: {why}"
+
+
+def warnings(plan: Plan) -> list[str]:
+    """Return sentences about members that may deliver what the holds of a plan cover."""
+    view, wanted = plan.view, frozenset(plan.covers)
+    if not wanted:
+        return []
+    # A member that is behind obeys as soon as it has read the hold.
+    free = [one for one in view.all_members if not (one.obeys or one.is_behind)]
+    found = [*reasons_of((one.verdict.sentence, one.name) for one in free)]
+    if flows := partitions_text({tp for one in free for tp in one.owned & wanted}):
+        found.append(f"{flows} may go on flowing")
+    if view.unsettled:
+        found.append(f"which members obey is unknown: {view.unsettled}")
+    return found
 
 
 def _kept(plan: Plan, seconds: float | None) -> Iterator[Point]:

@@ -440,9 +440,9 @@ class ResetTo:
 
     def _not_moving(self, plan: Plan) -> Iterator[Need]:
         found: dict[str, list[TopicPartition]] = {}
-        owners, unowned = owners_of(plan.view), obstacle_without_owner(plan.view)
+        unowned = obstacle_without_owner(plan.view)
         for tp in self.places:
-            several = owners.get(tp)
+            several = owners_of(plan.view, tp)
             for why in map(obstacle, several) if several else (unowned,):
                 if why:
                     found.setdefault(why, []).append(tp)
@@ -491,7 +491,7 @@ class ResetTo:
 
     def facts(self) -> list[Any]:
         """Return the action for a digest."""
-        to = sorted((*tp, at.offset or 0) for tp, at in self.places.items())
+        to = sorted((*tp, at.offset) for tp, at in self.places.items())
         return [self.group, self.owner, to, sorted(self.topic_ids.items())]
 
     def document(self, plan: Plan, /) -> dict[str, Any]:

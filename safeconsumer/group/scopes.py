@@ -11,6 +11,7 @@ from safeconsumer.group import patterns, wire
 from safeconsumer.group.partitions import meeting, partitions_text, scopes_text
 from safeconsumer.group.view import View
 from safeconsumer.holds import ranges
+from safeconsumer.holds.explain import first_of
 from safeconsumer.holds.scope import Everything, Partition, Pattern, Scope
 
 _FEW = 5
@@ -141,6 +142,4 @@ def _hint(scope: Scope, here: Iterable[TopicPartition], known: Sequence[str]) ->
 
 
 def _some(names: Iterable[str]) -> str:
-    shown = sorted(names)
-    more = f" and {len(shown) - 5} more" if len(shown) > 5 else ""  # noqa: PLR2004 - a line's worth
-    return (", ".join(shown[:5]) or "nothing") + more
+    return first_of(sorted(names)) or "nothing"

@@ -10,7 +10,6 @@ from kafka import KafkaConsumer, TopicPartition
 from safeconsumer._kafka.of_group.control_reader import ControlReader, topic_ids
 from safeconsumer.consumer import SafeConsumer
 from safeconsumer.group.control_clients import RecreatedTopic
-from safeconsumer.group.fold import NO_TIME_MS, RawRecord
 
 _ASK_TIMEOUT_MS = 5_000
 _CLOSE_MS = 500
@@ -207,12 +206,6 @@ def _since(
     except (kafka_errors.KafkaError, ValueError):  # the broker cannot look up times
         return otherwise
     return otherwise if one is None or one.offset < 0 else int(one.offset)
-
-
-def raw_record(record: Any) -> RawRecord:  # noqa: ANN401 - kafka-python is untyped
-    """Return the parts of a control topic's record that control uses."""
-    at_ms = NO_TIME_MS if record.timestamp is None else record.timestamp
-    return RawRecord(record.key, record.value, record.offset, at_ms)
 
 
 def time_of(record: Any) -> float | None:  # noqa: ANN401 - kafka-python is untyped

@@ -111,12 +111,8 @@ def advice(facts: Facts) -> tuple[str, ...]:
     """Return recommended changes of a topic that is fit, each as a sentence."""
     if facts.settings is None:
         return (unknown_settings(facts),)
-    found = []
-    if facts.settings.get("message.timestamp.type") != "LogAppendTime":
-        found.append(
-            f"{facts.name}: message.timestamp.type is not LogAppendTime, so holds "
-            "expire by the clock of the host that placed them"
-        )
+    what = "holds expire by the clock of the host that placed them"
+    found = [*_untimed(facts, what)]
     if facts.settings.get("unclean.leader.election.enable") == "true":
         found.append(
             f"{facts.name}: unclean.leader.election.enable=true may lose "

@@ -33,9 +33,9 @@ from safeconsumer.group.partitions import (
 )
 from safeconsumer.group.report_wire import STREAM, KeptHold, Report, kept_holds_text
 from safeconsumer.group.verdicts import Level, Verdict
-from safeconsumer.holds.explain import counted, utc
+from safeconsumer.holds.explain import counted, first_of, utc
 
-_MANY, _FEW = 20, 5
+_MANY = 20
 
 UNSEEN = "a consumer that assigns partitions itself and does not report is not seen"
 """The part of every group that cannot be known."""
@@ -251,10 +251,9 @@ class Member:
 
 
 def _recreated_text(topics: Sequence[str]) -> str:
-    more = f" and {len(topics) - _FEW} more" if len(topics) > _FEW else ""
     return (
-        f"{', '.join(topics[:_FEW])}{more}: deleted and recreated, and nothing of the "
-        "new topic was read yet"
+        f"{first_of(topics)}: deleted and recreated, and nothing of the new topic was "
+        "read yet"
     )
 
 
@@ -425,14 +424,18 @@ class Quietness:
             for one in self.not_quiet.values()
             if one.member is not None and one.member.obeys
         ]
-        named: dict[str, dict[str, None]] = {}
-        for why, name in found:
-            named.setdefault(why, {})[name] = None
-        for why, names in [*named.items()][:_MANY]:
-            more = f" and {len(names) - _FEW} more" if len(names) > _FEW else ""
-            each = "each of " if len(names) > 1 else ""  # the verb is singular
-            if why:
-                yield f"{each}{', '.join([*names][:_FEW])}{more} {why}"
+        return reasons_of(found)
+
+
+def reasons_of(found: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yield a sentence for each of the first reasons, with the names of its members."""
+    named: dict[str, dict[str, None]] = {}
+    for why, name in found:
+        named.setdefault(why, {})[name] = None
+    for why, names in [*named.items()][:_MANY]:
+        each = "each of " if len(names) > 1 else ""  # the verb is singular
+        if why:
+            yield f"{each}{first_of(names)} {why}"
 
 
 # ---------------------------------------------------------------- the group
@@ -727,6 +730,10 @@ class View:
     @cached_property
     def _owners(self) -> Mapping[TopicPartition, Sequence[Member]]:
         return _by_partition((one, one.owned) for one in self.all_members)
+
+    def owners(self, tp: TopicPartition) -> tuple[Member, ...]:
+        """Return those of the :attr:`present` members that own a partition."""
+        return tuple(one for one in self._owners.get(tp, ()) if not one.has_gone)
 
     @cached_property
     def _workers(self) -> Mapping[TopicPartition, Sequence[Member]]:

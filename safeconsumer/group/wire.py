@@ -387,10 +387,9 @@ def as_json(document: Mapping[str, object]) -> bytes:
     )
 
 
-def document_of(data: object, most: int = MAX_VALUE_BYTES) -> dict[str, Any]:
-    """Read a JSON object with a limit of bytes; return an empty dict for anything else."""
+def document_of(data: object, most: int = MAX_VALUE_BYTES) -> object:
+    """Read JSON with a limit of bytes; return None for anything else."""
     try:
-        document = json.loads(_text_of(data, most) or "")
+        return json.loads(_text_of(data, most) or "")
     except (ValueError, RecursionError):
-        return {}
-    return document if isinstance(document, dict) else {}
+        return None

@@ -1,6 +1,8 @@
 """Describes in words why a partition is quiet."""
 
+from collections.abc import Collection
 from datetime import UTC, datetime
+from itertools import islice
 
 from safeconsumer.holds.hold import WHOLE, Hold, Lifetime, with_beneath
 from safeconsumer.holds.scope import Partition, TopicPartition
@@ -33,6 +35,12 @@ def explain_lines(view: View, tp: TopicPartition, now: float) -> tuple[str, ...]
 def counted(count: int, what: str) -> str:
     """Return ``1 member``, ``2 members``, ``1,000 members``."""
     return f"{count:,} {what}" if count == 1 else f"{count:,} {what}s"
+
+
+def first_of(names: Collection[str], most: int = 5) -> str:
+    """Return the first names as text, with the number of the others."""
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(islice(names, most)) + more
 
 
 def hold_line(hold: Hold) -> str:

@@ -157,6 +157,11 @@ class Hold:
         }
 
 
+def end_of(hold: Hold) -> float:
+    """Return when a hold expires, on the monotonic clock; infinite if it does not."""
+    return math.inf if hold.deadline is None else hold.deadline
+
+
 def with_beneath(holds: Iterable[Hold], now: float) -> Iterator[Hold]:
     """
     Yield holds, each followed by the strict hold beneath it, unless its time is over.
@@ -167,9 +172,8 @@ def with_beneath(holds: Iterable[Hold], now: float) -> Iterator[Hold]:
     """
     for hold in holds:
         yield hold
-        beneath = hold.beneath
-        if beneath and (beneath.deadline is None or beneath.deadline > now):
-            yield beneath
+        if hold.beneath is not None and end_of(hold.beneath) > now:
+            yield hold.beneath
 
 
 def make_holds(  # noqa: PLR0913 - a hold has that many properties
@@ -205,17 +209,11 @@ def make_holds(  # noqa: PLR0913 - a hold has that many properties
     )
 
 
-_KINDS = ((OPERATOR, "operator"), (WORKER, "worker"))
-
-
 def kind_of(owner: str) -> str:
     """Return the owner's kind, one of :data:`KINDS`."""
-    if ":" not in owner:  # the usual case
-        return "local"
-    for beginning, kind in _KINDS:
-        if owner.startswith(beginning):
-            return kind
-    return "local"
+    if owner.startswith(OPERATOR):
+        return "operator"
+    return "worker" if owner.startswith(WORKER) else "local"
 
 
 def is_routine(owner: str) -> bool:

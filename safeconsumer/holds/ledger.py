@@ -338,7 +338,7 @@ class PauseLedger:
         """
         self._named = NamedPartitions()
         view, table = self.view(), self._table
-        if self.queue or table.poll_begun(view) is not table:
+        if table.poll_begun(view) is not table:
             self._apply(_QueuedChange(self._poll_begun))
         return self._table.is_gating
 

@@ -10,12 +10,11 @@ resume (P3, P7).
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Mapping
 
 from attrs import evolve
 
-from safeconsumer.holds.hold import APP, WHOLE, Hold, HoldKey, Lifetime
+from safeconsumer.holds.hold import APP, WHOLE, Hold, HoldKey, Lifetime, end_of
 from safeconsumer.holds.scope import Partition, Scope, Topic, TopicPartition
 from safeconsumer.holds.view import Holds
 
@@ -116,11 +115,6 @@ class _Pauses:
         if self.expiring:
             return min(self.expiring.values(), key=end_of)
         return next(iter(self.by_name.values()))
-
-
-def end_of(hold: Hold) -> float:
-    """Return when a hold expires, on the monotonic clock; infinite if it does not."""
-    return math.inf if hold.deadline is None else hold.deadline
 
 
 def placed_over(known: Hold | None, hold: Hold) -> Hold | None:

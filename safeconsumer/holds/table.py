@@ -71,7 +71,15 @@ from attrs import evolve
 
 from safeconsumer.events import consumer as events
 from safeconsumer.events.base import Event, sorted_partitions
-from safeconsumer.holds.hold import APP, WHOLE, Hold, HoldKey, Lifetime, is_routine
+from safeconsumer.holds.hold import (
+    APP,
+    WHOLE,
+    Hold,
+    HoldKey,
+    Lifetime,
+    end_of,
+    is_routine,
+)
 from safeconsumer.holds.ownership import (
     Cause,
     Owned,
@@ -79,7 +87,7 @@ from safeconsumer.holds.ownership import (
     difference,
     still,
 )
-from safeconsumer.holds.plain import end_of, may_travel, placed_over, travels
+from safeconsumer.holds.plain import may_travel, placed_over, travels
 from safeconsumer.holds.scope import Partition, Scope, Topic, TopicPartition
 from safeconsumer.holds.view import NOTHING, Assigned, Holds, View, affected_by
 
@@ -176,13 +184,12 @@ class Table(NamedTuple):
         """Return the view that readers get."""
         holds, assigned = self.holds, self.assigned
         quiet = holds.covered(assigned) if holds else set()
-        if not self.gated and not self.unread:
-            return View(holds, assigned, {}, frozenset(quiet))
         gates = {
             **dict.fromkeys(self.gated, CALL_GATE),
             **dict.fromkeys(self.unread, CONTROL_GATE),
         }
-        return View(holds, assigned, gates, frozenset(quiet.union(gates)))
+        quiet.update(gates)
+        return View(holds, assigned, gates, frozenset(quiet))
 
     def is_quiet(self, tp: TopicPartition) -> bool:
         """Tell whether a hold or a gate covers a partition."""
@@ -764,10 +771,7 @@ def _restored_after(ended: Iterable[Hold], now: float) -> tuple[Hold, ...]:
 
 
 def _sooner(due: float, holds: Iterable[Hold]) -> float:
-    for hold in holds:
-        if hold.deadline is not None and hold.deadline < due:
-            due = hold.deadline
-    return due
+    return min((due, *map(end_of, holds)))
 
 
 def _topic_of(hold: Hold) -> str | None:

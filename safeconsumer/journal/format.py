@@ -47,13 +47,13 @@ Events of every consumer:
 - ``call`` and ``return``: ``op`` (pause, resume, seek, commit, assign, unsubscribe),
   ``id``, the same for both; ``scopes`` and ``owner`` (pause, resume), ``until`` (a pause
   that expires), ``lifetime`` (pause: until_resumed, while_assigned or plain), ``moves``
-  (pause: true if ``pause_handover`` is on), ``offsets`` (commit;
-  seek, null: the first, the next or, of seeks that overlap, any), ``ok`` false in a
-  ``return`` if it failed. Of a commit, ``call`` is written when the application calls,
-  or where the client commits by itself, and ``return`` when the answer is known; a
-  commit that failed may still have been stored. A ``seek`` may also be the client's
-  own: back to records that are written as delivered, and that the poll or step then
-  could not return;
+  (pause: true if ``pause_handover`` is on), ``offsets`` (commit; seek, null: the first,
+  the next or, of seeks that overlap, any), ``ok`` false in a ``return`` if it failed. Of
+  a commit, ``call`` is written when the application calls, or where the client commits
+  by itself, and ``return`` when the answer is known, with the offsets that were sent: a
+  commit leaves out topics that were deleted; a commit that failed may still have been
+  stored. A ``seek`` may also be the client's own: back to records that are written as
+  delivered, and that the poll or step then could not return;
 - ``hold``, ``lift``: ``scope``, ``owner`` of a hold that no call names: one of an
   operator or a group, one that was handed over, a whole pause. With ``hold`` also
   ``written``, when the broker appended it to the control topic, and ``offset``, its

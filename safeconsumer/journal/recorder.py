@@ -249,8 +249,8 @@ class Recorder:
                 self.note("return", failed)
             raise
 
-        def answer(*, is_done: bool) -> None:
-            self.write("return", call if is_done else failed)
+        def answer(*, is_done: bool, **known: object) -> None:
+            self.write("return", {**(call if is_done else failed), **known})
 
         return answer
 
@@ -328,7 +328,8 @@ class Recorder:
 
         Returns:
             The text by which the commit names this journal and its newest entry ("" once
-            the recorder has ended), and the function that writes the result.
+            the recorder has ended), and the function that writes the result; it takes the
+            partitions that were sent, since a commit leaves out deleted topics.
 
         Raises:
             JournalError: the request could not be written.
@@ -339,13 +340,15 @@ class Recorder:
         if not self._has_ended:
             self.writer.flush()  # a waiting entry counts as a new one
         if self._committed == (by_name, self.writer.number):
-            return self._note, lambda **_: None
+            return self._note, lambda *_, **__: None
         answer = self._write_call("commit", {"offsets": by_name})
         note, asked = self._note, self.writer.number
 
-        def answered(*, is_done: bool) -> None:
-            self._without_raising(lambda: answer(is_done=is_done))
-            if is_done and self.writer.number == asked + 1:
+        def answered(sent: Iterable[TopicPartition], *, is_done: bool) -> None:
+            names = [*map(tp_text, sent)]
+            kept = {name: at for name, at in by_name.items() if name in names}
+            self._without_raising(lambda: answer(is_done=is_done, offsets=kept))
+            if is_done and kept == by_name and self.writer.number == asked + 1:
                 self._committed = by_name, self.writer.number
 
         return note, answered

@@ -141,7 +141,7 @@ class JournalWriter:
                     "of its own"
                 )
                 raise JournalError(message)
-            if self._has_served and self._end.number:
+            if self._has_served and (self._end.number or self._waiting):
                 self._begin_another()
             self._has_served = True
             self._user = weakref.ref(user)

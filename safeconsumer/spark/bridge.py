@@ -137,9 +137,8 @@ class Bridge:
 
     def _open(self, facts: Facts) -> Facts:
         stream = facts["stream"]
-        if (
-            stream not in self._streams
-        ):  # the shim asks again after an answer that came too late
+        # the shim asks again after an answer that came too late
+        if stream not in self._streams:
             name = str(next(self._numbers))
             opened = self._open_stream(
                 name, options.parse(_options(facts)), facts.get("checkpoint", "")

@@ -7,7 +7,6 @@ from safeconsumer.group.control_clients import RecreatedTopic
 from safeconsumer.group.fold import RawRecord
 from safeconsumer.group.topics import Facts
 from safeconsumer.holds.scope import TopicPartition
-from safeconsumer.spark.offsets import Offsets
 
 
 class HoldsTopic(Protocol):
@@ -96,36 +95,6 @@ class Cluster(Protocol):
         """Close the client; it may be called twice."""
 
 
-class ProgressGroup(Protocol):
-    """
-    Commits a stream's progress to a consumer group without members.
-
-    The object connects at the first call; ``until`` is on the monotonic clock.
-
-    Thread rules: any thread.
-    """
-
-    @property
-    def name(self) -> str:
-        """The name of the group."""
-
-    @property
-    def errors(self) -> tuple[type[Exception], ...]:
-        """The exceptions with which it fails; others are defects."""
-
-    def state(self, until: float) -> tuple[int, Mapping[TopicPartition, str]]:
-        """Return the number of its members, and the metadata of its committed offsets."""
-
-    def commit(self, ends: Offsets, note: str, until: float) -> None:
-        """Commit offsets with this metadata."""
-
-    def reason(self, error: BaseException) -> str:
-        """Return, as text for people, why a method failed."""
-
-    def close(self) -> None:
-        """Close the client; it may be called twice."""
-
-
 class Clients(Protocol):
     """
     Makes the clients of one cluster and login.
@@ -150,9 +119,4 @@ class Clients(Protocol):
 MakesClients = Callable[[Mapping[str, str]], Clients]
 """
 Makes the clients of a stream, with properties as Java's clients name them.
-"""
-
-MakesGroup = Callable[[Mapping[str, str], str], ProgressGroup]
-"""
-Makes the group of a name, with the same properties.
 """

@@ -11,7 +11,7 @@ from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.errors.base import SparkSettingError
 from safeconsumer.holds.explain import counted
 from safeconsumer.holds.scope import TopicPartition
-from safeconsumer.spark.clients import ProgressGroup
+from safeconsumer.spark.java_clients import JavaGroup
 from safeconsumer.spark.offsets import Offsets
 
 # Seconds for one commit, and for the last one.
@@ -42,7 +42,7 @@ class Committer:
             text when they succeed again.
     """
 
-    def __init__(self, group: ProgressGroup, failed: Callable[[str], object]) -> None:
+    def __init__(self, group: JavaGroup, failed: Callable[[str], object]) -> None:
         self._commits = _Commits(group, failed)
         # The thread refers to the commits, and not to this object.
         self._thread = threading.Thread(
@@ -64,7 +64,7 @@ class Committer:
 class _Commits:
     # The work of a committer's thread.
 
-    def __init__(self, group: ProgressGroup, failed: Callable[[str], object]) -> None:
+    def __init__(self, group: JavaGroup, failed: Callable[[str], object]) -> None:
         self._group = group
         self._failed = failed
         self._sign = secrets.token_hex(4)  # the suffix of this stream's notes alone

@@ -45,12 +45,12 @@ class Controller:
     partitions; no batch that is planned later does. Holds placed here live as long as
     the session and this process: longer ones belong on the control topics. Once the
     session is stopped, the controller has no effect, and methods that place or list
-    holds raise
-    :class:`SparkSetupError`.
+    holds raise :class:`SparkSetupError`.
 
     Thread rules: any thread.
 
     Attributes:
+        bridge: answers Java's questions.
         is_over: returns whether its session was stopped, or it was closed.
         on_close: releases its decider and connection, here and in the JVM.
     """
@@ -66,14 +66,9 @@ class Controller:
         self._skip_requests = skip_requests
         self._ledger = ledger
         self._queries = queries
-        self._bridge = Bridge(open_stream, queries.ends)
+        self.bridge = Bridge(open_stream, queries.ends)
         self.is_over: Callable[[], bool] = lambda: False
         self.on_close: Callable[[], object] = lambda: None
-
-    @property
-    def bridge(self) -> Bridge:
-        """The object that Java calls."""
-        return self._bridge
 
     def pause(
         self,
@@ -218,7 +213,7 @@ class Controller:
     def _not_quiet(self, found: tuple[Scope, ...]) -> list[str]:
         reasons = self._starting()
         # read after the queries that are not opened yet
-        for stream in self._bridge.streams():
+        for stream in self.bridge.streams():
             by_reason: dict[str, list[TopicPartition]] = {}
             for tp, reason in stream.not_quiet(found).items():
                 by_reason.setdefault(reason, []).append(tp)
@@ -231,7 +226,7 @@ class Controller:
     def _starting(self) -> list[str]:
         active = self._queries.active()
         # read after Spark's list: a query that has started is in one of the two
-        made = self._bridge.made()
+        made = self.bridge.made()
         if active is None:
             found = [f"{one.name or one.id}: {_STARTING}" for one in made]
             return [*found, "Spark does not tell which queries are starting"]
@@ -257,7 +252,7 @@ class Controller:
 
     def _holds(self) -> tuple[Hold, ...]:
         found = {hold.key: hold for hold in self._ledger.view().holds}
-        for stream in self._bridge.streams():
+        for stream in self.bridge.streams():
             for hold in stream.holds():
                 found.setdefault(hold.key, hold)
         return tuple(found.values())
@@ -274,7 +269,7 @@ class Controller:
             SparkSetupError: a stream of it runs or begins; nothing is closed.
         """
         if not self.is_over():
-            running = [f"stream {one.name}" for one in self._bridge.streams()]
+            running = [f"stream {one.name}" for one in self.bridge.streams()]
             running += self._starting()
             if running:
                 message = f"stop the session's streams first: {'; '.join(running)}"
@@ -312,7 +307,7 @@ class Controller:
             return bool(Holds((hold,)).overlapping(wanted))
         # Two patterns overlap if a known topic matches both; as long as no topic is
         # known, they may overlap.
-        activities = (one.activity.now() for one in self._bridge.streams())
+        activities = (one.activity.now() for one in self.bridge.streams())
         known = (tp for activity in activities for tp in activity.partitions)
         covered = [tp for tp in known if wanted.covers(tp)]
         of_hold = hold.scope
@@ -325,7 +320,7 @@ class Controller:
         If two streams read the same partition, the greater lag counts.
         """
         lags: dict[TopicPartition, int] = {}
-        for stream in self._bridge.streams():
+        for stream in self.bridge.streams():
             for tp, lag in stream.held().items():
                 lags[tp] = max(lag, lags.get(tp, 0))
         return lags

@@ -238,9 +238,8 @@ class JavaHoldsTopic:
         self._consumer: Any = None
         self._admin: Any = None
         self._partition: Any = None
-        self._to_end: Any = (
-            None  # the question for its end, made once, as each call is costly
-        )
+        # the question for its end, made once, as each call is costly
+        self._to_end: Any = None
         self._is_placed = False
         self._id = ""
         self._end = 0
@@ -442,7 +441,11 @@ class JavaCluster(_Admin):
 
 class JavaGroup(_Admin):
     """
-    A :class:`~safeconsumer.spark.clients.ProgressGroup` with Java's admin client.
+    Commits a stream's progress to a consumer group without members.
+
+    The object connects at the first call; ``until`` is on the monotonic clock.
+
+    Thread rules: any thread.
 
     Args:
         jvm: the driver's JVM, by py4j.

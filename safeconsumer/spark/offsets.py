@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping
 
+from safeconsumer.group import report_wire
 from safeconsumer.holds.scope import TopicPartition
 
 Offsets = Mapping[TopicPartition, int]
@@ -32,19 +33,7 @@ def render(offsets: Offsets) -> str:
 
 def named(partitions: Iterable[TopicPartition]) -> str:
     """Return partitions as text for people: ``orders:0-3,7 returns:1``."""
-    by_topic: dict[str, list[int]] = {}
-    for topic, partition in sorted(partitions):
-        by_topic.setdefault(topic, []).append(partition)
-    return " ".join(f"{topic}:{_runs(them)}" for topic, them in by_topic.items())
-
-
-def _runs(numbers: list[int]) -> str:
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and number == runs[-1][1] + 1:
-            runs[-1][1] = number
-        else:
-            runs.append([number, number])
-    return ",".join(
-        str(first) if first == last else f"{first}-{last}" for first, last in runs
+    return " ".join(
+        topic + ":" + ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in several)
+        for topic, several in report_wire.ranges(partitions).items()
     )

@@ -4,16 +4,17 @@ import threading
 import time
 import weakref
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from contextlib import ExitStack, suppress
 from typing import Protocol, TypeVar, cast
 
 from safeconsumer.errors.base import SparkSettingError
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.spark import events
-from safeconsumer.spark.clients import MakesClients, MakesGroup, ProgressGroup
+from safeconsumer.spark.clients import MakesClients
 from safeconsumer.spark.committing import Committer, require_own
 from safeconsumer.spark.control import ControlFollower
+from safeconsumer.spark.java_clients import JavaGroup
 from safeconsumer.spark.options import SourceOptions
 from safeconsumer.spark.reporting import StatusReporter, StreamReport
 from safeconsumer.spark.retention import Retention
@@ -34,7 +35,8 @@ class Opening:
         clients: makes the clients of a stream.
         files: makes the skips' files of a checkpoint, from the source's folder; None for
             a source that cannot skip.
-        group: makes a group that commits progress; None refuses ``commitGroup``.
+        group: makes a group that commits progress, with properties as Java's clients
+            name them and a name; None refuses ``commitGroup``.
 
     Attributes:
         skip_requests: the requested skips.
@@ -45,7 +47,7 @@ class Opening:
         own: PauseLedger,
         clients: MakesClients,
         files: Callable[[str], SkipFiles] | None = None,
-        group: MakesGroup | None = None,
+        group: Callable[[Mapping[str, str], str], JavaGroup] | None = None,
     ) -> None:
         self._own = own
         self._clients = clients
@@ -92,7 +94,7 @@ class Opening:
 
     def _own_group(
         self, options: SourceOptions, closing: ExitStack
-    ) -> ProgressGroup | None:
+    ) -> JavaGroup | None:
         if options.commit_group is None:
             return None
         if self._group is None:
@@ -158,7 +160,7 @@ class Opening:
         made.on_change = lambda: reporter.wake() if report.has_changed() else None
 
 
-def _commit(made: Stream, group: ProgressGroup) -> Committer:
+def _commit(made: Stream, group: JavaGroup) -> Committer:
     stream = weakref.ref(made)  # the committer's thread must not keep the stream
 
     def report(reason: str) -> None:

@@ -75,7 +75,7 @@ def checked_skip(
     to: object,
     reason: object,
     owner: object,
-    query: object = None,
+    query: object,
 ) -> Skip:
     """
     Return the skip that a caller requests.
@@ -263,8 +263,8 @@ class Skipping:
     def __init__(self, requests: SkipRequests, files: SkipFiles) -> None:
         self._requests = requests
         self._files = files
-        self._batch: int | None = None
-        self._skips: Skips = {}
+        # those of the last plan; None: there was none since the start
+        self._skips: Skips | None = None
         self.refused: tuple[str, ...] = ()
 
     def planned(self, batch: Batch, start: Offsets, latest: Offsets) -> Skips:
@@ -307,11 +307,9 @@ class Skipping:
         return self._requests.waiting()
 
     def _of(self, batch: int) -> Skips:
-        if self._batch is None:  # after a restart this batch may be an interrupted one
+        # A skip of an earlier batch does not begin where this batch does.
+        if self._skips is None:  # after a restart this batch may be an interrupted one
             self._skips = _parsed(self._files.load(batch))
-        elif self._batch != batch:
-            self._skips = {}
-        self._batch = batch
         return self._skips
 
     def _keep(

@@ -54,9 +54,8 @@ class Group:
         self.state = GroupState.EMPTY
         self._schedule = schedule
         self._members = Members(schedule, self._remove)
-        self._expected: dict[
-            str, Timer
-        ] = {}  # given ids with which no member has joined yet
+        # given ids with which no member has joined yet
+        self._expected: dict[str, Timer] = {}
         self._protocol = ""
         self._leader = ""
         self._deadline: Timer | None = None

@@ -25,7 +25,7 @@ class Aborted:
 
 
 class Log:
-    """One partition's log. Used by one thread, like all of a cluster."""
+    """One partition's log, from ``start`` to before ``end``. Used by one thread."""
 
     def __init__(self, leader: int) -> None:
         self.leader = leader
@@ -34,10 +34,9 @@ class Log:
         self.batches: list[Batch] = []
         self.producers = Producers()
         self.aborted: list[Aborted] = []
-        self._end = 0
-        self._horizons: dict[
-            int, int
-        ] = {}  # when tombstones are removed, in ms, by the base of their batch
+        self.end = 0
+        # when tombstones are removed, in ms, by the base of their batch
+        self._horizons: dict[int, int] = {}
 
     @property
     def epoch(self) -> int:
@@ -45,21 +44,16 @@ class Log:
         return self.epochs.latest
 
     @property
-    def end(self) -> int:
-        """The next record's offset."""
-        return self._end
-
-    @property
     def stable_end(self) -> int:
         """The last stable offset, where readers of committed records stop."""
-        return max(self.start, min(self.producers.open_since(), default=self._end))
+        return max(self.start, min(self.producers.open_since(), default=self.end))
 
     def append(self, batch: Batch, append_time: int | None = None) -> int:
         """Add a batch that has been checked; return its first record's offset."""
-        placed = batch.placed(self._end, self.epoch, append_time)
+        placed = batch.placed(self.end, self.epoch, append_time)
         self.batches.append(placed)
         self.producers.note(placed)
-        self._end = placed.end
+        self.end = placed.end
         return placed.base
 
     def end_transaction(
@@ -104,7 +98,7 @@ class Log:
 
     def end_of_epoch(self, epoch: int) -> tuple[int, int]:
         """Return the last epoch up to ``epoch``, and the offset where its records end."""
-        return self.epochs.end_of(epoch, self._end)
+        return self.epochs.end_of(epoch, self.end)
 
     def diverging(self, offset: int, epoch: int) -> tuple[int, int] | None:
         """
@@ -125,11 +119,11 @@ class Log:
     def lead(self, node: int) -> None:
         """Get a new leader, which has all records."""
         self.leader = node
-        self.epochs.begin(self._end)
+        self.epochs.begin(self.end)
 
     def truncate(self, offset: int, node: int) -> None:
         """Get a new leader, which lacks the records from ``offset`` on."""
-        offset = max(self.start, min(offset, self._end))
+        offset = max(self.start, min(offset, self.end))
         self.batches = [
             one if one.end <= offset else one.before(offset)
             for one in self.batches
@@ -139,14 +133,14 @@ class Log:
         self.producers = Producers()
         for batch in self.batches:
             self.producers.restore(batch)
-        self._end = offset
+        self.end = offset
         self.lead(node)
 
     # Retention and compaction
 
     def delete_before(self, offset: int) -> None:
         """Delete the records below ``offset``, as DeleteRecords and retention do."""
-        self.start = max(self.start, min(offset, self._end))
+        self.start = max(self.start, min(offset, self.end))
         self.epochs.delete_before(self.start)
         self.batches = list(self._since(self.start))
         self.aborted = [one for one in self.aborted if one.last >= self.start]
@@ -200,7 +194,7 @@ class Log:
         kept = [
             one
             for one in records
-            if one.offset == self._end - 1
+            if one.offset == self.end - 1
             or (
                 newest.get(one.key) == one.offset
                 and not (is_late and one.value is None)

@@ -4,6 +4,7 @@ import random
 import socket
 from collections import deque
 
+_HOST = "127.0.0.1"
 _FROM, _TO = 20_000, 30_000
 _TRIES = 200
 
@@ -14,7 +15,7 @@ _random = random.SystemRandom()
 _last: deque[int] = deque(maxlen=100)
 
 
-def free_port(host: str = "127.0.0.1") -> int:
+def free_port() -> int:
     """
     Find a free port between 20,000 and 30,000.
 
@@ -32,10 +33,10 @@ def free_port(host: str = "127.0.0.1") -> int:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
-                probe.bind((host, port))
+                probe.bind((_HOST, port))
             except OSError:
                 continue
             _last.append(port)
             return port
-    msg = f"no free port between {_FROM} and {_TO} on {host}"
+    msg = f"no free port between {_FROM} and {_TO} on {_HOST}"
     raise OSError(msg)

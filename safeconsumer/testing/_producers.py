@@ -25,9 +25,8 @@ class _Written:
 class _Producer:
     epoch: int
     recent: deque[_Written] = field(factory=lambda: deque(maxlen=_REMEMBERED))
-    open_since: int | None = (
-        None  # the first offset of the producer's transaction in this log
-    )
+    # the first offset of the producer's transaction in this log
+    open_since: int | None = None
 
 
 class Producers:

@@ -440,10 +440,11 @@ class _InlineExecutor:
 
     def work(self) -> bool:
         """Do the tasks that can be claimed; return whether the handler was called."""
-        tasks = self._decisions.queue.claim()
-        for task in tasks:
-            self._decisions.complete([self._call(task)])
-        return any(task.letter is None for task in tasks)
+        task = self._decisions.queue.claim()
+        if task is None:
+            return False
+        self._decisions.complete(self._call(task))
+        return task.letter is None
 
     def _call(self, task: Task) -> Outcome:
         if task.letter is not None:

@@ -114,15 +114,13 @@ class Ticket:
         task = self.task
         finished = [index for index in task.indexes if task.records[index] is None]
         self._decisions.complete(
-            [
-                Outcome(
-                    task=task,
-                    finished=finished,
-                    failed=failed,
-                    left=left,
-                    is_suspect=is_suspect,
-                )
-            ]
+            Outcome(
+                task=task,
+                finished=finished,
+                failed=failed,
+                left=left,
+                is_suspect=is_suspect,
+            )
         )
 
 
@@ -311,7 +309,7 @@ class HandOut:
                 self._has_letter.clear()
                 task = self._decisions.queue.claim_letter()
                 if task is not None:
-                    self._decisions.complete([call_sink(sink, task, slot)])
+                    self._decisions.complete(call_sink(sink, task, slot))
                 elif not self._is_over:
                     self._has_letter.wait()
         except BaseException as error:  # noqa: BLE001 - raised where batches are taken
@@ -331,11 +329,10 @@ class HandOut:
         self.ready.clear()
         batches: list[Batch] = []
         while len(batches) < most:
-            tasks = self._decisions.queue.claim()
-            if not tasks:
+            task = self._decisions.queue.claim()
+            if task is None:
                 break
-            for task in tasks:
-                self._open(task, batches)
+            self._open(task, batches)
         return batches
 
     def _open(self, task: Task, batches: list[Batch]) -> None:

@@ -160,7 +160,7 @@ class Brakes:
             is_over = share.is_throttled(load, was=tp in self._throttled)
             if tp in owned and (is_over or epoch in self._gave_back):
                 throttled.add(tp)
-                yield tp, RETRY if self.work.has_waiting(epoch) else BACKPRESSURE
+                yield tp, RETRY if epoch.failed else BACKPRESSURE
         self._throttled = throttled
 
     def make_room(self) -> None:

@@ -1,8 +1,7 @@
 """Wraps the consumer's calls for a worker, and sends the worker's events to hooks."""
 
 import threading
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -44,9 +43,9 @@ class Emitter:
         on_event: Hook | None,
         client_id: str | None,
         group_id: str | None,
-        wall: Callable[[], float] | None = None,
+        wall: Callable[[], float],
         *,
-        is_logged: bool = True,
+        is_logged: bool,
     ) -> None:
         hooks: tuple[Hook, ...] = (log_event,) if is_logged else ()
         hooks = hooks if on_event is None else (*hooks, on_event)
@@ -56,7 +55,7 @@ class Emitter:
         self._dispatcher.takeover = self.takeover
         self._postponed: tuple[int, list[Event]] | None = None
         self._ids = {"client_id": client_id, "group_id": group_id}
-        self._wall = wall or time.time
+        self._wall = wall
 
     def __call__(self, kind: Callable[..., Event], **fields: Any) -> None:  # noqa: ANN401 - the event's own
         """Make the event, and pass it on."""
@@ -284,8 +283,3 @@ def _scope_of(target: TopicPartition | None) -> Scope:
 
 
 REFUSED: tuple[type[Exception], ...] = (KafkaError,)
-
-
-def sorted_tps(partitions: Iterable[TopicPartition]) -> tuple[TopicPartition, ...]:
-    """Return partitions sorted by topic and number."""
-    return tuple(sorted(partitions))

@@ -100,20 +100,17 @@ class Decisions:
 
     # ------------------------------------------------------------ results
 
-    def complete(self, outcomes: Sequence[Outcome]) -> None:
-        """Process results; those of closed epochs change nothing."""
-        outcomes = self.outages.decide(outcomes)
+    def complete(self, outcome: Outcome) -> None:
+        """Process a result; one of a closed epoch changes nothing."""
+        outcome = self.outages.decide(outcome)
         with self._kept.lock:
-            for outcome in outcomes:
-                self._complete(outcome)
+            self._complete(outcome)
             if not self._kept.running:
                 self._kept.idle.set()
             events = self._take_events()
             errors, self._errors = self._errors, []
-            is_quiet = any(
-                one.task.epoch.is_held and not one.task.epoch.running
-                for one in outcomes
-            )
+            epoch = outcome.task.epoch
+            is_quiet = epoch.is_held and not epoch.running
         self._emit_all(events)
         for error in errors:
             self._kept_errors.add(error)
@@ -213,10 +210,6 @@ class Decisions:
                 self._next(lane)
 
     # ------------------------------------------------------------ questions
-
-    def has_waiting(self, epoch: Epoch) -> bool:
-        """Tell whether a failed record keeps a lane of the epoch waiting."""
-        return bool(epoch.failed)
 
     @property
     def retried_at_once(self) -> int:
@@ -392,10 +385,10 @@ class Decisions:
             self._errors.append(error)
             self.queue.put_first(lane)
         elif too_many is not None:
-            self._stop_for(partial(_too_many, too_many, _place(task, index), letter))
+            self._stop_for(partial(_too_many, too_many, task.place(index), letter))
             self.queue.block(lane)
         else:
-            self._dispose(lane, then, partial(_failed, _place(task, index), letter))
+            self._dispose(lane, then, partial(_failed, task.place(index), letter))
 
     def _dispose(self, lane: Lane, then: str, failed: Blame) -> None:
         # Passes over the record at the lane's front, lets it stop the worker, or keeps
@@ -445,7 +438,7 @@ class Decisions:
             known.letter = evolve(letter, is_brief=True)
             self.queue.put_first(lane)
         elif is_final(error):
-            then, place = self._policy.on_exhausted, _place(task, index)
+            then, place = self._policy.on_exhausted, task.place(index)
             self._emit_later(
                 worker_events.DeadLetterFailed, **about, delay=None, then=then
             )
@@ -508,10 +501,6 @@ def _too_many(why: str, place: str, letter: Failure) -> DeadLetterLimitError:
     error = DeadLetterLimitError(message)
     error.__cause__ = letter.error
     return error
-
-
-def _place(task: Task, index: int) -> str:
-    return "{partition} offset {offset}".format(**_where(task, index))
 
 
 # The least seconds until the next try of a letter: a sink may fail at once, for ever.

@@ -55,10 +55,9 @@ class Pause(WorkerControl):
 
     The record comes first afterwards, and uses up no attempt. For a partition, a topic
     or ``all``, the worker places a hold of this consumer, with the owner
-    ``worker:outage``
-    and an expiry: ``holds()`` and ``explain()`` show it, ``resume(...,
-    owner="worker:outage")`` lifts it early, and it survives rebalances. A later pause
-    never shortens it::
+    ``worker:outage`` and an expiry: ``holds()`` and ``explain()`` show it,
+    ``resume(..., owner="worker:outage")`` lifts it early, and it survives rebalances. A
+    later pause never shortens it::
 
         def handle(record, context):
             try:

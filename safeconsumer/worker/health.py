@@ -290,7 +290,7 @@ def examine(
         # A letter's record has blocked at least as long, and is reported below.
         if task.letter is None and is_at(slot, task, index):
             reasons.append(
-                f"{place(task, index)}: {slot.doing} for {seconds:.1f} s\n"
+                f"{task.place(index)}: {slot.doing} for {seconds:.1f} s\n"
                 f"{stack}".rstrip()
             )
     for tp, offset, since in engine.kept.blocking():
@@ -360,11 +360,3 @@ def report_stalls(slots: Sequence[Slot], age: float, emit: Callable[..., None]) 
             stack=stack,
             is_letter=task.letter is not None,
         )
-
-
-def place(task: Task, index: int) -> str:
-    """Name a record."""
-    tp = task.epoch.tp
-    record = task.records[index]
-    where = "a finished record" if record is None else f"offset {record.offset}"
-    return f"{tp.topic}:{tp.partition} {where}"

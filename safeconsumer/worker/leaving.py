@@ -8,9 +8,9 @@ from kafka.structs import TopicPartition
 
 from safeconsumer._kafka.membership import Membership
 from safeconsumer.errors.base import SafeConsumerError
-from safeconsumer.events.base import Partitions
+from safeconsumer.events.base import Partitions, sorted_partitions
 from safeconsumer.worker import events as worker_events
-from safeconsumer.worker.client import REFUSED, ConsumerClient, sorted_tps
+from safeconsumer.worker.client import REFUSED, ConsumerClient
 from safeconsumer.worker.decisions import Decisions
 from safeconsumer.worker.kept import DroppedWork, KeptRecords
 from safeconsumer.worker.partition import Epoch
@@ -175,8 +175,8 @@ class Commits:
         behind = [one for one in leaving if one.tp in marks]
         floorless = [one for one in behind if not self.has_floor(one)]
         return {
-            "uncommitted": sorted_tps(one.tp for one in behind),
-            "floorless": sorted_tps(one.tp for one in floorless),
+            "uncommitted": sorted_partitions(one.tp for one in behind),
+            "floorless": sorted_partitions(one.tp for one in floorless),
         }
 
     def lag(self) -> int:
@@ -235,7 +235,7 @@ class Commits:
         self._due = min(self._due, self._clock() + _AGAIN_AFTER)
         self._emit(
             worker_events.CommitRejected,
-            partitions=sorted_tps(marks),
+            partitions=sorted_partitions(marks),
             error=repr(error),
         )
 
@@ -494,7 +494,7 @@ class Departures:
             self.dropped[reason] += records
             self._emit(
                 worker_events.WorkDropped,
-                partitions=sorted_tps(one.tp for one in dropped if one.records),
+                partitions=sorted_partitions(one.tp for one in dropped if one.records),
                 records=records,
                 running=sum(one.running for one in dropped),
                 reason=reason,

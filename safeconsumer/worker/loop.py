@@ -60,9 +60,8 @@ class Engine:
         drain: Drain,
         commit: Commit,
         emit: Callable[..., None],
-        clock: Callable[[], float] | None = None,
+        clock: Callable[[], float],
     ) -> None:
-        clock = clock or time.monotonic
         self._client = client
         self._group = client.membership
         self._clock = clock
@@ -386,12 +385,12 @@ class Engine:
             done = epoch.progress.watermark(epoch.tasks).offset
         if done >= first:
             return False
-        position = self._group.position(tp)
-        # otherwise the program sought again, to before it
-        if position is None or position > done:
-            self._client.go_back(tp, done)
         self.brakes.refetched += len(records)
-        self._open(tp, ownership, done)
+        # Otherwise the program has sought again since: these records came too late, and
+        # the epoch continues as if the first of the two seeks had not been made.
+        if self._client.reads_on(tp, records[-1].offset + 1):
+            self._client.go_back(tp, done)
+            self._open(tp, ownership, done)
         return True
 
     def _epoch(self, tp: TopicPartition, ownership: object, first: AnyRecord) -> Epoch:

@@ -1,13 +1,12 @@
 """Places the holds that handlers ask for, and those of breakers."""
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeAlias
 
 from attrs import define, evolve, field
 
 from safeconsumer.errors.base import HandlersCannotRunError
-from safeconsumer.holds.hold import BREAKER, OUTAGE
+from safeconsumer.holds.hold import BREAKER, OUTAGE, end_of
 from safeconsumer.holds.scope import ALL, Partition, Scope, Topic
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.breaker import Breaker, FailureRow
@@ -67,24 +66,14 @@ class Outages:
 
     # ------------------------------------------------------------ results
 
-    def decide(self, outcomes: Sequence[Outcome]) -> Sequence[Outcome]:
-        """Return results with the decisions about them; not to be called under a lock."""
-        if self._breaker is None:
-            for one in outcomes:
-                if one.failed:
-                    break
-            else:
-                return outcomes  # the usual case
-        # A partition that is being taken away counts, too: its outage continues.
-        return [
-            one
-            if one.task.epoch.is_closed or one.task.letter is not None
-            else self._decide(one)
-            for one in outcomes
-        ]
-
-    def _decide(self, outcome: Outcome) -> Outcome:
+    def decide(self, outcome: Outcome) -> Outcome:
+        """Return a result with the decisions about it; not to be called under a lock."""
         task = outcome.task
+        if self._breaker is None and not outcome.failed:
+            return outcome  # the usual case
+        # A partition that is being taken away counts, too: its outage continues.
+        if task.epoch.is_closed or task.letter is not None:
+            return outcome
         failed = [
             (
                 index,
@@ -122,7 +111,7 @@ class Outages:
         now = self._queue.clock()
         return max(
             (
-                math.inf if hold.deadline is None else hold.deadline - now
+                end_of(hold) - now
                 for hold in self._queue.ledger.view().holds.of(scope)
                 if hold.owner == OUTAGE
             ),
@@ -156,7 +145,7 @@ class Outages:
         now = self._queue.clock()
         if row is not None and now < row.until:
             row = self._lifted(topic)
-        if row is not None and is_well:
+        if is_well:
             self._close(topic, is_lifted=False)
             row = None
         if not error:

@@ -60,8 +60,9 @@ class LaneState(enum.Enum):
     RUNNING   a task with records of its key, or of      ``Queue.requeue``, once
               its partition; it may be one of an         that task is back
               ownership that has ended
-    FAILED    its first record's next time; or for ever,  ``Queue.turn``
-              if that blocks, or stops the worker
+    FAILED    the next attempt at its first record; for  ``Queue.turn``
+              ever, if that record blocks it, or has
+              stopped the worker
     ========= ========================================== ==========================
 
     A shared lane is never RUNNING: it waits for none of its tasks. Only a main lane is
@@ -391,6 +392,12 @@ class Task:
         record = self.records[index]
         assert record is not None  # noqa: S101 - see above
         return record
+
+    def place(self, index: int) -> str:
+        """Name one of its records, as text for people."""
+        tp, record = self.epoch.tp, self.records[index]
+        where = "a finished record" if record is None else f"offset {record.offset}"
+        return f"{tp.topic}:{tp.partition} {where}"
 
     def finish(self, index: int) -> None:
         """Mark one of its records complete."""

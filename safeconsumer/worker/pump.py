@@ -107,8 +107,8 @@ class Pump:
             or a callable ``(record, failure)`` that returns once they are safe. It is
             called in a thread of the pump, once you ask for more batches.
         on_exhausted: without ``dead_letter``, and for records that cannot be dead
-        letters:
-            ``stop`` the pump, ``skip`` the record, or ``block`` until somebody acts.
+            letters: ``stop`` the pump, ``skip`` the record, or ``block`` until somebody
+            acts.
         drain: how long to wait for batches that are out.
         commit: when to commit.
         breaker: holds a topic while its records fail with errors that look like an

@@ -229,23 +229,23 @@ class Queue:
 
     # ------------------------------------------------------------ claiming
 
-    def wait_claim(self) -> list[Task] | None:
-        """Wait for a task and return it, in a list; None once the queue has ended."""
+    def wait_claim(self) -> Task | None:
+        """Wait for a task and return it; None once the queue has ended."""
         while True:
             self.obey_if_changed()
             with self.kept.lock:
                 if self._has_ended:
                     return None
-                tasks = self._claim()
-                if tasks:
-                    return tasks
+                task = self._claim()
+                if task is not None:
+                    return task
                 self._wait_for_work()
 
-    def claim(self) -> list[Task]:
-        """Return the next task, in a list; an empty one if no record may begin."""
+    def claim(self) -> Task | None:
+        """Return the next task; None if no record may begin."""
         self.obey_if_changed()
         with self.kept.lock:
-            return [] if self._has_ended else self._claim()
+            return None if self._has_ended else self._claim()
 
     def claim_letter(self) -> Task | None:
         """
@@ -270,26 +270,18 @@ class Queue:
                     self.requeue(lane)
             return None
 
-    def _claim(self) -> list[Task]:
+    def _claim(self) -> Task | None:
         ready = self.ready
-        if self._is_halted:
-            return []
-        while ready:
+        while ready and not self._is_halted:
             epoch = ready.first
-            task = None
-            if self._may_begin(epoch):
-                task = self._first_task(ready.take())
-            else:
+            if epoch.is_held or not epoch.ready:  # an epoch without a lane has ended
                 ready.set_aside(epoch)
+                continue
+            task = self._first_task(ready.take())
             if task is not None:
                 self.wake_one()
-                return [task]
-        return []
-
-    def _may_begin(self, epoch: Epoch) -> bool:
-        return (
-            bool(epoch.ready) and not epoch.is_held
-        )  # an epoch without a lane has ended
+                return task
+        return None
 
     def _first_task(self, lane: Lane) -> Task | None:
         epoch = lane.epoch

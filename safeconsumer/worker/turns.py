@@ -1,7 +1,6 @@
 """Lines up the partitions that have lanes to hand out: they take turns."""
 
 from collections import OrderedDict
-from collections.abc import Iterator
 
 from safeconsumer.worker.partition import Epoch, Lane
 
@@ -22,10 +21,6 @@ class Turns:
 
     def __bool__(self) -> bool:
         return bool(self._line)
-
-    def __iter__(self) -> Iterator[Lane]:
-        for epoch in self._line:
-            yield from epoch.ready
 
     @property
     def first(self) -> Epoch:

@@ -66,9 +66,8 @@ class Worker:
             :class:`DeserializationError`. While the worker has it, every commit of
             other code (``commit``, ``commit_async``, and ``group_metadata`` for a
             producer's transactions) raises :class:`CommitRefusedError`, every other
-            poll
-            :class:`ConcurrentPollError`, and ``close``, ``unsubscribe`` and ``assign``
-            :class:`ConsumerInUseError`; nothing was done then.
+            poll :class:`ConcurrentPollError`, and ``close``, ``unsubscribe`` and
+            ``assign`` :class:`ConsumerInUseError`; nothing was done then.
         handle: called as ``handle(record, context)``, or with ``batch`` as
             ``handle(records, context)``; it must be a coroutine function with
             ``executor="asyncio"``. Its return value is ignored; an exception is a

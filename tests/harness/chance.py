@@ -8,7 +8,7 @@ the failure in ``.hypothesis``, so that the next run tries it first.
 import os
 from pathlib import Path
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 from hypothesis.internal.conjecture import providers
 
@@ -18,13 +18,15 @@ _KEPT = Path(
     or Path(__file__).parents[2] / ".hypothesis"
 )
 
-settings.register_profile("repeatable", derandomize=True, database=None, deadline=None)
+# A busy machine must not fail a test.
+_PATIENT = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
+settings.register_profile("repeatable", derandomize=True, database=None, **_PATIENT)
 settings.register_profile(
     "random",
     derandomize=False,
     database=DirectoryBasedExampleDatabase(_KEPT / "examples"),
-    deadline=None,
     print_blob=True,
+    **_PATIENT,
 )
 
 

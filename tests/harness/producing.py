@@ -1,5 +1,6 @@
 """Writes records and returns once the broker has acknowledged them all."""
 
+from kafka import KafkaProducer
 from kafka.errors import KafkaTimeoutError
 
 from tests.harness.waiting import LIMIT, retried
@@ -35,3 +36,12 @@ def numbered(topic, *counts):
 def produce(producer, topic, *counts, limit=LIMIT):
     """Write :func:`numbered` records: so many to partition 0, so many to partition 1, …."""
     write(producer, numbered(topic, *counts), limit)
+
+
+def filled(clients, partitions=2, records=20):
+    """Return a topic of its own with so many records in each partition."""
+    topic = clients.topic(partitions)
+    producer = KafkaProducer(**clients._broker.client_config)
+    produce(producer, topic, *[records] * partitions)
+    producer.close()
+    return topic

@@ -7,11 +7,11 @@ from importlib.util import find_spec
 
 from safeconsumer._kafka.installed import SUPPORTED
 from safeconsumer.demo.situations import SITUATIONS
-from safeconsumer.testing.cases.catalogue import CASES
 from tests.bench.__main__ import parsed
 from tests.harness.brokers.settings import USUAL_VERSION
 from tests.harness.docs.pages import PAGES, ROOT
 from tests.harness.spark.connector import newest
+from tests.harness.testing.catalogue import CASES
 from tests.harness.trying import NOT_ABOUT_PAUSING, STOCK
 
 _COUNTS = {4: "four", 5: "five", 6: "six"}

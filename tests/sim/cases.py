@@ -17,8 +17,7 @@ from safeconsumer import Lifetime, SafeConsumer
 from safeconsumer.testing.cases import adapter
 from safeconsumer.testing.cases import lab as cases
 from safeconsumer.testing.cases.member import answer, found
-from safeconsumer.testing.cases.outcomes import AbsentError
-from safeconsumer.testing.cases.process import ClientError, Launch
+from safeconsumer.testing.cases.process import Launch, result_of
 from tests.sim.world import World
 
 # The adapters know no key for the simulated network.
@@ -99,15 +98,9 @@ class Process:
 
     def answer(self, _):
         """Wait for the call that was begun."""
-        found = self._answers.get()
+        given = self._answers.get()
         self._awaited -= 1
-        if "absent" in found:
-            raise AbsentError(found["absent"])
-        if "error" in found:
-            error = ClientError(found["error"], found["text"])
-            error.add_note(found["trace"])
-            raise error
-        return found["result"]
+        return result_of(given)
 
     def has_answered(self):
         """Whether the call that was begun has ended."""

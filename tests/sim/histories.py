@@ -290,8 +290,8 @@ class History:
         if log.batches and not self.producing[tp]:
             kept = self.rng.randint(max(0, len(log.batches) - 3), len(log.batches))
             log.batches = log.batches[:kept]
-            log._end = log.batches[-1].end if log.batches else log.start
-            log.aborted = [one for one in log.aborted if one.last < log._end]
+            log.end = log.batches[-1].end if log.batches else log.start
+            log.aborted = [one for one in log.aborted if one.last < log.end]
             self.move_leader(tp)
             self._append(tp, self.rng.choice([0, 1, 5]))
             self.next[tp] = None

@@ -15,10 +15,13 @@ from functools import partial
 from itertools import product
 from typing import ClassVar
 
-from attrs import Factory, define, field, frozen
+import pytest
+from attrs import astuple, frozen
 from kafka import TopicPartition
 from kafka.coordinator.assignors.abstract import ConsumerProtocolAssignment
 
+from tests.sim.parity.stages import SimStage
+from tests.sim.playing import of_this_run
 from tests.sim.reading import COOPERATIVE, EAGER, Listener
 
 A = [TopicPartition("a", number) for number in range(4)]
@@ -475,69 +478,158 @@ class DictatedCooperatively(Dictated, COOPERATIVE):
     """A cooperative assignor."""
 
 
-# ------------------------------------------------------------ the judge
+# ------------------------------------------------------------ the game
 
 
-@define
-class Verdict:
-    """
-    The result of one program in one situation.
+class NothingElse:
+    """Only the program keeps partitions quiet; children add a hold, or a gate."""
 
-    Attributes:
-        leaked: the number of records that came while the program wanted none.
-        stalled: the partitions from which no record came at the end.
-        raised: the errors that the client's methods raised in the program.
-    """
+    def meet(self, consumer, program):
+        """Begin, before the program has subscribed."""
 
-    leaked: int = 0
-    stalled: set[TopicPartition] = field(default=Factory(set))
-    raised: list[str] = field(default=Factory(list))
+    def on_turn(self, turn):
+        """Do what is due in a turn, before the program does."""
 
-    def __str__(self):
-        letters = {"L": self.leaked, "S": self.stalled, "E": self.raised}
-        return "".join(letter for letter, found in letters.items() if found) or "."
+    def keeps(self, tp):  # noqa: ARG002 - for children
+        """Return whether a hold or a gate keeps a partition quiet now."""
+        return False
 
 
 class Game:
     """
-    A program while it is played, and its verdict so far.
+    A program as the only member of a group, in one situation.
+
+    A turn ends when everything that may flow has been read.
 
     Attributes:
-        program: the program.
-        verdict: the verdict.
+        consumer: the program's client.
+        leaked: how many records came while the program wanted none.
+        raised: the errors that the client's methods raised in the program.
+        disobeyed: the partitions whose records came although another hold or a gate kept
+            them.
+        verdict: the letters of the table, once it has ended.
     """
 
-    def __init__(self, program):
-        self.program = program
-        self.verdict = Verdict()
+    def __init__(self, stage, situation, program, assignor, other=None):
+        self._stage, self._situation = stage, situation
+        self._assignor = ASSIGNORS[assignor]()
+        self._reader = stage.consumer(
+            group_id=f"{stage.group}-{program}-{assignor}",
+            partition_assignment_strategy=[self._assignor],
+        )
+        self.consumer = self._reader.consumer
+        self._program = PROGRAMS[program](self.consumer, stage.name(""))
+        self._other = other or NothingElse()
+        self._other.meet(self.consumer, self._program)
+        self.leaked, self.raised, self.disobeyed = 0, [], []
+        self.verdict = None
         self._newest = {}
+        self._refusal = None
+        self._assign(situation.first)
+        self._program.subscribe()
 
-    def begin(self, turn):
-        """Run the part of the program that comes before its poll."""
-        self.program.turn = turn
-        self._guarded(self.program.on_turn)
+    def change(self, number):
+        """Change its membership or assignment, if the situation says so."""
+        self._has_joined = self._changed(number)
 
-    def take(self, polled):
-        """Give it the records of a poll; their values are turns."""
-        for tp, batch in polled.items():
-            self.verdict.leaked += len(batch) * self.program.says_stop(tp)
-            self._newest[tp] = int(batch[-1].value)
-            self._guarded(partial(self.program.on_record, tp))
+    def turn(self, number):
+        """Let the program act, and poll until all that may flow has been read."""
+        self._other.on_turn(number)
+        self._program.turn = number
+        self._guarded(self._program.on_turn)
+
+        def has_ended():
+            self._take(self.consumer.poll(100, max_records=500))
+            return (
+                self._has_joined()
+                and not self._program.is_at_it()
+                and self._has_read_all()
+            )
+
+        self._stage.until(has_ended, f"the end of turn {number}")
 
     def end(self):
-        """Return the verdict's letters."""
-        self.verdict.stalled = {
+        """Judge it, by the partitions from which no record came at the end, too."""
+        stalled = [
             tp
-            for tp in self.program.consumer.assignment()
-            if not self.program.says_stop(tp) and self._newest.get(tp, 0) < END - 3
-        }
-        return str(self.verdict)
+            for tp in self.consumer.assignment()
+            if not self._program.says_stop(tp) and self._newest.get(tp, 0) < END - 3
+        ]
+        letters = {"L": self.leaked, "S": stalled, "E": self.raised}
+        found = "".join(letter for letter, some in letters.items() if some)
+        self.verdict = found or "."
+
+    def _changed(self, number):
+        # Return a check for the join that follows.
+        reader, changes = self._reader, self._situation.changes
+        if number in changes:
+            self._assign(changes[number])
+        if number == self._situation.lost_at:
+            forgotten = reader.member_id()
+            if min(changes) > number:
+                self._refusal = self._stage.refuse_joins()
+            reader.forget()
+            return lambda: self._refusal or reader.member_id() != forgotten
+        if number not in changes:
+            return lambda: True
+        generation = reader.generation()
+        if self._refusal is None:
+            self.consumer._coordinator.request_rejoin()
+        else:
+            self._refusal.end()
+            self._refusal = None
+        return lambda: reader.generation() > generation
+
+    def _assign(self, tps):
+        program = self._program
+        b = [TopicPartition(program.b, 0)] if program.reads_b else []
+        self._assignor.wanted = [TopicPartition(program.a, tp.partition) for tp in tps]
+        self._assignor.wanted += b
+
+    def _has_read_all(self):
+        assigned = self.consumer.assignment()
+        if self._refusal is not None:
+            return not assigned
+        if assigned != {*self._assignor.wanted} or not self._reader.is_settled():
+            return False
+        return not assigned or self._reader.has_read_all()
+
+    def _take(self, polled):
+        self.disobeyed += filter(self._other.keeps, polled)
+        for tp, batch in polled.items():
+            self.leaked += len(batch) * self._program.says_stop(tp)
+            self._newest[tp] = int(batch[-1].value)  # values are turns
+            self._guarded(partial(self._program.on_record, tp))
 
     def _guarded(self, call):
         try:
             call()
         except KeyError as error:  # kafka-python's error for an unassigned partition
-            self.verdict.raised.append(str(error))
+            self.raised.append(str(error))
+
+
+def play(stage, situation, programs, *, other=None, every=map):
+    """
+    Play programs in a situation, turn by turn; return the games.
+
+    Args:
+        stage: it has no topics yet.
+        situation: its name.
+        programs: the names of each program and its assignor.
+        other: the hold or gate beside the only program.
+        every: plays a turn of all games: ``map``, or that of a pool of threads.
+    """
+    stage.topic("a", 4)
+    stage.topic("b", 1)
+    games = [Game(stage, SITUATIONS[situation], *one, other) for one in programs]
+    for turn in range(END):
+        stage.append(1, *stage.partitions())
+        for game in games:
+            game.change(turn)
+        list(every(partial(Game.turn, number=turn), games))
+    for game in games:
+        game.end()
+    return games
 
 
 # ------------------------------------------------------------ the table
@@ -620,3 +712,123 @@ def expected(program, assignor, situation):
     table = rows()
     row = table.get(f"{program}-{assignor}") or table[program]
     return row[situation]
+
+
+# ------------------------------------------------------------ cases
+
+
+class Holder(NothingElse):
+    """
+    Another owner, who holds one partition or the topic.
+
+    Args:
+        what: ``one`` partition, or the ``topic``.
+        until: the turn in which it lifts its hold.
+    """
+
+    def __init__(self, what, until):
+        self._what, self._until = what, until
+        self._is_holding = True
+
+    def meet(self, consumer, program):
+        self._consumer = consumer
+        self._target = program.first if self._what == "one" else program.a
+        consumer.pause(self._target, owner="somebody else")
+
+    def on_turn(self, turn):
+        if turn == self._until:
+            self._is_holding = False
+            self._consumer.resume_all("somebody else")
+
+    def keeps(self, tp):
+        return self._is_holding and self._target in {tp, tp.topic}
+
+
+class Gate(NothingElse):
+    """
+    A group's holds are not read yet: gained partitions wait behind a gate.
+
+    Args:
+        until: the turn in which they are read.
+    """
+
+    def __init__(self, until):
+        self._until = until
+        self._gated = {}
+
+    def meet(self, consumer, program):
+        del program
+        self._ledger = consumer._safe_ledger
+        self._ledger.watch(self._gated.update)
+
+    def on_turn(self, turn):
+        if turn >= self._until:
+            self._ledger.open_gates(self._gated)
+            self._gated.clear()
+
+    def keeps(self, tp):
+        return tp in self._gated
+
+
+COLUMNS = {
+    "alone": lambda _: NothingElse(),
+    "one partition held": lambda until: Holder("one", until),
+    "topic held": lambda until: Holder("topic", until),
+    "gated": Gate,
+}
+"""By name, a function that makes what else keeps partitions quiet, until a given turn."""
+
+
+LIFTED = {"while it is busy": BUSY + 3, "later": LATER + 1}
+
+
+@frozen
+class Case:
+    """
+    A program, its situation, and the hold or gate beside it; each by its name.
+
+    Attributes:
+        until: the turn in which the other hold is lifted; unused alone.
+    """
+
+    program: str
+    assignor: str
+    situation: str
+    column: str = "alone"
+    until: str = "later"
+
+    def played(self, lab, kind):
+        """Play it with a class of consumers; return the game."""
+        other = COLUMNS[self.column](LIFTED[self.until])
+        with SimStage(lab, kind) as stage:
+            (game,) = play(
+                stage, self.situation, [(self.program, self.assignor)], other=other
+            )
+        return game
+
+    def known(self):
+        """Return the table's verdicts on kafka-python's consumer and on ours."""
+        return expected(self.program, self.assignor, self.situation).split("/")
+
+
+def params(cases, by_day):
+    """Return the cases as parameters; the night plays those that the day does not."""
+    return of_this_run(
+        [
+            pytest.param(
+                case,
+                id="-".join(astuple(case)),
+                marks=[] if case in by_day else pytest.mark.nightly,
+            )
+            for case in cases
+        ]
+    )
+
+
+ALONE = [Case(*one) for one in product(PROGRAMS, ASSIGNORS, SITUATIONS)]
+BESIDE = [
+    Case(*one)
+    for one in product(PROGRAMS, ASSIGNORS, SITUATIONS, [*COLUMNS][1:], LIFTED)
+]
+STOCK = [case for case in ALONE if not PROGRAMS[case.program].is_ours_only]
+"""The cases that kafka-python's consumer can play."""

@@ -202,7 +202,6 @@ class Member:
         process: its simulated process, which a test may freeze, kill or cut off.
         records: all records that its polls returned.
         nap: virtual seconds for which it is busy before its next poll.
-        error: the exception that ended it, if the test did not stop it.
     """
 
     def __init__(self, lab, kind, topics, name, settings):
@@ -230,9 +229,12 @@ class Member:
             calls, self._calls = self._calls, []
             for call in calls:
                 call()
-            for batch in self.consumer.poll(self._poll_ms).values():
-                self.records += batch
+            self._poll(self._poll_ms)
         self.consumer.close(autocommit=False)
+
+    def _poll(self, milliseconds):
+        for batch in self.consumer.poll(milliseconds).values():
+            self.records += batch
 
     def call(self, function):
         """Call ``function(consumer)`` between two polls, in the thread that polls."""

@@ -13,12 +13,16 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import SafeConsumer
+from tests.harness.kafka.patience import patient
 from tests.sim.lab import GROUP
 from tests.sim.world import NotYetError
 
 EAGER, COOPERATIVE = RangePartitionAssignor, CooperativeStickyAssignor
 
+AN_HOUR = 3600.0
+
 both_ways = pytest.mark.parametrize("how", ["poll", "iterate"])
+in_flight = pytest.mark.parametrize("in_flight", [True, False])
 both_protocols = pytest.mark.parametrize(
     "assignor", [EAGER, COOPERATIVE], ids=["eager", "cooperative"]
 )
@@ -45,6 +49,15 @@ def stock_fails(reason):
 def at(offset):
     """Return an offset as ``commit`` takes it."""
     return OffsetAndMetadata(offset, "", -1)
+
+
+def raised(call):
+    """Return the name of the class of a call's error, or ``""``."""
+    try:
+        call()
+    except Exception as error:  # noqa: BLE001 - whatever the client raises
+        return type(error).__name__
+    return ""
 
 
 class Listener(ConsumerRebalanceListener):
@@ -95,7 +108,10 @@ class Reader:
     Attributes:
         consumer: the consumer.
         log: its records, in order.
+        patience: seconds after which a wait fails, unless it says otherwise.
     """
+
+    patience = 30.0
 
     def __init__(
         self, lab, kind, *topics, tps=(), how="poll", assignor=EAGER, **settings
@@ -133,19 +149,20 @@ class Reader:
             taken.append(record)
         return taken
 
-    def until(self, condition, seconds=30.0, limit=500, each=0.1):
+    def until(self, condition, seconds=None, limit=500, each=0.1):
         """
         Read until a condition is true.
 
         Args:
             condition: a function that is called before each round.
-            seconds: virtual seconds after which the wait fails.
+            seconds: virtual seconds after which the wait fails, if not the usual ones.
             limit: how many records a round gives at most.
             each: virtual seconds that a round waits for records.
 
         Raises:
             NotYetError: it did not become true in time.
         """
+        seconds = self.patience if seconds is None else seconds
         end = self.lab.now + seconds
         while not condition():
             if self.lab.now > end:
@@ -191,6 +208,20 @@ class Reader:
 
     def offsets(self, tp, since=0):
         return [one.offset for one in self.log[since:] if _tp(one) == tp]
+
+
+def parked(lab, *, in_flight, **settings):
+    """Pause a partition whose records are here, with a long fetch of another or none."""
+    p0, p1 = lab.topic("t", 2)
+    more = patient(120_000, fetch_max_wait_ms=60_000, **settings)
+    reader = Reader(lab, SafeConsumer, tps=[p0, p1], retry_backoff_ms=60_000, **more)
+    lab.append(p0, 10)
+    reader.take(1)
+    reader.consumer.pause(p0)
+    if not in_flight:
+        reader.consumer.pause(p1)
+    reader.poll(0.5)
+    return reader
 
 
 def corrupt(lab, tp, records=1):

@@ -3,7 +3,7 @@
 import pytest
 
 from safeconsumer.testing.cases import test_one_consumer
-from safeconsumer.testing.cases.catalogue import CASES
+from tests.harness.testing.catalogue import CASES
 from tests.harness.trying import (
     ENDS_WITH_THE_OWNERSHIP,
     NOT_ABOUT_PAUSING,

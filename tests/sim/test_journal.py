@@ -319,6 +319,60 @@ def test_a_refused_commit_does_not_count(lab, tmp_path):
     reader.consumer.close()
 
 
+def test_an_offset_that_a_commit_left_out_is_not_written_as_committed(lab, tmp_path):
+    """Its topic is deleted; a later commit of the same offsets is written again."""
+    for name in ("gone", "stays"):
+        lab.topic(name, records=3)
+    more = {"allow_auto_create_topics": False, "metadata_max_age_ms": 300_000}
+    reader = Reader(
+        lab, SafeConsumer, "gone", "stays", journal=tmp_path, log=False, **more
+    )
+    reader.take(6)
+    reader.consumer.pause("gone")
+    lab.cluster.delete_topic("gone")
+    for _ in range(2):
+        reader.consumer.commit()
+    both, left = {"gone:0": 3, "stays:0": 3}, {"stays:0": 3}
+    written = [(one.event, one["offsets"]) for one in _commits_in(tmp_path)]
+    assert written[:2] == [("call", both), ("return", left)]
+    assert written[2][0] == "call"
+    assert lab.committed(TopicPartition("stays", 0)) == 3
+    reader.consumer.close(autocommit=False)
+
+
+def _commits_in(folder):
+    return [
+        one for one in entries_in(folder, "call", "return") if one["op"] == "commit"
+    ]
+
+
+def test_a_hold_that_a_cooperative_revocation_ended_is_no_violation(lab, tmp_path):
+    """The listener subscribes again, and the next join gives the partition back."""
+    for name in "ab":
+        lab.topic(name, records=20)
+    reader = Reader(
+        lab, SafeConsumer, assignor=COOPERATIVE, journal=tmp_path, log=False
+    )
+    consumer, revoked = reader.consumer, []
+
+    def subscribes_again(tps):
+        revoked.extend(tps)
+        consumer.subscribe(["a", "b"], listener=listener)
+
+    listener = Listener(revoked=subscribes_again, lost=len)
+    consumer.subscribe(["a", "b"], listener=listener)
+    reader.until(lambda: len(consumer.assignment()) == 2, limit=1)
+    tp = TopicPartition("a", 0)
+    consumer.pause(tp, lifetime=Lifetime.WHILE_ASSIGNED)
+    consumer.subscribe(["b"], listener=listener)
+    reader.until(lambda: revoked and tp in consumer.assignment())
+    reader.until(lambda: len([one for one in reader.log if one.topic == "a"]) >= 20)
+    (lift,) = entries_in(tmp_path, "lift")
+    assert (lift["scope"], lift["why"]) == ("a:0", "ended")
+    consumer.close(autocommit=False)
+    assert verdict_in(tmp_path) == ([], {})
+
+
 def test_an_assignment_has_the_ids_of_its_topics(lab, tmp_path):
     """A topic that was deleted and recreated has another id."""
     lab.topic("t", records=3)

@@ -12,33 +12,15 @@ import pytest
 from kafka import KafkaConsumer
 
 from tests.harness.docs.pages import ROOT
-from tests.sim.idioms import PROGRAMS
+from tests.sim.idioms import STOCK, params
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader
-from tests.sim.test_idioms import (
-    ASSIGNORS,
-    SITUATIONS,
-    STOCK,
-    NothingElse,
-    Stage,
-    params,
-)
 
 OBSERVE = runpy.run_path(str(ROOT / "docs" / "examples" / "observe.py"))
 
 
 class Observed(OBSERVE["ObservedPauses"], KafkaConsumer):
     """A consumer as the docstring of the example has it."""
-
-
-def played(lab, case):
-    """Play a case; return how many records leaked, and how many were counted."""
-    lab.topic("a", 4)
-    lab.topic("b", 1)
-    program, assignor = PROGRAMS[case.program], ASSIGNORS[case.assignor]()
-    stage = Stage(lab, program, Observed, assignor, NothingElse())
-    stage.play(SITUATIONS[case.situation])
-    return stage.game.verdict.leaked, sum(stage.consumer.leaked.values())
 
 
 @pytest.mark.parametrize("case", params(STOCK, STOCK[::31]))
@@ -51,7 +33,8 @@ def test_leaks_that_safe_consumer_prevents_are_counted(lab, case):
     the records that are counted. A ``KeyError`` of ``resume`` keeps a program from noting
     that it has resumed.
     """
-    leaked, counted = played(lab, case)
+    game = case.played(lab, Observed)
+    leaked, counted = game.leaked, sum(game.consumer.leaked.values())
     stock, ours = case.known()
     if "S" in ours:
         assert counted >= leaked

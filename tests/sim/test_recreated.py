@@ -13,10 +13,10 @@ from safeconsumer.errors import NotOwnedError
 from safeconsumer.events import TopicRecreated
 from tests.harness.signals import TimeLimitError
 from tests.sim import reading
+from tests.sim.interrupting import each_place, everywhere
 from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
 from tests.sim.reading import COOPERATIVE, EAGER, Listener, Reader, at, both_protocols
-from tests.sim.test_interrupts import each_place, everywhere
 
 pytestmark = pytest.mark.contract("P21")
 

@@ -10,9 +10,9 @@ from safeconsumer.events.consumer import (
     UnreadRecordsDeleted,
 )
 from safeconsumer.testing import _fetching
+from safeconsumer.testing._codes import ILLEGAL_GENERATION
 from tests.sim.lab import GROUP
 from tests.sim.reading import Watching, at, both_ways
-from tests.sim.test_membership import ILLEGAL_GENERATION
 
 pytestmark = pytest.mark.contract("P16")
 

@@ -10,30 +10,10 @@ from safeconsumer.errors import ConcurrentPollError
 from safeconsumer.events import HoldsPlaced
 from safeconsumer.events.consumer import ParkedDataDropped
 from tests.harness.holds.lab import EventLog
-from tests.harness.kafka.patience import patient
 from tests.sim.lab import GROUP
 from tests.sim.meddling import Meddled, both_decoders, elsewhere
 from tests.sim.playing import simulated
-from tests.sim.reading import Reader, both_ways
-
-AN_HOUR = 3600.0
-
-
-def parked(lab, *, in_flight, **settings):
-    """Pause a partition whose records are here, with a long fetch of another or none."""
-    p0, p1 = lab.topic("t", 2)
-    more = patient(120_000, fetch_max_wait_ms=60_000, **settings)
-    reader = Reader(lab, SafeConsumer, tps=[p0, p1], retry_backoff_ms=60_000, **more)
-    lab.append(p0, 10)
-    reader.take(1)
-    reader.consumer.pause(p0)
-    if not in_flight:
-        reader.consumer.pause(p1)
-    reader.poll(0.5)
-    return reader
-
-
-in_flight = pytest.mark.parametrize("in_flight", [True, False])
+from tests.sim.reading import AN_HOUR, Reader, both_ways, in_flight, parked
 
 
 @pytest.mark.contract("P10")

@@ -8,8 +8,15 @@ from safeconsumer import SafeConsumer
 from tests.harness.signals import handled_by, send
 from tests.sim.meddling import trace
 from tests.sim.playing import simulated
-from tests.sim.reading import Listener, Reader, both_protocols, both_ways
-from tests.sim.test_threads import AN_HOUR, in_flight, parked
+from tests.sim.reading import (
+    AN_HOUR,
+    Listener,
+    Reader,
+    both_protocols,
+    both_ways,
+    in_flight,
+    parked,
+)
 
 pytestmark = pytest.mark.contract("P19")
 

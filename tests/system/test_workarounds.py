@@ -20,10 +20,10 @@ from kafka.protocol.parser import KafkaProtocol
 from kafka.protocol.sasl import SaslAuthenticateRequest
 
 from tests.harness.kafka.broken import KINDS
+from tests.harness.kafka.unclosed import WAYS, of_our_connections, resource_warnings
 from tests.harness.processes import ran_python
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader
-from tests.unit.kafka.test_unclosed import WAYS, of_our_connections, resource_warnings
 
 pytestmark = pytest.mark.nightly
 

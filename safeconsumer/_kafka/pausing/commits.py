@@ -35,7 +35,7 @@ _RESET = (
 )
 
 
-def _ignore_result(*, is_done: bool) -> None:
+def _ignore_result(sent: Iterable[TopicPartition], *, is_done: bool) -> None:
     pass
 
 
@@ -55,7 +55,8 @@ class OwnedOffsets(Offsets):
             any.
         is_journaled: whether the commit is in a journal.
         note: the text by which the metadata of the commit name that journal; "" without one.
-        answered: reports the result to the journal, if there is one.
+        answered: reports the partitions that were sent, and the result, to the journal, if
+            there is one.
 
     Args:
         offsets: the offsets.

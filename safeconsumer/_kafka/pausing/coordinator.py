@@ -131,9 +131,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self.losses = 0
         self._joined: Joined | None = None
         self._join_task: Any  # upstream's
-        self._applied_generation: int | None = (
-            None  # the generation of the applied assignment
-        )
+        # The generation of the applied assignment.
+        self._applied_generation: int | None = None
         self._fencing_error: FencedInstanceIdError | None = None
         self._notes = Notes(self._net)
         self._raised_by_callback: RetriableError | None = None
@@ -687,8 +686,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     def _note_answer(self, result: Future, commit: OwnedOffsets) -> Future:
         if commit.is_journaled:
-            result.add_callback(lambda _: commit.answered(is_done=True))
-            result.add_errback(lambda _: commit.answered(is_done=False))
+            result.add_callback(lambda _: commit.answered(commit, is_done=True))
+            result.add_errback(lambda _: commit.answered(commit, is_done=False))
         return result
 
     def commit_offsets_sync(
@@ -730,7 +729,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             await super()._commit_offsets_sync_async(commit, timeout_ms)
             is_done = True
         finally:
-            commit.answered(is_done=is_done)
+            commit.answered(commit, is_done=is_done)
 
     async def _invoke_rebalance_listener_async(
         self, method_name: str, arg: Collection[TopicPartition]

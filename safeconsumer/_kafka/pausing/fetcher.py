@@ -83,13 +83,11 @@ class PauseSafeFetcher(Fetcher):
         """
         self._purged_for: Owned | None = None
         self._is_closed = False
-        self._last_fetches: dict[
-            Any, StampedOffsets
-        ] = {}  # the last fetch of each broker
+        # The last fetch of each broker.
+        self._last_fetches: dict[Any, StampedOffsets] = {}
         self._subscriptions.ids.in_flight = self._in_flight
-        self._is_waiting = (
-            False  # whether fetches leave a partition out, to wait for ids
-        )
+        # Whether fetches leave a partition out, to wait for ids.
+        self._is_waiting = False
         self._next_in_line_exception_metadata: Any  # upstream's
         self.buffers = Buffers(parked_max_bytes)
         # The partition and offset that a drain reads, and whether a broker refused them.

@@ -9,9 +9,8 @@ from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from safeconsumer._kafka.structs import ConsumerRecord
 from safeconsumer.holds.ledger import PauseLedger
 
-_new = (
-    tuple.__new__
-)  # a named tuple's own __new__ calls this; a direct call saves a frame
+# A named tuple's own __new__ calls this; a direct call saves a frame.
+_new = tuple.__new__
 
 
 class Steps:

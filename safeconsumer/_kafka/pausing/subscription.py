@@ -327,9 +327,8 @@ class LedgerSubscription(SubscriptionState):
             if self._is_settled:
                 return True
             try:
-                self._is_settled = (
-                    True  # set first: a signal handler may unsettle a state below
-                )
+                # Set first: a signal handler may unsettle a state below.
+                self._is_settled = True
                 if not all(state.is_settled for state in self.assignment.values()):
                     self._is_settled = False
             except BaseException:

@@ -232,8 +232,7 @@ def _unexplained_jump(case: Case) -> str:
     for part in case.parts.values():
         for jump in part.auto_resets:
             if jump.end > jump.start and not jump.is_over_deleted:
-                evidence = auto_reset_text(part.member, jump.n, jump.start, jump.end)
-                return f"{evidence}: {_UNKEPT}"
+                return f"{auto_reset_text(part.member, jump)}: {_UNKEPT}"
     return ""
 
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from safeconsumer.audit.case import Case, Part
 from safeconsumer.audit.control import Control
 from safeconsumer.audit.entries import Reset
-from safeconsumer.audit.facts import Delivered
+from safeconsumer.audit.facts import AutoReset, Delivered
 from safeconsumer.audit.findings import Basis, Finding
 from safeconsumer.audit.rules.begins import wrong_begins
 from safeconsumer.audit.rules.rule import Broken, Rule, Unjudged
@@ -33,14 +33,15 @@ def _across(case: Case) -> Iterator[Finding | Unjudged]:
     for part in case.parts.values():
         for jump in part.auto_resets:
             if jump.end < jump.start and not jump.is_sought:
-                yield "A4", auto_reset_text(part.member, jump.n, jump.start, jump.end)
+                yield "A4", auto_reset_text(part.member, jump)
         for reset in part.resets:
             yield from _confirmed(case, part, reset)
 
 
-def auto_reset_text(member: str, entry: int, start: int, end: int) -> str:
+def auto_reset_text(member: str, jump: AutoReset) -> str:
     """Return the sentence that the client has reset a position."""
-    return f"{member} says in entry {entry} that the position was reset from {start} to {end}"
+    where = f"from {jump.start} to {jump.end}"
+    return f"{member} says in entry {jump.n} that the position was reset {where}"
 
 
 def _confirmed(case: Case, part: Part, reset: Reset) -> Iterator[Finding | Unjudged]:

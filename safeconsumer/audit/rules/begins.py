@@ -3,10 +3,9 @@ Compares the first position of ownerships with the broker's answer, for A4 and A
 
 A commit names the journal of the member that made it, and that journal's newest entry.
 A member that begins at a commit has the broker's answer in its own journal. So each
-ownership is
-judged by that answer, and the answer by the journal that it names: no clock, no
-generation and no order of journals decides which of two members was earlier. A journal
-counts as missing if a commit names it and it was not given to the judge.
+ownership is judged by that answer, and the answer by the journal that it names: no
+clock, no generation and no order of journals decides which of two members was earlier.
+A journal counts as missing if a commit names it and it was not given to the judge.
 """
 
 import re
@@ -33,7 +32,7 @@ def wrong_begins(case: Case) -> Iterator[Finding | Unjudged]:
     Also yield the checks that are not judged, and why: a journal is missing, or a
     commit that is in no journal has moved the group.
     """
-    if not case.address.group or case.incomparable:
+    if case.incomparable:
         return
     for part in case.parts.values():
         before: Epoch | None = None

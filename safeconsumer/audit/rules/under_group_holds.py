@@ -149,7 +149,7 @@ def _not_covered(case: Case, control: Control) -> str:
 
 
 def _too_early(control: Control) -> str:
-    until = _utc(control.until or 0.0)
+    until = _utc(control.until)
     return f"the history ends at {until}: write it after the journals"
 
 
@@ -173,9 +173,8 @@ def _others_holds(case: Case, control: Control) -> str:
         if control.may_lack(one.written, case.settings.clock_skew):
             text = f"{holder} held {scope} later, as {one.entry} proves"
             return f"{_too_early(control)}: {text}"
-        older = ", or the history was written before" if control.until is None else ""
         return (
             f"the holds topics lack the hold of {scope} by {holder} that {one.entry} "
-            f"proves: they are of another cluster, or were recreated since{older}"
+            "proves: they are of another cluster, or were recreated since"
         )
     return ""

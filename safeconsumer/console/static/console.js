@@ -125,7 +125,7 @@ function lose(why) {
 
 function heading(text) {
   const page = new DOMParser().parseFromString(text, "text/html");
-  return page.querySelector("h1")?.textContent ?? "nothing that can be shown";
+  return page.querySelector("h1")?.textContent ?? "an unreadable page";
 }
 
 function show(text) {

@@ -12,8 +12,8 @@ from safeconsumer.consumer import SafeConsumer
 from safeconsumer.errors.base import ClientPropertyError, SparkSettingError
 from safeconsumer.group import clients, described_topics
 from safeconsumer.group.control_clients import RecreatedTopic
-from safeconsumer.group.fold import RawRecord
-from safeconsumer.group.topic_reader import TopicReader, raw_record
+from safeconsumer.group.fold import RawRecord, raw_record
+from safeconsumer.group.topic_reader import TopicReader
 from safeconsumer.group.topics import Facts
 from safeconsumer.spark.python import settings
 from safeconsumer.spark.python.topics import Topics

@@ -87,7 +87,7 @@ class Planner:
 
         Raises:
             DataLostError: records of the batch are deleted, and a loss fails the query.
-                HoldsUnreadableError
+            HoldsUnreadableError: the holds cannot be read, and the run ends by itself.
         """
         firsts, ends = self._bounds(start)
         self._topics.planned_firsts = firsts

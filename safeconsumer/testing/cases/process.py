@@ -88,6 +88,17 @@ def launch_of(consumer: str) -> Launch:
     )
 
 
+def result_of(answer: dict[str, Any]) -> Any:  # noqa: ANN401  a JSON value
+    """Return the result of a call, or raise the error that its process reports."""
+    if "absent" in answer:
+        raise AbsentError(answer["absent"])
+    if "error" in answer:
+        error = ClientError(answer["error"], answer["text"])
+        error.add_note(answer["trace"])
+        raise error
+    return answer["result"]
+
+
 class Process:
     """
     One process of ``python -m safeconsumer.testing.cases.member``.
@@ -157,14 +168,7 @@ class Process:
         if not line:
             message = f"the process ended in {name}"
             raise HangsError(message)
-        answer: dict[str, Any] = json.loads(line)
-        if "absent" in answer:
-            raise AbsentError(answer["absent"])
-        if "error" in answer:
-            error = ClientError(answer["error"], answer["text"])
-            error.add_note(answer["trace"])
-            raise error
-        return answer["result"]
+        return result_of(json.loads(line))
 
     def has_answered(self) -> bool:
         """Whether the call that was begun has ended."""

@@ -232,11 +232,10 @@ class Coroutines:
         self._is_woken = False
         try:
             while self._free and not self._is_over:
-                tasks = self._decisions.queue.claim()
-                if not tasks:
+                task = self._decisions.queue.claim()
+                if task is None:
                     return
-                for task in tasks:
-                    self._start_task(task, self._free.pop())
+                self._start_task(task, self._free.pop())
         except BaseException as error:  # noqa: BLE001 - run() raises it, healthy() names it
             self._fail(error)
 
@@ -276,7 +275,7 @@ class Coroutines:
     def _complete(self, outcome: Outcome, slot: Slot) -> None:
         slot.task = None
         if not self._is_over:
-            self._decisions.complete([outcome])
+            self._decisions.complete(outcome)
 
     # ------------------------------------------------------------ handlers
 
@@ -342,9 +341,8 @@ class Coroutines:
                         failing=now - before,
                     )
                 finally:
-                    error = (
-                        None  # its traceback leads back to this frame, see _call_sink()
-                    )
+                    # Its traceback leads back to this frame, see _call_sink().
+                    error = None
             records[index] = None
         else:
             count = len(indexes)

@@ -63,13 +63,10 @@ class Threads:
 
     def _work(self, slot: Slot) -> None:
         slot.stack = self._stack_of(slot)
-        wait_claim, complete = (
-            self._decisions.queue.wait_claim,
-            self._decisions.complete,
-        )
+        claim, complete = self._decisions.queue.wait_claim, self._decisions.complete
         try:
-            while (tasks := wait_claim()) is not None:
-                complete([self._run_safely(task, slot) for task in tasks])
+            while (task := claim()) is not None:
+                complete(self._run_safely(task, slot))
         except BaseException as error:  # noqa: BLE001 - run() raises it, healthy() names it
             end_slot(slot, self._decisions.fail, error)
 

@@ -7,8 +7,8 @@ from kafka.admin import ConfigResource, ConfigResourceType
 
 from safeconsumer.cli import records
 from safeconsumer.cli.commands import safeconsumer
-from tests.broker.audit.test_built_in import filled
 from tests.harness.audit.journals import MemberJournal
+from tests.harness.producing import filled
 
 
 def write_journal(folder, member):

@@ -7,7 +7,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from kafka import KafkaConsumer, KafkaProducer, OffsetAndMetadata, TopicPartition
+from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
 from kafka.admin import KafkaAdminClient
 from kafka.errors import IllegalStateError, KafkaError
 
@@ -20,22 +20,7 @@ from safeconsumer.journal.writer import JournalWriter
 from tests.harness.audit.journals import entries_in, faults_in, journals_in
 from tests.harness.kafka.patience import patient
 from tests.harness.polling import poll_until
-from tests.harness.producing import write
-
-
-def filled(clients, partitions=2, records=20):
-    topic = clients.topic(partitions)
-    producer = KafkaProducer(**clients._broker.client_config)
-    write(
-        producer,
-        (
-            {"topic": topic, "value": b"x", "partition": partition}
-            for partition in range(partitions)
-            for _ in range(records)
-        ),
-    )
-    producer.close()
-    return topic
+from tests.harness.producing import filled
 
 
 def has(got, count):

@@ -1,7 +1,6 @@
 """Rounds of holds on other clients, while members join, leave and are killed."""
 
 import random
-import signal
 import threading
 import time
 from collections import Counter
@@ -12,8 +11,8 @@ import pytest
 
 from tests.harness.group.aiokafka import ASSIGNORS
 from tests.harness.group.confluent import NEWER, settings_of
+from tests.harness.group.printing import PrintingMember
 from tests.harness.group.team import run
-from tests.harness.processes import Process, module
 from tests.harness.waiting import wait_for
 
 pytestmark = [pytest.mark.nightly, pytest.mark.any_broker]
@@ -36,13 +35,13 @@ def confluent_of(team, protocol, name):
 def aiokafka_of(team, assignor, name):
     """Return the settings of a member on aiokafka, with the assignor of that name."""
     return {
-        "assignor": assignor,
         "auto_commit_interval_ms": 300,
         "auto_offset_reset": "earliest",
         "bootstrap_servers": team.broker.client_config["bootstrap_servers"],
         "client_id": name,
         "group_id": team.group,
         "heartbeat_interval_ms": 300,
+        "partition_assignment_strategy": assignor,
         "session_timeout_ms": 6000,
     }
 
@@ -54,16 +53,15 @@ class Rounds:
     Args:
         team: the cluster, the group and the topic.
         game: the members' client, what makes their settings, and their protocol.
-        folder: where they write.
         closing: ends the members.
         is_right: False plants a fault in each member.
     """
 
-    def __init__(self, team, game, folder, closing, *, is_right=True):
+    def __init__(self, team, game, closing, *, is_right=True):
         self._client, settings_of, protocol = game
         self._settings_of = partial(settings_of, team, protocol)
         self.team, self._is_right = team, is_right
-        self._folder, self._closing = folder, closing
+        self._closing, self._members = closing, []
         self._over = threading.Event()
         self.sent, self._killed_at = 5, -REMEMBERED
         self._thread = threading.Thread(target=self._produce, daemon=True)
@@ -88,26 +86,16 @@ class Rounds:
             self.sent += 1
 
     def member(self, name):
-        where = [self.team.prefix, self.team.topic, str(self._folder / name)]
-        command = module(
-            "tests.harness.group.other_member",
-            *(
-                self._client,
-                repr(self._settings_of(name)),
-                *where,
-                repr(self._is_right),
-            ),
-        )
-        return self._closing.enter_context(Process(command))
+        team = self.team
+        given = self._client, self._settings_of(name), team.prefix, [team.topic]
+        made = PrintingMember(*given, is_right=self._is_right)
+        self._members.append(self._closing.enter_context(made))
+        return made
 
     def written(self):
         """Return the time, partition and offset of every record that a member got."""
-        found = []
-        for path in self._folder.iterdir():
-            for line in path.read_text().splitlines():
-                at, *where = line.split()
-                found.append((float(at), *map(int, where)))
-        return found
+        lines = (line for one in self._members for line in list(one.lines))
+        return [(at, partition, offset) for at, _, partition, offset in lines]
 
     def command(self, *arguments):
         return run(self.team, *arguments, "--group", self.team.group)
@@ -129,9 +117,11 @@ class Rounds:
             "the third member",
             pause=0.1,
         )
-        third.send_signal(signal.SIGKILL if is_killed else signal.SIGTERM)
         if is_killed:
+            third.kill()
             self._killed_at = time.monotonic()
+        else:
+            third.begin_to_end()
         self._wait_until_quiet(scope, held)
         until = time.time()
         leaked = [
@@ -176,13 +166,13 @@ IDS = [
 
 @pytest.mark.timeout(2 * MINUTES * 60)
 @pytest.mark.parametrize("game", GAMES, ids=IDS)
-def test_no_record_leaks_is_lost_or_comes_twice(team, game, tmp_path, record_property):
+def test_no_record_leaks_is_lost_or_comes_twice(team, game, record_property):
     """Leaving members count, too: each has committed the records that it wrote."""
     chance = random.Random(game[-1])  # noqa: S311 - a game
     scopes = [team.topic, f"{team.topic}:1", f"re:{team.topic[:-1]}.*", "@all"]
     killed = 0
     with ExitStack() as closing:
-        rounds = closing.enter_context(Rounds(team, game, tmp_path, closing))
+        rounds = closing.enter_context(Rounds(team, game, closing))
         began, number = time.monotonic(), 0
         while number < ROUNDS and time.monotonic() - began < MINUTES * 60:
             number += 1
@@ -207,11 +197,11 @@ def test_no_record_leaks_is_lost_or_comes_twice(team, game, tmp_path, record_pro
 
 
 @pytest.mark.parametrize("game", GAMES[::3], ids=IDS[::3])
-def test_members_with_a_planted_fault_are_found(team, game, tmp_path):
+def test_members_with_a_planted_fault_are_found(team, game):
     """A negative control: they deliver records of partitions that they gain under a hold."""
     with (
         ExitStack() as closing,
-        Rounds(team, game, tmp_path, closing, is_right=False) as rounds,
+        Rounds(team, game, closing, is_right=False) as rounds,
     ):
         assert any(
             rounds.play("@all", number, is_killed=False) for number in (2, 3, 6, 7)

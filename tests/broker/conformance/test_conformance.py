@@ -5,10 +5,10 @@ from itertools import product
 
 import pytest
 
-from safeconsumer.testing.cases.catalogue import CASES
 from safeconsumer.testing.cases.lab import Lab
 from safeconsumer.testing.cases.process import launch_of
 from tests.harness.brokers.java import JavaBroker
+from tests.harness.testing.catalogue import CASES
 from tests.harness.trying import OURS, is_known, tried
 
 pytestmark = pytest.mark.real_broker

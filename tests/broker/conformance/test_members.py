@@ -10,9 +10,9 @@ from kafka.admin import KafkaAdminClient
 
 from safeconsumer import Control
 from safeconsumer.group import topics
-from safeconsumer.testing.cases.catalogue import CASES
 from safeconsumer.testing.cases.lab import Lab
 from safeconsumer.testing.cases.process import Launch
+from tests.harness.testing.catalogue import CASES
 from tests.harness.trying import ENDS_WITH_THE_OWNERSHIP, OURS, Verdict, tried
 
 pytestmark = pytest.mark.real_broker

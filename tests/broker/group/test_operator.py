@@ -150,7 +150,7 @@ def test_a_frozen_broker_ends_the_check_of_a_scope_in_time(team):
         try:
             with pytest.raises(KafkaTimeoutError):
                 waiting.wait_until(
-                    operator, team.group, lambda _: (True, "never seen"), 2.0, check
+                    operator, team.group, lambda *_: (True, "never seen"), 2.0, check
                 )
         finally:
             team.broker.unfreeze()

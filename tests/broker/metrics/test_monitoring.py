@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
 from safeconsumer.metrics import METRICS
-from tests.harness.metrics.monitoring import ALERTS, FILES, queries
+from tests.harness.metrics.monitoring import ALERTS, FILES, filled, queries
 from tests.harness.metrics.scraping import needs_promtool, promtool
 
 P = "safeconsumer_"
@@ -320,12 +320,6 @@ def lags_in_a_cluster():
         values = behind | {TOPIC_HELD if place is None else held: "1x20"}
         alerts = () if place == 'cluster="production"' else (alert,)
         yield given(values, "ConsumerLag", "15m", *alerts)
-
-
-def filled(query, interval="10s"):
-    """Return a query of the dashboard with its variables as Grafana fills them in."""
-    query = query.replace("$__rate_interval", interval)
-    return re.sub(r"\$(console|group|instance)", ".*", query)
 
 
 def shown(values, at, figures):

@@ -15,7 +15,6 @@ from prometheus_client import CollectorRegistry, start_http_server
 from safeconsumer import Worker, metrics
 from safeconsumer.console.figures import Figures
 from safeconsumer.testing._ports import free_port
-from tests.broker.metrics.test_monitoring import filled
 from tests.harness.brokers.java import tied_to_us
 from tests.harness.console.harness import (
     console,
@@ -25,7 +24,7 @@ from tests.harness.console.harness import (
 )
 from tests.harness.group.team import Team, settled
 from tests.harness.members import Polled
-from tests.harness.metrics.monitoring import ALERTS, FILES, queries
+from tests.harness.metrics.monitoring import ALERTS, FILES, filled, queries
 from tests.harness.processes import begun
 from tests.harness.waiting import wait_for
 from tests.harness.worker.lab import Running

@@ -13,7 +13,7 @@ from kafka.protocol.api_header import ResponseClassRegistry
 from tests.harness.testing.asking import Client
 from tests.harness.testing.requests import QUESTIONS, Place
 from tests.sim.parity.playing import real_facts, simulated_facts
-from tests.sim.parity.stages import cases
+from tests.sim.parity.stages import CLIENTS, cases
 
 _BESIDE = 6  # scenarios on the real cluster at a time, most of which wait
 
@@ -21,16 +21,16 @@ _BESIDE = 6  # scenarios on the real cluster at a time, most of which wait
 @pytest.mark.contract("P13")
 @pytest.mark.real_broker
 @pytest.mark.timeout(600)
-@pytest.mark.parametrize("client", ["ours", "stock"])
-def test_scenarios_have_the_same_facts_on_apache_kafka(kafka_broker, client):
-    played = [case for case in cases() if case[1] == client]
+@pytest.mark.parametrize("kind", CLIENTS, ids=["ours", "stock"])
+def test_scenarios_have_the_same_facts_on_apache_kafka(kafka_broker, kind):
+    played = [(name, kind, protocol) for name, protocol in cases()]
     with ThreadPoolExecutor(_BESIDE) as pool:
         real = pool.map(lambda case: real_facts(kafka_broker, *case), played)
         simulated = [simulated_facts(*case) for case in played]
-        pairs = list(zip(played, simulated, real, strict=True))
+        triples = list(zip(cases(), simulated, real, strict=True))
     different = [
         f"{'-'.join(case)}: simulated {simulated}, Kafka {real}"
-        for case, simulated, real in pairs
+        for case, simulated, real in triples
         if simulated != real
     ]
     assert not different, "\n".join(different)

@@ -9,7 +9,6 @@ early lifts and repeated resets are played in ``tests/sim/group`` alone.
 """
 
 import itertools
-import json
 import time
 from collections import Counter
 from datetime import UTC, datetime
@@ -19,8 +18,8 @@ from kafka import KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient
 
 from safeconsumer.cli.errors import Status
+from tests.harness.group.printing import PrintingMember
 from tests.harness.group.team import Team, run
-from tests.harness.processes import Process, module
 from tests.harness.waiting import LIMIT, wait_for
 
 MEMBERS = 4
@@ -119,18 +118,25 @@ class Rounds:
         name = name or next(self._names)
         static = {"group_instance_id": name} if self._is_static else {}
         team = self._team
-        configs = {
+        settings = {
             **team.broker.client_config,
             "client_id": name,
             "group_id": team.group,
+            "auto_commit_interval_ms": 200,
+            "auto_offset_reset": "earliest",
+            "partition_assignment_strategy": self._assignor,
+            "session_timeout_ms": 6000,
+            "heartbeat_interval_ms": 500,
             **static,
         }
-        topics = [team.topic, self._other]
-        given = (self._assignor, team.prefix, topics, self._is_right, configs)
-        command = module(
-            "tests.harness.group.resetting_member", *map(json.dumps, given)
+        self._members[name] = PrintingMember(
+            "kafka-python",
+            settings,
+            team.prefix,
+            [team.topic, self._other],
+            is_right=self._is_right,
+            log=self._log,
         )
-        self._members[name] = Process(command, read=json.loads, log=self._log)
 
     def _any(self):
         return self._chance.choice(sorted(self._members))
@@ -165,12 +171,10 @@ class Rounds:
 
     def came(self):
         """Return how often each record came, by partition and offset."""
-        lines = (line for one in self._all() for line in one.lines)
         return Counter(
             (TopicPartition(topic, partition), offset)
-            for topic, partition, offset in (
-                one["record"] for one in lines if "record" in one
-            )
+            for one in self._all()
+            for _, topic, partition, offset in list(one.lines)
         )
 
     def _all(self):

@@ -9,7 +9,6 @@ from safeconsumer.audit.checkpoint import checkpoint_of, judged
 from safeconsumer.cli import checkpoints, waiting
 from safeconsumer.cli.control_topics import read_control
 from safeconsumer.group import operator
-from safeconsumer.group.publisher import changes, new_hold, publish
 from safeconsumer.group.report_wire import STREAM, decode_report
 from safeconsumer.holds import scope as scopes
 from tests.harness.group.team import Team
@@ -24,14 +23,10 @@ class Operator:
         self.group = self.team.group
 
     def hold(self, *scopes, for_=None):
-        self._write(scopes, new_hold("migration", for_))
+        self.team.operator_holds(*scopes, for_=for_, reason="migration")
 
     def lift(self, *scopes):
-        self._write(scopes, None)
-
-    def _write(self, scopes, hold):
-        wanted = changes(self.group, "alice", scopes, hold)
-        publish(lambda: self.team.writer, self.topic, wanted, 10.0)
+        self.team.operator_lifts(*scopes)
 
     def options(self):
         """Return the options of a stream that obeys it."""

@@ -121,8 +121,8 @@ class Desk:
     def work(self):
         """Complete all that can be claimed, and return which records these are."""
         found = []
-        while tasks := self.decisions.queue.claim():
-            found += done_by(self.decisions, tasks)
+        while task := self.decisions.queue.claim():
+            found += done_by(self.decisions, task)
         return sorted(found)
 
     def pass_time(self, seconds):
@@ -130,10 +130,10 @@ class Desk:
         self.decisions.turn()
 
 
-def done_by(decisions, tasks):
-    """Complete these tasks, and return the offsets of their records."""
-    found = [task.record(at).offset for task in tasks for at in task.indexes]
-    decisions.complete([ended(task) for task in tasks])
+def done_by(decisions, task):
+    """Complete a task, and return the offsets of its records."""
+    found = [task.record(at).offset for at in task.indexes]
+    decisions.complete(ended(task))
     return found
 
 

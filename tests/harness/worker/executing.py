@@ -62,12 +62,12 @@ class CountingDecisions(Decisions):
         self._counting = threading.Lock()
         self.under_way = 0
 
-    def complete(self, outcomes):
-        """Take over results, as its parent does."""
+    def complete(self, outcome):
+        """Take over a result, as its parent does."""
         with self._counting:
             self.under_way += 1
         try:
-            super().complete(outcomes)
+            super().complete(outcome)
         finally:
             with self._counting:
                 self.under_way -= 1

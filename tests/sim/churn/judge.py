@@ -10,6 +10,7 @@ from math import inf
 
 from attrs import define, field
 from kafka import TopicPartition
+from kafka.errors import IllegalStateError, KafkaError
 
 from tests.harness.scopes import covers, short
 from tests.sim.churn.logs import Logs
@@ -101,6 +102,15 @@ class Judge:
         """Open the book of a new member."""
         self.books[name] = Book(judge=self, name=name, **facts)
         return self.books[name]
+
+    def group_held(self, scope):
+        """Note a hold of the group that brokers have acknowledged."""
+        self.group_holds.setdefault(scope, self.lab.now)
+        self.seen["group holds"] += 1
+
+    def group_lifted(self, scope):
+        """Note that a hold of the group is about to be lifted."""
+        self.group_holds.pop(scope, None)
 
     def first_offsets(self, tp):
         """Return the offset at which a member begins if it gets the partition now."""
@@ -318,6 +328,18 @@ class Book:
         self.log(f"sought {short(tp)} {offset}")
         self.owned[tp].next = offset
         self.furthest[tp] = max(self.furthest.get(tp, 0), offset)
+
+    def look(self, consumer):
+        """Judge what the consumer answers between two polls."""
+        self.listed_as_held(consumer.quiet())
+        self.listed_as_held(consumer.paused(), owner="app")
+        for tp in sorted(self.owned):
+            try:
+                position = consumer.position(tp, timeout_ms=0)
+            except (KafkaError, IllegalStateError):  # the member has left meanwhile
+                continue
+            if position is not None:
+                self.stands_at(tp, position)
 
     def listed_as_held(self, listed, owner=None):
         """Judge the answer of ``quiet()``, or of ``paused()`` for an owner."""

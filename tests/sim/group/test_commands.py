@@ -365,6 +365,21 @@ def test_commands_before_init_end_at_once_with_one_line(team):
 
 
 @played()
+def test_pause_names_a_plain_client_which_obeys_no_hold(team):
+    consumer = team.subscribed("plain", control=None)
+    poll_until(consumer, team.has_all(consumer))
+    asked = ("pause", "--group", team.group, "--reason", "x")
+    with Polled(consumer):
+        held = run(team, *asked, f"{team.topic}:0-1")
+        document = json.loads(run(team, *asked, f"{team.topic}:2", "-o", "json").stdout)
+    assert (held.exit_code, held.stderr) == (Status.DONE, "")
+    warned = [line for line in held.stdout.splitlines() if "warning" in line]
+    assert warned[0].startswith("warning: plain does not report: a plain client, which")
+    assert warned[1:] == [f"warning: {team.topic}:0-1 may go on flowing"]
+    assert document["warnings"][1] == f"{team.topic}:2 may go on flowing"
+
+
+@played()
 def test_doctor_names_members_before_init(team):
     """Without the topic no member reports, so none is known to obey."""
     for name in team.settings.topics:

@@ -34,7 +34,7 @@ from tests.sim.group.operating import (
     since,
 )
 from tests.sim.lab import GROUP
-from tests.sim.reading import COOPERATIVE, EAGER, at, both_protocols
+from tests.sim.reading import COOPERATIVE, EAGER, Listener, at, both_protocols
 
 pytestmark = pytest.mark.contract("G10")
 
@@ -536,20 +536,6 @@ def test_old_position_is_dropped_if_another_member_moved_before_the_lift(lab, op
     assert since(one, T, 10) == [*range(4, 15)]
 
 
-class FromItsOwnOffset(ConsumerRebalanceListener):
-    """The listener of a program that keeps its offset itself."""
-
-    def __init__(self, consumer):
-        self._consumer, self.next = consumer, 0
-
-    def on_partitions_revoked(self, revoked):
-        pass
-
-    def on_partitions_assigned(self, assigned):
-        for tp in assigned:
-            self._consumer.seek(tp, self.next)
-
-
 @operated(nightly=4)
 def test_sought_position_stays_if_a_reset_is_lifted_undone(lab, operator):
     """Nobody has moved the group's offset, which this ownership has never asked for."""
@@ -560,14 +546,16 @@ def test_sought_position_stays_if_a_reset_is_lifted_undone(lab, operator):
     earlier.close(autocommit=False)
     more = {"enable_auto_commit": False, "max_poll_records": 5, "control": CONTROL}
     consumer = SafeConsumer(**lab.settings(group_id=GROUP, **more))
-    listener = FromItsOwnOffset(consumer)
-    consumer.subscribe(["t"], listener=listener)
     came = []
 
+    def seek(tps):  # the program keeps its offset itself
+        for tp in tps:
+            consumer.seek(tp, came[-1] + 1 if came else 0)
+
     def poll():
-        for record in consumer.poll(500).get(T, ()):
-            came.append(record.offset)
-            listener.next = record.offset + 1
+        came.extend(record.offset for record in consumer.poll(500).get(T, ()))
+
+    consumer.subscribe(["t"], listener=Listener(assigned=seek))
 
     while not came:
         poll()

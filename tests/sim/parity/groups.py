@@ -1,22 +1,20 @@
 """Scenarios of groups: commits, owners, and the lifetime of pauses."""
 
-from kafka import ConsumerRebalanceListener, OffsetAndMetadata
+from kafka import OffsetAndMetadata
 
-from tests.sim.parity.reading import raised
+from safeconsumer import SafeConsumer
 from tests.sim.parity.stages import both, in_groups
+from tests.sim.reading import Listener, raised
 
 
 def joined(s, *topics, **settings):
     """Make a member that the scenario polls, and wait until it has partitions."""
     one = s.consumer(*topics, group_id=s.group, **settings)
     # Stock forgets a join that a poll ends: it gets the time for it.
-    s.until(lambda: one.consumer.poll(2000, max_records=1) or _owns(one), "a join")
+    one.until(one.consumer.assignment, limit=1, each=2)
     one.consumer.seek_to_beginning()
+    one.log.clear()
     return one
-
-
-def _owns(one):
-    return bool(one.consumer.assignment())
 
 
 def offsets(one, partitions):
@@ -76,7 +74,7 @@ def commits_with_metadata_and_without_waiting(s):
     one.consumer.commit_async(
         callback=lambda asked, error: answers.append((asked, error))
     )
-    one.poll_until(lambda: answers, "a callback")
+    one.until(lambda: answers)
     (asked, error) = answers[0]
     s.facts["callback"] = ([one.offset for one in asked.values()], repr(error))
 
@@ -172,7 +170,7 @@ def a_pattern_and_a_topic_that_comes_later(s):
     s.topic("match-2", records=3)
     a.owns(2)
     a.settle()
-    s.facts["values"] = [value for _, value in a.records]
+    s.facts["values"] = [int(one.value) for one in a.records]
     s.facts["paused"] = [
         tp.topic.removeprefix(s.name("")) for tp in a.consumer.paused()
     ]
@@ -198,30 +196,18 @@ def a_topic_that_is_deleted_and_made_again(s):
     s.facts["values"] = a.values(tp)
 
 
-class _Commits(ConsumerRebalanceListener):
-    """Commits when partitions are revoked, and keeps the names of errors."""
-
-    def __init__(self, raised_in_it):
-        self.consumer = None
-        self.raised_in_it = raised_in_it
-
-    def on_partitions_revoked(self, revoked):
-        if revoked:
-            self.raised_in_it.append(raised(self.consumer.commit))
-
-    def on_partitions_assigned(self, assigned):
-        pass
-
-
 @both
 def a_commit_in_a_listener(s):
     """A commit in a listener raises, and commits nothing."""
     raised_in_it = []
-    listener = _Commits(raised_in_it)
+
+    def revoked(tps):
+        if tps:
+            raised_in_it.append(raised(a.consumer.commit))
+
     partitions = s.topic(partitions=2, records=5)
     a = s.member()
-    listener.consumer = a.consumer
-    topics = [s.name("t")]
+    topics, listener = [s.name("t")], Listener(revoked=revoked)
     a.call(lambda consumer: consumer.subscribe(topics, listener=listener))
     a.owns(2)
     a.settle()
@@ -262,7 +248,7 @@ def a_static_member_that_was_fenced(s):
     b.settle()
     s.facts["second"] = len(b.records)
     polls = a.polls
-    if s.client == "ours":  # stock is silent
+    if s.kind is SafeConsumer:  # stock is silent
         s.until(lambda: a.error, "an error")
     s.until(lambda: a.error or a.polls >= polls + 5, "more polls")
     s.facts["error of the first"] = a.error

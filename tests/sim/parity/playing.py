@@ -5,22 +5,21 @@ from tests.sim.parity import groups, reading  # noqa: F401 - they add theirs
 from tests.sim.parity.stages import SCENARIOS, RealStage, SimStage
 
 
-def simulated_facts(name, client, protocol):
+def simulated_facts(name, kind, protocol):
     """Play a scenario in a world; return its facts."""
-
-    def main(lab):
-        with SimStage(lab, client, protocol) as stage:
-            SCENARIOS[name][0](stage)
-            return stage.facts
-
-    return play(main)
+    return play(lambda lab: _played(SimStage(lab, kind, protocol), name))
 
 
-def real_facts(broker, name, client, protocol):
+def real_facts(broker, name, kind, protocol):
     """Play a scenario on a real cluster; return its facts, or the error that it raised."""
     try:
-        with RealStage(broker, client, protocol) as stage:
-            SCENARIOS[name][0](stage)
-            return stage.facts
+        return _played(RealStage(broker, kind, protocol), name)
     except Exception as error:  # noqa: BLE001 - a difference like others
         return {"raised": repr(error)}
+
+
+def _played(stage, name):
+    scenario, _ = SCENARIOS[name]
+    with stage:
+        scenario(stage)
+        return stage.facts

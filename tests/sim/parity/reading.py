@@ -4,6 +4,7 @@ from kafka import TopicPartition
 from kafka.errors import OffsetOutOfRangeError
 
 from tests.sim.parity.stages import both
+from tests.sim.reading import raised
 
 
 def assigned(s, *partitions, **settings):
@@ -29,7 +30,7 @@ def polls_of_at_most_seven(s):
     (tp,) = s.topic(records=20)
     one = assigned(s, tp)
     sizes = []
-    s.until(lambda: sum(sizes) == 20 or sizes.append(one.poll(max_records=7)), "20")
+    s.until(lambda: sum(sizes) == 20 or sizes.append(len(one.poll(limit=7))), "20")
     s.facts["sizes"] = [size for size in sizes if size]
 
 
@@ -64,15 +65,6 @@ def a_pause_of_an_unassigned_partition(s):
     s.facts["not assigned"] = raised(lambda: one.consumer.position(other))
 
 
-def raised(call):
-    """Return the class of a call's error, with its parents in kafka-python; else ``""``."""
-    try:
-        call()
-    except Exception as error:  # noqa: BLE001 - whatever the client raises
-        return type(error).__name__
-    return ""
-
-
 @both
 def iteration(s):
     """A for loop yields each record once, also across a pause of the other partition."""
@@ -80,13 +72,12 @@ def iteration(s):
     one = assigned(s, tp, other, consumer_timeout_ms=2000)
     one.consumer.pause(other)
     for record in one.consumer:
-        found = TopicPartition(record.topic, record.partition)
-        one.records.append((found, int(record.value)))
+        one.log.append(record)
         if len(one.values(tp)) == 5:
             one.consumer.resume(other)
-        if len(one.records) == 10:
+        if len(one.log) == 10:
             break
-    s.facts["values"] = [value for _, value in one.records]
+    s.facts["values"] = [int(record.value) for record in one.log]
 
 
 @both
@@ -126,7 +117,7 @@ def beyond_the_end_to_the_latest(s):
     one = _beyond(s, "latest")
     (tp,) = one.consumer.assignment()
     state = one.consumer._subscription.assignment[tp]
-    one.poll_until(lambda: state.position and state.position.offset == 10, "reset")
+    one.until(lambda: state.position and state.position.offset == 10)
     s.append(2, tp)
     s.facts["values"] = one.read(2)
 
@@ -148,7 +139,7 @@ def _out_of_range(one):
             found.append(error)
         return bool(found)
 
-    one.stage.until(is_raised, "an error")
+    one.lab.until(is_raised, "an error")
     return sorted(found[0].args[0].values())
 
 
@@ -276,7 +267,7 @@ def an_open_transaction_holds_back_later_records(s):
     one.consumer.pause(tp)
     producer.commit_transaction()
     producer.close()
-    s.facts["paused"] = one.poll()
+    s.facts["paused"] = len(one.poll())
     one.consumer.resume(tp)
     s.facts["after"] = one.read(5)
 

@@ -3,12 +3,12 @@
 import itertools
 
 import pytest
-from kafka import ConsumerRebalanceListener, TopicPartition
+from kafka import TopicPartition
 
 from safeconsumer import Drain, Pump, events
 from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
-from tests.sim.reading import at
+from tests.sim.reading import Listener, at
 from tests.sim.worker.working import (
     ASSIGNORS,
     LOADING,
@@ -124,25 +124,12 @@ def test_rebalance_during_refused_commits_passes_over_no_record(
         second.owns(1)
 
 
-class FromTheStart(ConsumerRebalanceListener):
-    """The listener of a program that reads each partition from its start."""
-
-    def __init__(self, reading):
-        self._reading = reading
-
-    def on_partitions_revoked(self, revoked):
-        pass
-
-    def on_partitions_assigned(self, assigned):
-        for tp in assigned:
-            self._reading.seek(tp, 0)
-
-
 def sought(lab, way):
     """Make a consumer whose first position the program sets."""
     reading = consumer(lab, **latest("eager"))
     if way == "listener":
-        reading.subscribe(["t"], listener=FromTheStart(reading))
+        start = Listener(assigned=lambda tps: [reading.seek(tp, 0) for tp in tps])
+        reading.subscribe(["t"], listener=start)
     else:
         reading.assign([TopicPartition("t", 0)])
         reading.seek(TopicPartition("t", 0), 0)

@@ -246,6 +246,38 @@ def test_seek_back_among_queued_records_loses_no_record(lab, tmp_path, executor,
     assert broken(tmp_path) == set()
 
 
+@pytest.mark.contract("W5")
+@pytest.mark.parametrize(
+    ("target", "then"), [(10, [*range(10, 150)]), (120, [*range(20, 100)])]
+)
+def test_seek_during_the_poll_after_a_seek_back_is_kept(lab, tmp_path, target, then):
+    """Records before the second target stay queued, and those passed over never come."""
+    (tp,) = filled(lab, 1, *["a"] * 20, "first", *["b"] * 79)
+    handler = Handler(lab, first=RetryLater(3.0))
+    run = journaled(lab, tmp_path, handler, concurrency=1)
+    lab.until(lambda: handler.times("first") and run.consumer.position(tp) == 100)
+    put(lab, tp, *["c"] * 50)
+    poll = run.consumer.poll
+
+    def sought(**how):
+        polled = poll(**how)
+        if polled:
+            run.consumer.poll = poll
+            run.consumer.seek(tp, target)
+        return polled
+
+    run.consumer.poll = sought
+    run.consumer.seek(tp, 50)
+    handler.does.clear()
+    lab.until(lambda: committed(lab) == [150])
+    later = [*range(120, 150)] if target == 120 else []
+    assert handler.offsets() == [*range(21), *then, *later]
+    run.stop()
+    # The program has passed over what lies before its second target.
+    passed_over = {"W4", "W5"} if later else set()
+    assert broken(tmp_path) - {"A2"} == passed_over
+
+
 @pytest.mark.contract("W10")
 @pytest.mark.parametrize("asks", [True, False])
 def test_running_call_is_not_a_start_under_a_hold(lab, tmp_path, *, asks):

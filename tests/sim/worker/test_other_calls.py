@@ -5,7 +5,6 @@ from contextlib import contextmanager, suppress
 from operator import attrgetter, methodcaller
 
 import pytest
-from kafka import ConsumerRebalanceListener
 from kafka.errors import IllegalStateError
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
@@ -18,6 +17,7 @@ from safeconsumer.errors import (
     LifespanError,
     SafeConsumerError,
 )
+from tests.sim.reading import Listener
 from tests.sim.worker.working import (
     OFTEN,
     Handler,
@@ -298,19 +298,6 @@ class Calling:
             self.raised[0] = error
 
 
-class Listens(ConsumerRebalanceListener):
-    def __init__(self, gained, departs=None):
-        self._gained, self._departs = gained, departs
-
-    def on_partitions_revoked(self, revoked):
-        if revoked and self._departs is not None:
-            self._departs()
-
-    def on_partitions_assigned(self, assigned):
-        if assigned:
-            self._gained()
-
-
 def pumped(lab, reading, handler, calling):
     """Take batches until all is committed, or nothing can come any more."""
     with Pump(reading, commit=OFTEN) as pump:
@@ -357,7 +344,8 @@ def test_a_call_is_refused_by_name_or_harmless(lab, name, where, kind):
     call, *expected = CALLS[name]
     calling = Calling(call)
     reading = calling.consumer = consumer(lab, max_poll_records=2)
-    listener = Listens(calling if where == "a listener" else lambda: None)
+    in_listener = calling if where == "a listener" else len
+    listener = Listener(assigned=lambda tps: tps and in_listener(tps), revoked=len)
     reading.subscribe(["t"], listener=listener)
     handler = Handler(lab, calls=calling)
     in_handler = calling if where == "a handler" else Calling(lambda _: None)
@@ -384,14 +372,15 @@ def test_commit_in_a_listener_is_refused(lab, kind):
     handler = Handler(lab, slow=0.5)
     refused = []
 
-    def departs():
+    def departs(tps):
         try:
-            reading.commit_async()
+            if tps:
+                reading.commit_async()
         except CommitRefusedError as error:
             refused.append(error)
 
     reading = consumer(lab, heartbeat_interval_ms=200)
-    reading.subscribe(["t"], listener=Listens(lambda: None, departs))
+    reading.subscribe(["t"], listener=Listener(revoked=departs))
     if kind == "pump":
         with Pump(reading, drain=Drain(revoke=2.0, shutdown=0.0)) as pump:
             out = taken(lab, pump, 8)

@@ -467,7 +467,7 @@ def elect_without_the_last_two(lab):
     """Elect a leader that never had the last two records."""
     log = lab.cluster.log("t", 0)
     log.batches = log.batches[:-1]
-    log._end = 8
+    log.end = 8
     lab.cluster.fetches.answer_waiting()
 
 

@@ -46,8 +46,8 @@ def test_hold_is_previewed_placed_extended_and_lifted(team, served, browser):
         until_settled(served, team.group, members=2, reporting=2)
         check_accessible(page)
         go(page, served, "/group", group=team.group)
-        page.get_by_role("link", name="Hold something…").click()
-        fill_in(page, What=team.topic, Why="DB-4211: the invoices table moves")
+        page.get_by_role("link", name="Place a hold…").click()
+        fill_in(page, Scopes=team.topic, Reason="DB-4211: the invoices table moves")
         page.get_by_label("For how long").fill("1h")
         page.get_by_role("button", name="Preview").click()
         expect(page.get_by_text("would last 1h")).to_be_visible()
@@ -65,7 +65,7 @@ def test_hold_is_previewed_placed_extended_and_lifted(team, served, browser):
         check_readable(page, "groups")
         go(page, served, "/group", group=team.group)
         page.get_by_role("link", name="Move to other offsets…").click()
-        fill_in(page, What=team.topic, To="0")
+        fill_in(page, Scopes=team.topic, To="0")
         page.get_by_role("button", name="Preview").click()
         expect(page.get_by_role("button", name=f"Move {team.topic}")).to_be_visible()
         check_accessible(page)
@@ -82,7 +82,7 @@ def test_hold_is_previewed_placed_extended_and_lifted(team, served, browser):
         expect(page.get_by_text("4 partitions flow again")).to_be_visible()
         check_accessible(page)
         page.get_by_role("button", name="Lift ").click()
-        expect(page.get_by_text("Nothing is held.")).to_be_visible()
+        expect(page.get_by_text("The group has no holds.")).to_be_visible()
         go(page, served, "/history", group=team.group)
         check_readable(page, "history")
 
@@ -103,7 +103,7 @@ def test_hold_of_another_is_lifted_by_typing_its_scope(team, served, browser):
             bob.get_by_label("not by you: type").fill(team.topic)
             bob.get_by_role("button", name="Lift ").click()
             for one in (alice, bob):
-                expect(one.get_by_text("Nothing is held.")).to_be_visible()
+                expect(one.get_by_text("The group has no holds.")).to_be_visible()
 
 
 def test_page_refreshes_and_keeps_focus_and_text(team, served, browser):
@@ -112,10 +112,10 @@ def test_page_refreshes_and_keeps_focus_and_text(team, served, browser):
     with Polled(*members), opened(browser, served) as page:
         until_settled(served, team.group, members=1, reporting=1)
         go(page, served, "/group", group=team.group)
-        tab_to(page, "Hold something…")
+        tab_to(page, "Place a hold…")
         page.keyboard.press("Enter")
         page.wait_for_url(f"{served.url}/place?**")
-        fill_in(page, What=f"{team.topic}:0", Why="x")
+        fill_in(page, Scopes=f"{team.topic}:0", Reason="x")
         page.keyboard.press("Enter")
         quiet = page.get_by_text("would cover 1 partition")
         expect(quiet).to_be_visible()

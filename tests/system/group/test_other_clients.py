@@ -1,7 +1,6 @@
 """Members on other clients, on a Kafka with logins and rights."""
 
-import ast
-import sys
+import json
 import threading
 from contextlib import ExitStack
 
@@ -11,7 +10,7 @@ from confluent_kafka import TopicPartition
 
 from tests.harness.group.aiokafka import AiokafkaMember, Loop
 from tests.harness.group.confluent import NEWER, ConfluentMember, login_of, settings_of
-from tests.harness.processes import Process
+from tests.harness.group.printing import PrintingMember
 from tests.harness.waiting import wait_for
 
 pytestmark = pytest.mark.java_brokers
@@ -27,34 +26,15 @@ PROTOCOLS = pytest.mark.parametrize(
 OWNER = ("--owner", "alice")
 WAIT = "60s"
 
-# Prints each record before it asks for the next.
-PROGRAM = """
-import ast, sys
-from safeconsumer import Control
-from safeconsumer.clients.confluent import Consumer
 
-settings, prefix, topic = sys.argv[1:]
-control = Control.prefixed(prefix, status_interval=0.3)
-consumer = Consumer(ast.literal_eval(settings), control=control, log=False)
-consumer.subscribe([topic])
-while True:
-    one = consumer.poll(0.1)
-    if one is not None and one.error() is None:
-        print((one.partition(), one.offset()), flush=True)
-"""
-
-
-class MemberProcess(Process):
-    """A member in a process of its own, which can be frozen; it commits by itself."""
-
-    def __init__(self, story, name, protocol):
-        team = story.team
-        settings = {**settings_of(team, name, protocol), **login_of(story)}
-        settings |= {"enable.auto.commit": True, "auto.commit.interval.ms": 100}
-        if protocol != NEWER:
-            settings["session.timeout.ms"] = 3000
-        command = [sys.executable, "-c", PROGRAM, repr(settings), story.prefix]
-        super().__init__([*command, team.topic], read=ast.literal_eval)
+def frozen_later(story, name, protocol):
+    """Start a member in a process of its own, which can be frozen; it commits by itself."""
+    settings = {**settings_of(story.team, name, protocol), **login_of(story)}
+    settings |= {"enable.auto.commit": True, "auto.commit.interval.ms": 100}
+    if protocol != NEWER:
+        settings["session.timeout.ms"] = 3000
+    given = "confluent", settings, story.prefix, [story.team.topic]
+    return PrintingMember(*given, read=lambda line: tuple(json.loads(line)[2:]))
 
 
 def committed(story):
@@ -87,7 +67,7 @@ def test_a_frozen_confluent_member_keeps_holds_and_commits_nothing_stale(
     """
     team = story.team
     with ExitStack() as closing:
-        frozen = closing.enter_context(MemberProcess(story, "a", protocol))
+        frozen = closing.enter_context(frozen_later(story, "a", protocol))
         wait_for(lambda: len(frozen.lines) >= 20, "the first records")
         over = threading.Event()
         thread = threading.Thread(target=producing, args=(story, over))

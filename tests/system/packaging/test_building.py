@@ -1,54 +1,19 @@
 """The files in a wheel and an sdist, and the metadata that an index shows."""
 
-import os
 import re
 import tarfile
 import zipfile
 from email import message_from_bytes
-from pathlib import Path
 
 import pytest
 
-from tests.harness.processes import ran_python
-
-ROOT = Path(__file__).parents[3]
-DECODER = "safeconsumer/_kafka/decoding/_batches.abi3.so"
-
-
-def build(folder, kind, **environment):
-    """Build; return the file and the output."""
-    inherited = {k: v for k, v in os.environ.items() if not k.startswith("GITHUB_")}
-    command = ["-m", "hatchling", "build", "-t", kind, "-d", folder]
-    env = inherited | environment
-    done = ran_python(*command, cwd=ROOT, env=env, timeout=None)
-    assert done.returncode == 0, done.stderr
-    (built,) = folder.iterdir()
-    return built, done.stdout + done.stderr
-
-
-# Python, a build of the site, and an editable installation make these.
-MADE = {"__pycache__", "generated"}
-COMPILED = ".so"
-
-
-def files_below(name):
-    return {
-        path.relative_to(ROOT).as_posix()
-        for path in (ROOT / name).rglob("*")
-        if path.is_file() and MADE.isdisjoint(path.parts) and path.suffix != COMPILED
-    }
+from tests.harness.packages import ROOT, build, files_below, package_in
 
 
 def metadata_of(wheel):
     with zipfile.ZipFile(wheel) as opened:
         (name,) = (one for one in opened.namelist() if one.endswith("/METADATA"))
         return message_from_bytes(opened.read(name))
-
-
-def package_in(wheel):
-    with zipfile.ZipFile(wheel) as opened:
-        names = set(opened.namelist())
-    return {name for name in names if ".dist-info/" not in name}
 
 
 @pytest.mark.parametrize("is_wanted", [True, False])

@@ -3,7 +3,7 @@
 import contextlib
 import math
 import time
-from contextlib import ExitStack, closing, nullcontext
+from contextlib import ExitStack, closing
 from importlib.metadata import version
 
 from kafka import KafkaConsumer, TopicPartition
@@ -11,18 +11,13 @@ from kafka.errors import KafkaError
 
 from safeconsumer.group.settings import Control
 from safeconsumer.group.topics import HOLDS_SETTINGS
-from safeconsumer.journal.writer import JournalWriter
 from tests.harness.brokers.cluster import Cluster
 from tests.harness.brokers.settings import KAFKA_VERSION
-from tests.system.soak.fleet import Fleet
-from tests.system.soak.nemesis import Nemesis
-from tests.system.soak.operator import Operating
+from tests.system.soak.nemesis import SoakNemesis
 from tests.system.soak.producer import Producer
 from tests.system.soak.settings import GROUP, PARTITIONS, TOPICS
-from tests.system.soak.verdict import judged
+from tests.system.soak.verdict import judged, write_history
 
-_TURN = 0.1
-_REPORT_EVERY = 10.0
 _DRAIN = 120.0
 _TRIES = 3
 _UNKNOWN = {"?": math.inf}
@@ -34,69 +29,35 @@ def soak(settings):
     settings.logs.mkdir(parents=True)
     began = time.time()
     with ExitStack() as stack:
-        _report("starting brokers")
+        print("soak: starting brokers", flush=True)  # noqa: T201 - for a person who waits
         cluster = _started(stack)
         _create_topics(cluster)
         producer = Producer(cluster.bootstrap, settings.rate, settings.journals)
         stack.callback(producer.end)
-        fleet = stack.enter_context(Fleet(settings, cluster.bootstrap))
-        minutes = _churn(settings, cluster, fleet, producer)
-        _report("draining")
-        fleet.drain()
+        nemesis = stack.enter_context(SoakNemesis(settings, cluster, producer))
+        nemesis.run(60 * settings.minutes, settings.faults or math.inf)
+        if nemesis.operator is not None:
+            nemesis.lift_group_holds()
         producer.end()
         left = _left_after(cluster, _DRAIN)
-        fleet.tend()
-        fleet.end()
+        nemesis.finish()
+        if settings.is_ours:
+            write_history(settings, cluster.bootstrap)
     done = {
         "consumer": settings.consumer,
         "seed": settings.seed,
         "assignor": settings.assignor,
         "workers": settings.workers if settings.is_ours else 0,
         "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(began)),
-        "minutes": round(minutes, 2),
+        "minutes": settings.minutes,
         "left": left,
         "unanswered": producer.unanswered,
-        "crashed": fleet.crashed,
-        "stuck": fleet.stuck,
+        "crashed": nemesis.crashed,
+        "stuck": nemesis.stuck,
         "kafka-python": version("kafka-python"),
         "kafka": KAFKA_VERSION,
     }
     return judged(settings, done)
-
-
-def _churn(settings, cluster, fleet, producer):
-    """Carry out faults, heal them at the end, and return how many minutes all of it took."""
-    journal = JournalWriter(settings.journals, member="nemesis")
-    is_ours, bootstrap = settings.is_ours, cluster.bootstrap
-    nemesis = Nemesis(cluster, fleet, journal, settings.seed)
-    began = report_at = time.monotonic()
-    most = float("inf") if settings.faults is None else settings.faults
-    with ExitStack() as stack:
-        stack.enter_context(
-            Operating(settings, bootstrap) if is_ours else nullcontext()
-        )
-        # Before the operator's end: it lifts its holds then, and needs the brokers.
-        stack.callback(nemesis.heal_all)
-        while nemesis.total < most:
-            now = time.monotonic()
-            if now >= began + 60 * settings.minutes:
-                break
-            nemesis.turn()
-            fleet.tend()
-            if now >= report_at:
-                report_at = now + _REPORT_EVERY
-                busy = " ".join(sorted(one.target for one in nemesis.open))
-                _report(
-                    f"{(now - began) / 60:5.1f} min  {producer.acknowledged:8,} records"
-                    f"  {nemesis.total:4} faults  members {' '.join(fleet.members)}  "
-                    f"now {busy or '-'}"
-                )
-            time.sleep(_TURN)
-    return (time.monotonic() - began) / 60
-
-
-def _report(line):
-    print(f"soak: {line}", flush=True)  # noqa: T201 - for a person who waits
 
 
 def _started(stack):

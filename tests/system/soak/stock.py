@@ -25,14 +25,18 @@ class StockConsumer(ConsumerRebalanceListener):
     def __getattr__(self, name):
         return getattr(self._consumer, name)
 
-    def poll(self, timeout_ms):
+    def poll(self, timeout_ms, max_records):
         began = self._recorder.began()
-        polled = self._consumer.poll(timeout_ms)
+        polled = self._consumer.poll(timeout_ms, max_records=max_records)
         for tp, records in polled.items():
             self._deliveries.write(tp, records, began)
         return polled
 
-    def pause(self, scope, *, owner):
+    def pause_all(self, *, owner, for_):
+        self.pause("@all", owner=owner, for_=for_, lifetime=None)
+
+    def pause(self, scope, *, owner, for_, lifetime):
+        del for_, lifetime  # no hold of a soak with this client has a limit
         with self._recorder.calling("pause", {"scopes": [scope], "owner": owner}):
             self._holds.add((scope, owner))
             self._consumer.pause(*self._assigned(scope))
@@ -57,7 +61,8 @@ class StockConsumer(ConsumerRebalanceListener):
         with self._recorder.calling("commit", {"offsets": by_name}):
             self._consumer.commit(offsets, timeout_ms=timeout_ms)
 
-    def subscribe(self, *, pattern):
+    def subscribe(self, *, pattern, listener):
+        del listener
         self._consumer.subscribe(pattern=pattern, listener=self)
 
     def on_partitions_assigned(self, assigned):

@@ -3,24 +3,19 @@
 import pytest
 
 from tests.system.soak.run import soak
-from tests.system.soak.settings import Settings
+from tests.system.soak.settings import parsed
 
 pytestmark = [pytest.mark.java_brokers, pytest.mark.timeout(900)]
 
 
 def test_twenty_faults_break_no_promise(tmp_path):
-    settings = Settings(
-        consumer="safeconsumer:SafeConsumer",
-        minutes=2.0,
-        faults=20,
-        seed=8,
-        rate=200,
-        out=tmp_path / "soak",
-    )
+    limits = ["--minutes", "2", "--faults", "20", "--seed", "8", "--rate", "200"]
+    settings = parsed([*limits, "--out", str(tmp_path / "soak")])
     result = soak(settings)
-    violations = result["violations"]
-    assert violations == dict.fromkeys(violations, 0), settings.out
-    assert result["crashed"] == []
+    assert result["violations_total"] == 0, settings.out
+    # Members may be killed on a busy machine, as they did not leave in time.
+    stuck = [f"{name} did not leave in time" for name in result["stuck"]]
+    assert result["unknown"] == stuck
     assert result["left"] == {}
     assert result["faults_total"] >= 15
     assert result["delivered"] >= result["acknowledged"] > 5000

@@ -1,96 +1,73 @@
-"""The audit's verdict on a soak, and its figures, all from the journals."""
+"""The verdict of ``safeconsumer audit`` on a soak, and figures from the journals."""
 
 import json
+import math
 from collections import Counter
-from pathlib import Path
 
-from safeconsumer.audit.control import from_history
-from safeconsumer.audit.report import CLEAN, UNKNOWN, VIOLATED, rows_of
-from safeconsumer.audit.results import Settings as Assumptions
-from safeconsumer.cli.commands import safeconsumer
-from safeconsumer.errors import JournalError
-from safeconsumer.holds.scope import parse
-from tests.harness.audit.journals import check, read
-from tests.system.soak.settings import TOPICS
+from safeconsumer.cli.errors import Status
+from tests.harness.audit.journals import read
+from tests.harness.processes import ran
+from tests.harness.program import command
 
-# Seconds: a resume may fall into a frozen broker and a rebalance in a row.
-PATIENCE = 60.0
+# A resume may fall into a frozen broker and a rebalance in a row.
+_PATIENCE = "60s"
+_CLOCKS = "0.5s"  # all processes are on one machine
+_LIMIT = 3600.0
+
+
+def write_history(settings, bootstrap):
+    """Write the holds of the control topics into a file; the operator has ended."""
+    where = ("--bootstrap", bootstrap, "-o", "json")
+    ended = ran(*command("history", *where), timeout=_LIMIT, check=True)
+    # Without a newer record brokers do not tell the time; the operator has ended.
+    document = {**json.loads(ended.stdout), "until": math.inf}
+    settings.history.write_text(json.dumps(document))
 
 
 def judged(settings, done):
-    """Return the result of a soak; write it, its violations and a trace of one topic."""
-    journals, troubles = _read(settings.journals)
-    history = settings.history
-    control = (
-        from_history(history.name, history.read_text()) if history.exists() else None
-    )
-    assumed = Assumptions(patience=PATIENCE, is_drained=True, control=control)
-    verdicts = check(journals, assumed).values()
-    rows = [row for verdict in verdicts for row in rows_of(verdict)]
+    """Return the result of a soak; write it, the report and its text into files."""
+    status, rows = _audited(settings)
     violations = Counter()
     for row in rows:
-        violations[row.check] += row.violations
-    troubles += [
-        f"{row.check} of {row.topic}:{row.partition} not judged: {row.unjudged}"
-        for row in rows
-        if row.unjudged
-    ]
-    troubles += [f"{name} ended by itself" for name in done["crashed"]]
+        violations[row["check"]] += row["violations"]
+    troubles = [f"{name} ended by itself" for name in done["crashed"]]
     troubles += [f"{name} did not leave in time" for name in done["stuck"]]
-    unknown = UNKNOWN if troubles or done["left"] else CLEAN
+    troubles += [
+        f"{row['check']} of {row['topic']}:{row['partition']}: {row['unjudged']}"
+        for row in rows
+        if row["unjudged"]
+    ]
+    if status == Status.DONE and (troubles or done["left"]):
+        status = Status.USAGE
     result = {
         **done,
-        **_figures(journals),
-        "group_holds": 0 if control is None else len(control.spans),
+        **_figures(settings.journals),
         "violations": dict(sorted(violations.items())),
         "violations_total": violations.total(),
-        "delivered_while_held": _leaks(verdicts),
         "unknown": troubles,
-        "status": VIOLATED if violations.total() else unknown,
+        "status": int(status),
     }
     (settings.out / "result.json").write_text(json.dumps(result, indent=2) + "\n")
-    lines = [json.dumps(row.as_dict()) + "\n" for row in rows if row.violations]
-    (settings.out / "violations.jsonl").write_text("".join(lines))
-    _write_trace(settings)
     return result
 
 
-def _read(folder):
-    """Return the journals of a folder, and the faults of unreadable ones."""
-    found, troubles = [], []
-    for path in sorted(Path(folder).glob("*.journal")):
-        try:
-            found.append(read(path))
-        except JournalError as error:
-            troubles.append(str(error))
-    return found, troubles
-
-
-def _leaks(verdicts):
-    """Return the number of records delivered under a hold, by the kind of its scope."""
-    # The evidence of A1 ends in: while soak-orders:3 was held by app.
-    scopes = [
-        finding.evidence.rpartition(" while ")[2].partition(" was held by ")[0]
-        for verdict in verdicts
-        for finding in verdict.findings
-        if finding.check == "A1"
-    ]
-    return dict(Counter(type(parse(scope)).__name__.lower() for scope in scopes))
-
-
-def _write_trace(settings):
-    arguments = ["audit", str(settings.journals), "--partition", TOPICS[0]]
-    arguments += ["--perfetto", str(settings.out / "trace.json")]
-    arguments += ["--patience", str(PATIENCE)]
+def _audited(settings):
+    """Have the command judge the journals; return its status, and the report's rows."""
+    report = settings.out / "report.jsonl"
+    arguments = [str(settings.journals), "--drained", "--report", str(report)]
+    arguments += ["--patience", _PATIENCE, "--clock-skew", _CLOCKS]
     if settings.history.exists():
         arguments += ["--history", str(settings.history)]
-    safeconsumer.main(arguments, standalone_mode=False)
+    ended = ran(*command("audit", *arguments), timeout=_LIMIT)
+    (settings.out / "audit.txt").write_text(ended.stdout + ended.stderr)
+    return ended.returncode, [*map(json.loads, report.read_text().splitlines())]
 
 
-def _figures(journals):
+def _figures(folder):
     counts, faults, errors = Counter(), Counter(), Counter()
     rebalances = 0
-    for entry in (entry for one in journals for entry in one.lines):
+    lines = (entry for path in folder.glob("*.journal") for entry in read(path).lines)
+    for entry in lines:
         match entry.event:
             case "acked":
                 counts["acknowledged"] += entry["last"] - entry["first"] + 1

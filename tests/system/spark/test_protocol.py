@@ -17,15 +17,10 @@ from safeconsumer.spark.bridge import Bridge
 from safeconsumer.spark.java_clients import java_class
 from safeconsumer.spark.session import _SHIM
 from tests.harness.group.team import Team
+from tests.harness.packages import DECODER, build, files_below, package_in
 from tests.harness.processes import ROOT, ran_python
 from tests.harness.spark import shim
 from tests.harness.spark.lake import LIMIT, metrics, progress, until
-from tests.system.packaging.test_building import (
-    DECODER,
-    build,
-    files_below,
-    package_in,
-)
 
 pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(900)]
 

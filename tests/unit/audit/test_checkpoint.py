@@ -11,31 +11,10 @@ from safeconsumer.audit.checkpoint import checkpoint_of, judged
 from safeconsumer.audit.control import Control, Span
 from safeconsumer.audit.report import status_of
 from safeconsumer.errors import CheckpointError
+from tests.harness.audit.checkpoints import batch, log, orders
 from tests.harness.chance import by_day
 
 VIOLATED, UNJUDGED, KEPT = "violated", "not judged", "kept"
-
-
-def batch(at, *sources):
-    """Return a file of Spark's offset log; a source is given by its offsets or as text."""
-    facts = {"batchWatermarkMs": 0, "batchTimestampMs": int(at * 1000), "conf": {}}
-    lines = [one if isinstance(one, str) else json.dumps(one) for one in sources]
-    return "\n".join(("v1", json.dumps(facts), *lines))
-
-
-def orders(*ends):
-    return {"orders": {str(number): end for number, end in enumerate(ends)}}
-
-
-def log(*batches, first=0, start=None):
-    """Return the files of a checkpoint; each batch is given by its time and offsets."""
-    files = {
-        f"offsets/{number}": batch(at, *sources)
-        for number, (at, *sources) in enumerate(batches, first)
-    }
-    if start is not None:
-        files["sources/0/0"] = f"\0v1\n{json.dumps(start)}"
-    return files
 
 
 def held(start, end=math.inf, scope="orders", group="g"):

@@ -348,6 +348,28 @@ def test_each_overtaken_record_of_a_lane_is_a_violation():
     assert f"as in entry {first.entry}" in second.evidence
 
 
+def test_an_offset_that_the_position_passes_behind_a_run_is_not_delivered():
+    member = MemberJournal().assigned(TP).poll(TP, 0, 3)
+    member.poll(TP, 3, 6, last=4, count=2).poll(TP, 6, 8)
+    producer = MemberJournal("p", group="").then("acked", tp=TP, first=0, last=7)
+    results = check([member.journal(), producer.journal()])
+    texts = [one.evidence for one in findings_of(results)]
+    assert texts == ["no member delivered acknowledged offsets 5 to 5"]
+
+
+def test_the_evidence_of_a_gap_names_its_first_and_last_offset():
+    member = MemberJournal().then("working", order="key").assigned(TP)
+    member.poll(TP, 0, 5).handle(TP, 0, 4)
+    late = MemberJournal("b").until(1010.0).assigned(TP, generation=2)
+    late.poll(TP, 8, 9)
+    verdict = verdict_on(member, late, is_drained=True)
+    texts = [one.evidence for one in verdict.findings if one.basis is Basis.OFFSETS]
+    assert texts == [
+        "no member delivered offsets 5 to 7",
+        "no handler completed offsets 1 to 3",
+    ]
+
+
 COUNT, POLL = 20_000, 500
 
 

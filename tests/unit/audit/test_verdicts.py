@@ -55,8 +55,7 @@ CAUSES = {
     "a hold that is later than the history": f"{ENDS}: operator:eve held orders later, "
     "as entry 5 of a proves",
     "a hold that the history lacks": LACKS,
-    "a hold that a history without an end lacks": f"{LACKS}, or the history was written "
-    "before",
+    "a hold that topics that were read just now lack": LACKS,
     "a history of another cluster": "the holds topics are of the cluster west, and a was "
     "on east",
     "journals of two clusters": "a was on the cluster east and b on west: judge each "

@@ -81,7 +81,7 @@ def test_wait_without_an_answer_says_how_long_it_took(clock, timeout, words):
 
     operator = SimpleNamespace(look=look)
     with pytest.raises(KafkaTimeoutError) as raised:
-        waiting.wait_until(operator, "g", lambda _: (False, ""), timeout)
+        waiting.wait_until(operator, "g", lambda *_: (False, ""), timeout)
     assert raised.value.args == (f"no answer within {words}",)
 
 
@@ -90,13 +90,36 @@ def test_wait_ends_at_once_if_its_condition_cannot_be_met_any_more(clock):
         clock.sleep(0.5)
         return viewed()
 
-    def judge(_):
+    def judge(*_):
         message = "lifted meanwhile"
         raise waiting.NeverReachedError(message)
 
     ended = waiting.wait_until(SimpleNamespace(look=look), "g", judge, 60.0)
     assert (ended.is_reached, ended.sentence) == (False, "lifted meanwhile")
     assert ended.waited == 0.5
+
+
+def test_wait_flowing_goes_on_if_the_question_for_topics_has_no_answer(clock):
+    """The question may take the time that is left, as every look may."""
+    tp, limits = TopicPartition("t", 0), []
+
+    def within(seconds, _):
+        limits.append(seconds)
+        if len(limits) == 1:
+            clock.sleep(seconds / 2)
+            raise KafkaTimeoutError
+        return ()
+
+    flowing = viewed(facts("a", tp), report("a", 0, quiet={}))
+    operator = SimpleNamespace(look=lambda *_, **__: flowing, within=within)
+    ended = waiting.wait_until(
+        operator,
+        "g",
+        lambda view, until: waiting.flows(operator, view, (), until),
+        60.0,
+    )
+    assert (ended.is_reached, ended.sentence) == (True, "flowing: t:0")
+    assert limits == [60.0, 29.75]
 
 
 def test_wait_of_a_pause_ends_with_its_hold():

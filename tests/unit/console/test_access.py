@@ -55,6 +55,16 @@ def test_wrong_token_is_refused_with_the_option_that_names_the_right_one(console
     assert "--token-file" in answer.json()["detail"]
 
 
+@pytest.mark.parametrize("given", ["Bearer", "Bearer ", "Bearer x"], ids=repr)
+def test_console_without_a_token_file_takes_no_token(given):
+    """An empty token equals the missing one."""
+    headers = {"host": "127.0.0.1:1", "authorization": given}
+    encoded = [(name.encode(), text.encode()) for name, text in headers.items()]
+    of_http = {"type": "http", "path": "/", "query_string": b"", "headers": encoded}
+    request = Request({**of_http, "method": "GET"})
+    assert Auth(1, owner="alice").refusal(request).status == 401
+
+
 def test_link_works_once(console):
     first, second = console.stranger(), console.stranger()
     assert first.get(console.link).status_code == 200
@@ -127,6 +137,12 @@ def test_request_under_another_host_name_is_refused(console, host):
 def test_form_of_another_site_is_refused(browser, headers, body):
     for path in ("/place", "/lift"):
         assert browser.post(path, headers=headers, **body).status_code == 403
+
+
+def test_form_of_a_browser_that_names_the_origin_alone_passes(console, browser):
+    form = console.form("/place", group=HELD, scopes="@all", reason="db")
+    answer = browser.post("/place", headers={"origin": console.url}, data=form)
+    assert answer.status_code != 403
 
 
 @pytest.mark.parametrize("fields", [{}, {"form": "x"}], ids=["none", "forged"])
@@ -290,7 +306,7 @@ def test_read_only_console_shows_and_takes_no_change():
     for path in ("/", GROUP):
         page = served.page(path)
         assert "read only" in page
-        for wrong in ("Hold something", "Lift", "Extend", 'name="hold"'):
+        for wrong in ("Place a hold", "Lift", "Extend", 'name="hold"'):
             assert wrong not in page
 
 

@@ -36,15 +36,15 @@ def patience(monkeypatch):
 
 def names_of(state, snapshot=None):
     """Return the names of all figures, with how many there are of each."""
-    return Counter(one.name for one in _all(state, snapshot or state.snapshot()))
+    return Counter(name for name, _ in _all(state, snapshot or state.snapshot()))
 
 
 def figures_of(view):
     """Return the figures of one group, by name and state."""
     state = console_of(alone(view), Limited).state
     return {
-        " ".join((one.name, one.labels.get("state", ""))).strip(): one.value
-        for one in _all(state, state.snapshot())
+        " ".join((name, one.labels.get("state", ""))).strip(): one.value
+        for name, one in _all(state, state.snapshot())
     }
 
 
@@ -93,16 +93,16 @@ def test_every_group_that_is_held_or_reports_has_its_figures():
     state = console_of(big(), Limited).state
     figures = list(_all(state, state.snapshot()))
     known = {one.name: one.labels for one in table.of("console")}
-    for one in figures:
-        assert set(one.labels) == {label.name for label in known[one.name]}
-        for label in known[one.name]:
+    for name, one in figures:
+        assert set(one.labels) == {label.name for label in known[name]}
+        for label in known[name]:
             assert not label.values or one.labels[label.name] in label.values
-    names = Counter(one.name for one in figures)
+    names = Counter(name for name, _ in figures)
     assert names["group_members"] == 200 * len(table.MEMBER_STATES)
     assert names["group_topic_held"] == 40  # a fifth of 200 groups
-    lags = [one.value for one in figures if one.name == "group_held_lag_records"]
+    lags = [one.value for name, one in figures if name == "group_held_lag_records"]
     assert lags == [3 * 25] * 40
-    states = [one for one in figures if one.labels.get("state") == "held_flowing"]
+    states = [one for _, one in figures if one.labels.get("state") == "held_flowing"]
     assert sum(one.value for one in states) == 4 * 25
 
 

@@ -18,8 +18,8 @@ from pathlib import Path
 
 from attrs import frozen
 
-from safeconsumer.testing.cases.catalogue import CASES
 from tests.harness.docs.pages import ROOT
+from tests.harness.testing.catalogue import CASES
 
 LIST = Path(__file__).with_name("claims.toml")
 PAGES = (

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from safeconsumer.group.history import entries, history_of
 from safeconsumer.group.plan import Consent, Extend, place_action, plan_of
 from safeconsumer.group.scopes import scopes_of
-from tests.unit.group.test_board import Topics
+from tests.harness.group.board import Topics
 
 HOUR = 3600.0
 OFFSETS = st.floats(-3 * HOUR, 3 * HOUR).filter(lambda one: abs(one) >= 60)

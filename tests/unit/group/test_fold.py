@@ -9,7 +9,6 @@ from safeconsumer.group import wire
 from safeconsumer.group.fold import Fold, RawRecord
 from safeconsumer.group.wire import ControlHold, ControlKey, Reset
 from tests.harness.group.lab import control_record
-from tests.unit.group.patience import patient
 
 
 def stands(fold):
@@ -28,7 +27,6 @@ def as_log(drawn):
     ]
 
 
-@patient
 @given(records, st.lists(st.integers(1, 4), min_size=12, max_size=12))
 def test_the_last_record_of_each_owner_counts(drawn, counts):
     """Neither the times nor the number of records in a step matter."""

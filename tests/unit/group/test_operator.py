@@ -18,10 +18,10 @@ from safeconsumer.group.operator import Operator
 from safeconsumer.group.settings import Control
 from safeconsumer.group.timed_call import TimedCall
 from safeconsumer.holds.scope import Everything
+from safeconsumer.testing import make_record
 from tests.harness.group.views import report
 from tests.harness.signals import Interrupts
 from tests.harness.waiting import wait_for
-from tests.unit.group.test_board import Record
 
 SETTINGS = Control(trust_topic=True)
 
@@ -43,7 +43,9 @@ class Silent(Operator):
     def _read(self, _, *, is_strict):
         assert not is_strict
         value = report_wire.encode_report(report("a", 0))
-        last = Record(b"a", value, 0, 900_000)
+        last = make_record(value, b"a", offset=0, timestamp=900_000)._replace(
+            timestamp_type=1
+        )
         self.board.feed({"reports": [last]}, {})
         return Readable(ends={}, reports_are_read=True)
 

@@ -111,6 +111,7 @@ def test_java_properties():
     [
         ({"ssl.truststore.location": "/trust.jks"}, "convert it to PEM"),
         ({"sasl.jaas.config": "Krb5LoginModule required;"}, "username"),
+        ({"sasl.jaas.config": 'PlainLoginModule username="a";'}, "and password"),
         ({"retry.backoff.ms": "soon"}, "must be a number"),
         ({"ssl.keystore.key": "-----BEGIN"}, "^ssl.keystore.key cannot be converted"),
     ],

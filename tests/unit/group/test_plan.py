@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 from attrs import evolve, frozen
 from kafka import TopicPartition
+from kafka.admin import OffsetSpec
 
 from safeconsumer.errors import ScopeSyntaxError
 from safeconsumer.group import scopes
@@ -20,6 +21,7 @@ from safeconsumer.group.plan import (
     flowing,
     place_action,
     plan_of,
+    warnings,
 )
 from safeconsumer.group.publisher import new_hold
 from safeconsumer.group.report_wire import STREAM, KeptHold, Report
@@ -133,6 +135,17 @@ def test_a_list_of_scopes_is_refused_with_the_scopes_apart():
         placed("orders:0,payments")
 
 
+@pytest.mark.parametrize(
+    ("scope", "point"),
+    [
+        ("orders", ("note", "would cover 2 partitions: orders:0-1")),
+        ("payments", ("waiting", "would cover 0 partitions: nothing yet")),
+    ],
+)
+def test_plan_begins_with_the_partitions_that_it_covers(scope, point):
+    assert placed(scope).points[0] == point
+
+
 def test_members_that_would_not_obey_are_named_with_their_partitions():
     """A member without partitions may own some later."""
     members = (*VIEW.facts.members, facts("old", TWO), facts("idle"))
@@ -142,6 +155,20 @@ def test_members_that_would_not_obey_are_named_with_their_partitions():
         ("alarm", f"would not obey: old {PLAIN}; orders:2 may go on flowing"),
         ("waiting", f"would not obey: idle {PLAIN}"),
     ]
+
+
+def test_warnings_of_a_placed_hold_are_few_however_many_members_do_not_obey():
+    plain = [facts(f"p{n}", TopicPartition("orders", 2 + n)) for n in range(7)]
+    view = evolve(VIEW, facts=evolve(VIEW.facts, members=(*VIEW.facts.members, *plain)))
+    assert warnings(placed("orders", view=view)) == [
+        f"each of p0, p1, p2, p3, p4 and 2 more {PLAIN}",
+        "orders:2-8 may go on flowing",
+    ]
+    assert warnings(placed("orders")) == warnings(placed("payments", view=view)) == []
+    rebalancing = evolve(view, facts=evolve(view.facts, state="CompletingRebalance"))
+    assert warnings(placed("orders", view=rebalancing))[-1] == (
+        "which members obey is unknown: the group rebalances (CompletingRebalance)"
+    )
 
 
 def test_a_member_that_is_behind_obeys_later():
@@ -771,6 +798,29 @@ def outside(ends):
     (need,) = plan_of(plan.view, action, Asked()).needs
     assert need.consent is Consent.NONE
     return need.why
+
+
+def test_partitions_without_a_commit_are_not_moved_back_from_one():
+    """The other partitions go back by as many offsets as were typed."""
+    facts_now = evolve(MOVER.facts, committed={ZERO: 50})
+    view = evolve(MOVER, facts=facts_now, holds=(record("orders"),))
+    admin = SimpleNamespace(
+        list_partition_offsets=lambda asked, *_, **__: {
+            tp: SimpleNamespace(offset=0 if asked[tp] == OffsetSpec.EARLIEST else 60)
+            for tp in asked
+        },
+        describe_topics=lambda _: [],
+    )
+    action = reset_action(
+        admin,
+        view,
+        owner="alice",
+        scopes=scopes_of(["orders:0-1"], "billing"),
+        to=parse_target("-20"),
+    )
+    assert {tp: at.offset for tp, at in action.places.items()} == {ZERO: 30, ONE: None}
+    why = "nothing is committed of orders:1 to count from"
+    assert needs(plan_of(view, action, Asked())) == [(Consent.NONE, why)]
 
 
 def test_targets_outside_of_their_logs_are_refused_with_each_range():

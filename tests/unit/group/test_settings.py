@@ -17,7 +17,7 @@ from safeconsumer.errors import (
     ScopeSyntaxError,
     TargetTypeError,
 )
-from safeconsumer.group import described_topics, patterns, report_wire, topics
+from safeconsumer.group import described_topics, findings, patterns, report_wire, topics
 from tests.harness.listing import short
 
 
@@ -176,6 +176,20 @@ def test_a_hidden_topic_is_not_called_missing():
             "no right to describe t: safeconsumer control acls prints the ACLs that are "
             "needed"
         )
+
+
+@pytest.mark.parametrize(
+    ("facts", "do"),
+    [
+        (topics.Facts("t", 0, None), findings._INIT),
+        (topics.Facts("t", 0, None, is_hidden=True), findings._ACLS),
+        (topics.Facts("t", 1, None), findings._ACLS),
+        (topics.Facts("t", 1, {"cleanup.policy": "delete"}), findings._INIT),
+    ],
+    ids=["missing", "hidden", "unknown settings", "wrong settings"],
+)
+def test_advice_about_a_topic_is_a_right_or_its_creation(facts, do):
+    assert findings._advice(facts) == do
 
 
 def test_a_fit_topic():

@@ -22,6 +22,7 @@ from safeconsumer.group.scopes import scopes_of
 from safeconsumer.group.verdicts import BAD, GOOD, NOTE
 from safeconsumer.group.view import NO_TIMES, Answer, Times, skew_of, urgency
 from safeconsumer.group.wire import ControlHold, ControlKey
+from safeconsumer.holds.explain import utc
 from safeconsumer.holds.scope import Everything
 from tests.harness.group.lab import ControlLab
 from tests.harness.group.views import (
@@ -481,6 +482,11 @@ def test_wait_flowing_judges_members_beside_a_stream(view, sentence, scopes):
     assert found == (not sentence.startswith("not"), sentence)
 
 
+def test_group_that_owns_and_commits_nothing_does_not_flow():
+    nothing = "the group owns no partition, and has committed no offset"
+    assert waiting.is_flowing(viewed(), ()) == (False, f"not flowing: {nothing}")
+
+
 def test_wait_flowing_judges_each_owner():
     """In a rebalance a partition may have two for a moment."""
     view = viewed(A, facts("b"), LOUD, report("b", 0))
@@ -645,6 +651,17 @@ def test_ended_hold_raises_no_alarm(quiet):
         ]
 
 
+def test_ended_hold_is_lifted_once_the_skew_of_members_has_passed():
+    """The hold was placed at 100 s, for 10 s; members allow for 30 s."""
+    view = over(A, report("a", 0, holds=1))
+    assert view.lifted_by(view.holds) == 140.0
+    assert utc(140.0) in view.verdict.sentence
+
+
+def test_verdict_of_an_old_view_has_its_age():
+    assert viewed().aged(12.0).verdict.sentence == "12s ago: nothing held"
+
+
 @pytest.mark.parametrize(
     "besides", [(), (hold("t:1"),)], ids=["alone", "beside a lasting hold"]
 )
@@ -673,8 +690,18 @@ def test_the_largest_reported_skew_counts():
 def test_a_partition_under_several_holds_names_the_longest():
     several = (hold(ttl_ms=1000), hold("t"))
     (row,) = evolve(of_a(quiet=QUIET), holds=several).partitions
-    text = "held by alice until somebody lifts it: r, and 1 more"
+    text = "held by alice until somebody lifts it: r"
+    assert row.verdict.sentence == f"{text}, and 1 more"
+    (row,) = evolve(of_a(quiet=QUIET), holds=several[1:]).partitions
     assert row.verdict.sentence == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(1, "1 partition waits"), (2, "2 partitions wait")]
+)
+def test_member_that_reads_the_holds_names_its_waiting_partitions(count, text):
+    (member,) = of_a(quiet=QUIET, gated=count).members
+    assert member.more == f"{text} for the control topics"
 
 
 # ---------------------------------------------------------------- many holds

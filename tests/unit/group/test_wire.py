@@ -11,7 +11,6 @@ from safeconsumer.group import report_wire, wire
 from safeconsumer.group.report_wire import Report
 from safeconsumer.group.wire import ControlHold, ControlKey, Reset
 from tests.harness.listing import short
-from tests.unit.group.patience import patient
 
 # The characters for which str.isprintable() is true; a filter would refuse half the texts.
 printable = st.text(
@@ -89,19 +88,16 @@ def as_read(report):
     return report_wire.decode_report(report_wire.encode_report(report))
 
 
-@patient
 @given(keys)
 def test_a_key_is_read_as_written(key):
     assert wire.decode_key(wire.encode_key(key)) == key
 
 
-@patient
 @given(holds | lasting)
 def test_a_hold_is_read_as_written(hold):
     assert wire.decode_hold(wire.encode_hold(hold)) == hold
 
 
-@patient
 @given(reports)
 def test_a_report_is_read_as_written(report):
     assert as_read(report) == report
@@ -271,6 +267,12 @@ def test_a_reset_of_an_illegal_topic_moves_nothing(topic, name):
     document = {**RESET, name: {topic: value}}
     data = json.dumps({"v": 1, "id": "x", "reset": document}).encode()
     assert wire.decode_hold(data) == ControlHold("x")
+
+
+def test_a_report_without_a_version_is_none():
+    document = json.loads(report_wire.encode_report(BARE))
+    assert document.pop("v") == wire.VERSION
+    assert report_wire.decode_report(json.dumps(document).encode()) is None
 
 
 def test_a_report_of_too_many_partitions_is_none():

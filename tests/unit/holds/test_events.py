@@ -9,7 +9,7 @@ from kafka import TopicPartition
 
 from safeconsumer import events
 from safeconsumer.holds import scope as scopes
-from safeconsumer.holds.hold import Hold
+from safeconsumer.holds.hold import Hold, Lifetime
 from tests.harness.listing import short
 
 HOLD = Hold(scope=scopes.topic("orders"), owner="ops", reason="deploy")
@@ -57,6 +57,16 @@ def test_event_as_dict_is_plain_json(kind):
     assert set(plain) == set(kind._fields)
     partitions = [plain[name] for name in plain if name not in VALUES]
     assert all(value == ["orders:0", "orders:1"] for value in partitions)
+
+
+def test_partition_in_a_log_line_is_a_target_of_resume():
+    """A topic may have the name ``re``, with which patterns begin."""
+    expired = events.HoldsExpired(holds=(), flowing=(("re", 3), ("orders", 1)))
+    _, shown = expired.as_log_line()
+    assert [*map(scopes.parse, shown["flowing"])] == [
+        scopes.partition("re", 3),
+        scopes.partition("orders", 1),
+    ]
 
 
 def test_event_names_are_unique_and_levels_known():
@@ -168,6 +178,9 @@ OWN = Hold(scope=scopes.topic("orders"))
 WHOLE = Hold(scope=scopes.topic("orders"), owner="app (all)")
 LOAD = Hold(scope=scopes.ALL, owner="worker:drain")
 PURGED = {"partitions": TPS, "fetches": 1}
+RE = (("re", 3),)  # as text re:re:3, since re:3 is a pattern
+PLAIN = Hold(scope=scopes.partition("re", 3), lifetime=Lifetime.PLAIN)
+GIVEN = {"holds": (PLAIN,), "departed": RE, "handed_over": RE}
 LIFT = "lift with resume('orders', owner='ops')"
 
 # A kind of event, its fields, its severity and its advice. A worker's own holds come and
@@ -182,6 +195,7 @@ LINES = [
     (events.HoldsRemoved, {"holds": (OWN,), "remaining": (HOLD,)}, "info", LIFT),
     (events.StillHeld, {"holds": (HOLD,)}, "info", LIFT),
     (events.HoldsExpired, {"holds": (OWN,)}, "info", None),
+    (events.HoldsEnded, GIVEN, "info", None),
     (events.AssignedWhileHeld, {"holds": (LOAD,)}, "debug", "owner='worker:drain')"),
     (events.AssignedWhileHeld, {"holds": (HOLD, LOAD)}, "warning", LIFT),
     (events.AssignedWhileHeld, {"holds": (OWN,)}, "warning", "resume('orders')"),

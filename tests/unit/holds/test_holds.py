@@ -67,6 +67,12 @@ def test_application_lifts_a_workers_holds_and_places_none(owner):
     assert checked_placer("workers") == "workers"
 
 
+@pytest.mark.parametrize("owner", ["", " ", "a\nb", "x" * 250, 5, None])
+def test_owner_that_is_no_short_printable_text_is_refused(owner):
+    with pytest.raises(HoldSettingError, match="1 to 249 printable characters"):
+        checked_owner(owner)
+
+
 def test_owner_of_whole_pauses_is_reserved_for_placing():
     assert checked_owner(WHOLE) == WHOLE
     with pytest.raises(HoldSettingError, match="reserved"):
@@ -88,6 +94,12 @@ def test_owner_of_whole_pauses_is_reserved_for_placing():
 def test_reason_of_several_lines_becomes_one_line(reason, shown):
     """The text may come out of a ticket or a commit."""
     assert checked_reason(reason) == shown
+
+
+@pytest.mark.parametrize("reason", [5, b"deploy", ["deploy"], "bell\a"])
+def test_reason_that_is_no_printable_text_is_refused(reason):
+    with pytest.raises(HoldSettingError, match="reason must be text"):
+        checked_reason(reason)
 
 
 @pytest.mark.parametrize(

@@ -152,6 +152,14 @@ def test_recreated_topic_is_announced_as_revoked_and_gained():
     assert lab.quiet() == {A}
 
 
+def test_watcher_is_called_only_for_gained_partitions():
+    """Each call asks brokers where the control topics end."""
+    lab, watched = LedgerLab(owns=[A, B]), []
+    lab.ledger.watch(watched.append)
+    lab.assign(A)
+    assert watched == []
+
+
 @pytest.mark.contract("P21")
 def test_recreated_topic_does_not_affect_pauses_during_a_join():
     """A plain pause of it lasts until the join has completed."""

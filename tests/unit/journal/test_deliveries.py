@@ -51,6 +51,11 @@ def test_offsets_before_the_next_position_are_not_delivered(tmp_path):
     assert written(tmp_path, [0, 1, 2, 3, 4], [7, 8, 9], end=7) == [runs, {"A2"}]
 
 
+def test_only_the_last_of_two_runs_ends_at_the_position(tmp_path):
+    runs = [(0, 4, 3, [[2, 3]]), (1, 10, 1, None)]
+    assert written(tmp_path, [0, 1, 3, 1], end=10) == [runs, {"A2", "A4"}]
+
+
 def test_forgotten_partitions_free_their_memory(tmp_path):
     """Topics with ever new names would fill the memory of a long run."""
     came = Deliveries(JournalWriter(tmp_path, member="reader"))
@@ -77,9 +82,9 @@ def test_a_seek_during_a_poll_makes_the_position_unknown(tmp_path, offsets):
     came.began()
     with came.seeking({"orders:0": 50}):
         pass
-    for several in (offsets, [50, 52], [55]):
+    for several, end in ((offsets, 60), ([50, 52], None), ([55], None)):
         records = [SimpleNamespace(offset=one, timestamp=None) for one in several]
-        came.write(("orders", 0), records, {"after": 0, "asked": 0.0}, end=None)
+        came.write(("orders", 0), records, {"after": 0, "asked": 0.0}, end=end)
         came.began()
     found = [(one["from"], one["next"]) for one in read(writer.path).lines]
     assert found == [(offsets[0], offsets[-1] + 1), (50, 53), (53, 56)]

@@ -126,6 +126,15 @@ def test_the_log_start_is_written_once_after_each_position_that_was_out_of_range
     assert [one["first"] for one in found] == [20, 40]
 
 
+def test_a_log_that_begins_at_0_is_written(tmp_path):
+    journal = JournalWriter(tmp_path)
+    recorder, tp = Recorder(journal, "a", ""), TopicPartition("orders", 0)
+    recorder.begins_at(tp, 8)
+    recorder.log_starts_at(tp, 0, 8)
+    found = [one for one in read(journal.path).lines if one.event == "log_start"]
+    assert [one["first"] for one in found] == [0]
+
+
 @pytest.mark.parametrize("group", ["", "g"])
 def test_the_log_start_is_written_where_an_ownership_finds_no_commit(tmp_path, group):
     """An answer to a fetch of the ownership before proves nothing."""
@@ -187,8 +196,9 @@ def test_idle_member_writes_its_commits_once_despite_clock_steps(tmp_path):
     recorder = Recorder(journal, "a", "")
 
     def commits(offset):
-        _, answered = recorder.committing({TopicPartition("orders", 0): offset})
-        answered(is_done=True)
+        offsets = {TopicPartition("orders", 0): offset}
+        _, answered = recorder.committing(offsets)
+        answered(offsets, is_done=True)
 
     for offset, also in ((7, ""), (7, ""), (7, ""), (8, ""), (8, "unseen")):
         commits(offset)

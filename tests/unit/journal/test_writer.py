@@ -74,6 +74,37 @@ def test_an_entry_that_finds_no_room_is_written_before_the_next_one(
         journal.write("e", {})
 
 
+class User:
+    """A consumer that a writer serves."""
+
+
+@pytest.mark.parametrize("before", [[], ["a"]], ids=["only entry", "later entry"])
+def test_an_entry_that_waits_is_written_before_the_next_consumers_journal_begins(
+    tmp_path, monkeypatch, before
+):
+    """It is of the consumer before; while the disk is full the next one is refused."""
+    journal = JournalWriter(tmp_path)
+    first, users = journal.path, [User(), User()]
+    journal.serve(users[0], "")
+    for event in before:
+        journal.write(event, {})
+
+    def full(_file, _data):
+        raise OSError(28, "no space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", full)
+        with pytest.raises(JournalError):
+            journal.write("b", {})
+        journal.release(users[0])
+        with pytest.raises(JournalError):
+            journal.serve(users[1], "")
+    journal.serve(users[1], "")
+    journal.write("c", {})
+    assert [one.event for one in read(first).lines] == [*before, "b"]
+    assert [one.event for one in read(journal.path).lines] == ["c"]
+
+
 def test_parts_stay_in_their_folder_when_the_program_goes_to_another(
     tmp_path, monkeypatch
 ):

@@ -7,20 +7,11 @@ from kafka.structs import OffsetAndMetadata
 
 from safeconsumer._kafka.pausing.buffer import Buffer, Buffers, drop_answer
 from safeconsumer._kafka.pausing.subscription import LedgerSubscription
+from safeconsumer.testing import make_record
 from tests.harness.kafka.fetches import PartitionData
 
 A, B, C = (TopicPartition("orders", number) for number in range(3))
 START = OffsetAndMetadata(0, "", -1)
-
-
-class Record:
-    """The fields of a record that a buffer looks at."""
-
-    leader_epoch = 4
-    serialized_key_size, serialized_value_size = -1, 10
-
-    def __init__(self, offset):
-        self.offset = offset
 
 
 class Batch:
@@ -31,7 +22,8 @@ class Batch:
 
     def __init__(self, first, count, error=None):
         self.next_fetch_offset, self.records_read = first, 0
-        self._left = [Record(offset) for offset in range(first, first + count)]
+        made = [make_record(b"v" * 10, offset=first + at) for at in range(count)]
+        self._left = [one._replace(leader_epoch=4) for one in made]
         self._error = error
         self.drained = 0
 

@@ -1,13 +1,8 @@
 """A client leaves no socket open, and no thread if its constructor raises."""
 
 import gc
-import select
 import socket
-import ssl
 import threading
-import time
-import warnings
-from contextlib import contextmanager
 from types import SimpleNamespace
 
 import pytest
@@ -17,12 +12,13 @@ from kafka.net.compat import KafkaNetClient
 from safeconsumer import SafeConsumer
 from safeconsumer._kafka.decoding.receiving import adopt_manager
 from safeconsumer._kafka.fixes.unclosed import ClosingClient, ClosingManager
-from safeconsumer._kafka.network import HAS_BACKENDS
 from safeconsumer.group import clients
-
-_BOUND = 10_000.0
-# The default context would read the machine's certificates each time.
-_CONTEXT = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+from tests.harness.kafka.unclosed import (
+    WAYS,
+    connecting,
+    of_our_connections,
+    resource_warnings,
+)
 
 
 def receiving(**configs):
@@ -43,94 +39,6 @@ def kind(request):
 def server():
     with socket.create_server(("127.0.0.1", 0)) as listening:
         yield listening
-
-
-def made(kind, server, protocol):
-    return kind(
-        bootstrap_servers=[f"127.0.0.1:{server.getsockname()[1]}"],
-        security_protocol=protocol,
-        ssl_context=_CONTEXT,
-    )
-
-
-def connecting(client):
-    """Return the future of a transport to the client's broker."""
-    (broker,) = client.cluster.bootstrap_brokers()
-    until = time.monotonic() + _BOUND
-    build = client._manager._build_transport
-    return client._net.call_soon_with_future(build, broker, until)
-
-
-@contextmanager
-def resource_warnings():
-    """Collect warnings about sockets that were not closed; the collector does not run."""
-    gc.collect()
-    gc.disable()
-    try:
-        with warnings.catch_warnings(record=True) as found:
-            warnings.simplefilter("always", ResourceWarning)
-            yield found
-    finally:
-        gc.enable()
-
-
-def fail_in_the_handshake(kind, server):
-    client = made(kind, server, "SSL")
-    transport = connecting(client)
-    client._net.poll(0)
-    far, _ = server.accept()
-    with far:
-        far.sendall(b"this is no handshake")
-        client._net.poll(future=transport)
-        client.close()
-    assert isinstance(transport.exception, KafkaConnectionError)
-
-
-def close_while_it_connects(kind, server):
-    """Take no more connections, and close the client."""
-    server.listen(0)
-    with socket.create_connection(server.getsockname()):  # all that it holds
-        client = made(kind, server, "PLAINTEXT")
-        transport = connecting(client)
-        client._net.poll(0)
-        client._net.poll(0)
-        client.close()
-    assert not transport.succeeded()
-
-
-def close_in_the_handshake(kind, server):
-    """Send no answer, and close the client."""
-    client = made(kind, server, "SSL")
-    transport = connecting(client)
-    client._net.poll(0)
-    far, _ = server.accept()
-    with far:
-        while not select.select([far], [], [], 0)[0]:
-            client._net.poll(0)
-        client.close()
-    assert not transport.succeeded()
-
-
-def close_unsent(kind, server):
-    """Close a connection right after a request, and its client at once."""
-    client = made(kind, server, "PLAINTEXT")
-    transport = connecting(client)
-    client._net.poll(future=transport)
-    transport.value.write(b"unsent")
-    transport.value.close()
-    client.close()
-
-
-of_our_connections = pytest.mark.skipif(
-    HAS_BACKENDS, reason="kafka-python 3.1 makes its connections by itself"
-)
-
-WAYS = [
-    close_while_it_connects,
-    fail_in_the_handshake,
-    close_in_the_handshake,
-    close_unsent,
-]
 
 
 @of_our_connections

@@ -30,6 +30,17 @@ def test_the_defaults():
     assert found.connection == {"bootstrap_servers": "b:9092"}
 
 
+def test_starting_offsets_are_named_by_partition():
+    found = settings.parse(
+        {**LEAST, "startingOffsets": '{"orders":{"0":23,"1":-2},"returns":{"0":-1}}'}
+    )
+    assert found.starting == {
+        ("orders", 0): 23,
+        ("orders", 1): settings.EARLIEST,
+        ("returns", 0): settings.LATEST,
+    }
+
+
 def test_a_topic_named_twice_is_read_once():
     found = settings.parse({**LEAST, "subscribe": "orders, returns,orders"})
     assert found.wanted == ("orders", "returns")

@@ -131,3 +131,27 @@ def test_a_client_that_cannot_be_taken_is_closed(monkeypatch, fails):
         KeptClient.take(found, Range("orders", 0, 7, 9, topic_id="a"))
     assert consumer.is_closed
     assert KeptClient._idle == {}
+
+
+def test_a_kept_client_of_a_topic_that_was_made_again_is_closed(monkeypatch):
+    """It has fetched records of the old topic."""
+    made = []
+
+    def consumer(**_):
+        made.append(Failing(None))
+        return made[-1]
+
+    monkeypatch.setattr(
+        reading, "topic_ids", lambda _, names: dict.fromkeys(names, "b")
+    )
+    monkeypatch.setattr(reading, "SafeConsumer", consumer)
+    monkeypatch.setattr(KeptClient, "_idle", {})
+    found = settings.parse(OPTIONS)
+    KeptClient.take(found, Range("orders", 0, 0, 5)).give_back(
+        Range("orders", 0, 5, 5, topic_id="a")
+    )
+    taken = KeptClient.take(found, Range("orders", 0, 7, 9, topic_id="a"))
+    old, new = made
+    assert old.is_closed
+    assert not new.is_closed
+    assert taken.consumer is new

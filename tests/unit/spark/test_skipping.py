@@ -16,6 +16,7 @@ from safeconsumer.errors import (
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.spark import offsets, options
 from safeconsumer.spark.committing import MARK, Committer, require_own
+from safeconsumer.spark.events import ProgressNotCommitted
 from safeconsumer.spark.opening import Opening
 from tests.harness.listing import short
 from tests.harness.spark.lab import (
@@ -493,10 +494,12 @@ class Group:
         self.went = threading.Semaphore(0)  # a commit has succeeded or failed
         self.closed = threading.Event()
         self.clusters = {}
+        self.events = []
 
     def opened(self):
         """Return a stream that commits to the group."""
-        opening = Opening(PauseLedger(), self._clients, group=self._made)
+        hooks = (self.events.append,)
+        opening = Opening(PauseLedger(hooks), self._clients, group=self._made)
         return opening.stream("s", options.parse(CLUSTERS))
 
     def _made(self, properties, _name):
@@ -630,6 +633,21 @@ def test_a_commit_that_fails_is_reported_once_and_tried_again_with_the_next_batc
     stream.committer.close()
     assert stream.failures == ["away", ""]
     assert group.closed.is_set()
+
+
+@pytest.mark.contract("S7")
+def test_an_event_tells_that_progress_is_not_committed_and_that_it_is_again(group):
+    stream = group.opened()
+    for fails in (True, False):
+        group.fails = fails
+        stream.on_end({ORDERS: 7})
+        taken(group.went)
+    stream.close()
+    found = [one for one in group.events if isinstance(one, ProgressNotCommitted)]
+    assert [(one.stream, one.group, one.reason) for one in found] == [
+        ("s", "g", "away"),
+        ("s", "g", ""),
+    ]
 
 
 @pytest.mark.contract("S7")

@@ -1,6 +1,7 @@
 """The kit's cluster as a plain object: requests in, answers out, a clock of the test."""
 
 import pytest
+from kafka.protocol.admin import CreateTopicsRequest
 from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import (
     ApiVersionsRequest,
@@ -122,6 +123,30 @@ class TestFaults:
         assert (client.answers, list(cluster.requests)) == ([], [])
         cluster.unfreeze(1)
         assert len(client.answers) == 1
+
+
+def test_a_topic_has_as_many_partitions_as_a_request_assigns():
+    cluster, _ = cluster_of()
+    kind = CreateTopicsRequest.CreatableTopic
+    place = kind.CreatableReplicaAssignment
+    request = CreateTopicsRequest(
+        topics=[
+            kind(
+                name="t",
+                num_partitions=-1,
+                replication_factor=-1,
+                assignments=[
+                    place(partition_index=number, broker_ids=[1]) for number in range(3)
+                ],
+                configs=[],
+            )
+        ],
+        timeout_ms=1000,
+        validate_only=False,
+    )
+    (made,) = Client(cluster).ask(request, 5).topics
+    assert (made.error_code, made.num_partitions) == (0, 3)
+    assert len(cluster.topics.known("t").logs) == 3
 
 
 def test_an_unreadable_message_ends_the_connection():

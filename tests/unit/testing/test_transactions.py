@@ -3,6 +3,7 @@
 import pytest
 
 from safeconsumer.testing import _codes
+from safeconsumer.testing._nodes import TRANSACTION
 from tests.harness.testing.asking import cluster_of
 from tests.harness.testing.requests import (
     Writer,
@@ -61,6 +62,14 @@ def test_transaction_that_exceeds_its_time_is_aborted_and_its_producer_fenced():
     clock.pass_(1)
     assert [one.first for one in cluster.log(writer.topic, 0).aborted] == [1]
     assert writer.adds() == writer.ends(is_committed=True) == _codes.PRODUCER_FENCED
+
+
+def test_a_broker_that_does_not_coordinate_a_transaction_refuses_its_requests():
+    cluster, clock = cluster_of()
+    writer = writer_in(in_kit(cluster, clock))
+    cluster.nodes.move_coordinator(TRANSACTION, writer.id, 2)
+    errors = [writer.adds(), writer.adds_offsets(GROUP), writer.ends(is_committed=True)]
+    assert errors == [_codes.NOT_COORDINATOR] * 3
 
 
 @pytest.mark.parametrize("gone", ["topic", "group"])

@@ -4,22 +4,12 @@ from attrs import frozen
 from hypothesis import given
 from hypothesis import strategies as st
 
+from safeconsumer.testing import make_record
 from safeconsumer.worker.durations import BOUNDS, Durations
 from safeconsumer.worker.progress import OVERHEAD_BYTES, Progress, Watermark, sizes_of
 from safeconsumer.worker.retry import FailureRatio, Retry
 from safeconsumer.worker.watermarks import Limits, Load, credit, marks
-from tests.unit.holds.strategies import quick
-
-
-@frozen
-class FakeRecord:
-    """The attributes of a record that progress reads."""
-
-    offset: int
-    leader_epoch: int | None = 3
-    serialized_key_size: int | None = 2
-    serialized_value_size: int | None = 10
-    serialized_header_size: int | None = None
+from tests.harness.chance import by_day
 
 
 @frozen
@@ -34,14 +24,16 @@ SIZE = 12 + OVERHEAD_BYTES
 
 
 def records(*offsets):
-    return [FakeRecord(offset) for offset in offsets]
+    figures = {"leader_epoch": 3, "serialized_header_size": None}
+    made = [make_record(b"v" * 10, b"kk", offset=offset) for offset in offsets]
+    return [one._replace(**figures) for one in made]
 
 
 def admit(progress, *offsets, now=0.0):
     progress.admit(records(*offsets), [SIZE] * len(offsets), now)
 
 
-@quick
+@by_day(30)
 @given(
     st.lists(st.lists(st.integers(1, 3), min_size=1, max_size=5), max_size=4),
     st.randoms(use_true_random=False),
@@ -79,7 +71,7 @@ def test_the_watermark_is_the_first_incomplete_record(gaps, draw):
     assert (total, total) == (progress.admitted, progress.floor())
 
 
-@quick
+@by_day(30)
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(0, 9)), max_size=9))
 def test_record_is_found_by_its_ordinal_after_others_are_released(polls):
     progress = Progress(0)
@@ -125,7 +117,7 @@ def test_size_counts_key_value_headers_and_overhead():
     assert SIZE == 12 + OVERHEAD_BYTES
 
 
-@quick
+@by_day(30)
 @given(
     st.integers(1, 100),
     st.integers(1, 10_000),
@@ -156,7 +148,7 @@ def test_marks_have_hysteresis():
     assert not both.is_throttled(Load(5, 500), was=True)
 
 
-@quick
+@by_day(30)
 @given(st.integers(1, 40), st.floats(0.0, 0.999))
 def test_waits_stay_within_their_bounds(failures, draw):
     """A wait is between half of its length and all of it."""
@@ -210,7 +202,7 @@ def test_six_letters_and_no_success_are_enough():
     assert sixth.exceeds(1) is None
 
 
-@quick
+@by_day(30)
 @given(
     sample=st.integers(20, 100),
     limit=st.floats(0.15, 0.9),

@@ -4,20 +4,15 @@ import asyncio
 import io
 import pickle
 import threading
-from collections import namedtuple
 
 import pytest
-from kafka.consumer.fetcher import ConsumerRecord
 from kafka.serializer.wrapper import DeserializeWrapper
 
 from safeconsumer.errors import DeserializationError, HandlersCannotRunError
+from safeconsumer.testing import make_record
 from safeconsumer.worker import BatchFailure, RetryLater, deserializing
 from safeconsumer.worker.deserializing import Readers
 from tests.harness.holds.forking import is_true_in_child
-
-
-def record(value):
-    return ConsumerRecord("orders", 3, 7, 0, 1, 0, None, value, [], None, -1, 1, -1)
 
 
 def readers(function):
@@ -35,10 +30,12 @@ def test_reader_made_in_forked_child_waits_for_no_thread_of_parent():
         return data.decode()
 
     there = readers(decode)
-    thread = threading.Thread(target=there.read, args=(record(b"v"),))
+    thread = threading.Thread(target=there.read, args=(make_record(b"v"),))
     thread.start()
     entered.wait()
-    assert is_true_in_child(lambda: readers(decode).read(record(b"v")).value == "v")
+    assert is_true_in_child(
+        lambda: readers(decode).read(make_record(b"v")).value == "v"
+    )
     leave.set()
     thread.join()
 
@@ -46,11 +43,11 @@ def test_reader_made_in_forked_child_waits_for_no_thread_of_parent():
 def test_deserializer_that_reads_another_record_does_not_wait_for_itself():
     def decode(data):
         if data == b"outer":
-            return there.read(record(b"inner")).value
+            return there.read(make_record(b"inner")).value
         return data.decode()
 
     there = readers(decode)
-    assert there.read(record(b"outer")).value == "inner"
+    assert there.read(make_record(b"outer")).value == "inner"
 
 
 def test_readers_used_together_in_either_order_take_their_locks_in_one():
@@ -79,10 +76,7 @@ def test_locks_end_with_the_readers_that_have_them(collect):
 
 def test_readers_can_be_sent_to_another_process():
     there = pickle.loads(pickle.dumps(readers(bytes.decode)))  # noqa: S301 - ours
-    assert there.read(record(b"v")).value == "v"
-
-
-Record = namedtuple("Record", ["topic", "key", "value", "headers"])  # noqa: PYI024 - as upstream's
+    assert there.read(make_record(b"v")).value == "v"
 
 
 @pytest.mark.parametrize("is_async", [False, True])
@@ -117,7 +111,7 @@ def test_batch_with_unreadable_records_gives_the_others_to_the_handler(
     reading = readers.before(handle_async if is_async else handle, is_batch=True)
     raised = None
     try:
-        answer = reading([Record("t", None, value, []) for value in values], None)
+        answer = reading(map(make_record, values), None)
         if is_async:
             asyncio.run(answer)
     except (BatchFailure, HandlersCannotRunError, IndexError) as error:

@@ -147,7 +147,7 @@ def test_pause_from_a_process_keeps_its_cause():
 
 def test_group_passed_to_fail_has_the_effect_of_a_raised_one():
     desk = Desk(Order.PARTITION, is_batch=True, quantum=2, records=2)
-    (task,) = desk.decisions.queue.claim()
+    task = desk.decisions.queue.claim()
     read = [(0, SimpleNamespace()), (1, SimpleNamespace())]
     batch = Batch(Ticket(desk.decisions, task, set()), read, desk.kinds)
     with pytest.raises(TypeError, match="not ExceptionGroup"):

@@ -99,7 +99,7 @@ class _ThrownError(BaseException):
 def test_ended_executor_is_reported_with_its_cause(executor, monkeypatch):
     """``healthy()`` names it, and ``run()`` raises its error."""
 
-    def complete(_self, _outcomes):
+    def complete(_self, _outcome):
         raise _ThrownError
 
     monkeypatch.setattr(Decisions, "complete", complete)
@@ -144,7 +144,7 @@ def test_call_interrupted_at_any_place_keeps_each_record_done_or_left():
         desk = Desk(Order.PARTITION, quantum=3)
         desk.epoch.pace = 1e-6
         desk.admit(3)
-        (task,) = desk.decisions.queue.claim()
+        task = desk.decisions.queue.claim()
         given = task, Slot(), context_of(task, lambda: None), 1.0
         outcomes = []
 

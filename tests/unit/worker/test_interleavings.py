@@ -41,12 +41,13 @@ class Scene:
         self.desk, self.out = desk, []
 
     def claim(self):
-        self.out += self.desk.decisions.queue.claim()
+        task = self.desk.decisions.queue.claim()
+        self.out += [] if task is None else [task]
 
     def end(self, task, error=None):
         """Complete a task, or fail its first record."""
         self.out.remove(task)
-        self.desk.decisions.complete([_outcome(task, error)])
+        self.desk.decisions.complete(_outcome(task, error))
 
     def of(self, attempt, which=0):
         """Return a task that is out and at this attempt: the first, or the last."""
@@ -135,7 +136,6 @@ def _ask(made):
     desk.kept.watermarks()
     desk.kept.finished([desk.epoch])
     desk.decisions.is_starving(desk.epoch)
-    desk.decisions.has_waiting(desk.epoch)
 
 
 STEPS = {

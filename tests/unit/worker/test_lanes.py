@@ -51,7 +51,8 @@ class Play:
             self.lose()
 
     def claim(self):
-        for task in self.desk.decisions.queue.claim():
+        task = self.desk.decisions.queue.claim()
+        if task is not None:
             running = [
                 self.lane(one)
                 for other in self.out
@@ -66,7 +67,7 @@ class Play:
         desk, count = self.desk, self.dice.randrange(len(task.records) + 1)
         given = [*task.records]
         if task.epoch.is_closed or count == len(given):
-            done_by(desk.decisions, [task])
+            done_by(desk.decisions, task)
             count = len(given)
         else:
             for index in range(count):
@@ -80,7 +81,7 @@ class Play:
             outcome = Outcome(
                 task=task, finished=task.indexes[:count], failed=failed, left=rest
             )
-            desk.decisions.complete([outcome])
+            desk.decisions.complete(outcome)
         if not task.epoch.is_closed:
             self.ended += given[:count]
 
@@ -98,7 +99,7 @@ class Play:
             while self.out:
                 done = self.out.pop(0)
                 given = [*done.records]
-                done_by(self.desk.decisions, [done])
+                done_by(self.desk.decisions, done)
                 self.ended += [] if done.epoch.is_closed else given
             self.desk.pass_time(1.0)
             self.claim()

@@ -24,8 +24,7 @@ _RETRY = Retry(attempts=5, first=0.0, jitter=False)
 
 
 def claim(desk):
-    (task,) = desk.decisions.queue.claim()
-    return task
+    return desk.decisions.queue.claim()
 
 
 def fail(desk, error, task=None):
@@ -33,18 +32,18 @@ def fail(desk, error, task=None):
     task = claim(desk) if task is None else task
     first = task.record(task.indexes[0]).offset
     desk.decisions.complete(
-        [Outcome(task=task, failed=[(task.indexes[0], error)], left=task.indexes[1:])]
+        Outcome(task=task, failed=[(task.indexes[0], error)], left=task.indexes[1:])
     )
     return first
 
 
 def fail_batch(desk, error):
     """Fail the next batch with an error."""
-    desk.decisions.complete([batch_failed(claim(desk), error, 0.0)])
+    desk.decisions.complete(batch_failed(claim(desk), error, 0.0))
 
 
 def succeed(desk, task):
-    desk.decisions.complete([all_done(task, 0.0)])
+    desk.decisions.complete(all_done(task, 0.0))
 
 
 def broken(order=Order.KEY, records=6, **policy):
@@ -196,7 +195,7 @@ def test_dead_letter_waits_for_the_end_of_a_pause(order):
     fail(desk, ValueError("planted"))
     claimed = desk.decisions.queue.claim()
     desk.pause()
-    desk.decisions.complete([call_sink(pytest.fail, *claimed, Slot())])
+    desk.decisions.complete(call_sink(pytest.fail, claimed, Slot()))
     assert desk.work() == []
     desk.resume()
     assert desk.work() == [0, 1]
@@ -225,7 +224,7 @@ def test_acknowledged_dead_letter_does_not_close_the_breaker():
     desk.pass_time(10.0)
     letter = claim(desk)
     assert letter.letter is not None
-    assert done_by(desk.decisions, [letter]) == [0]
+    assert done_by(desk.decisions, letter) == [0]
     assert worker_events.BreakerClosed not in desk.kinds
     assert len(desk.work()) == 2
     assert worker_events.BreakerClosed in desk.kinds
@@ -434,9 +433,7 @@ def test_success_within_a_hand_over_restarts_the_count():
     task = claim(desk)
     task.finish(0)
     failed, left = [(1, DOWN)], task.indexes[2:]
-    desk.decisions.complete(
-        [Outcome(task=task, finished=[0], failed=failed, left=left)]
-    )
+    desk.decisions.complete(Outcome(task=task, finished=[0], failed=failed, left=left))
     assert not owners(desk)
 
 

@@ -5,6 +5,7 @@ import weakref
 import pytest
 from kafka.structs import TopicPartition
 
+from safeconsumer.errors.base import HandlersCannotRunError
 from safeconsumer.holds.view import covers
 from safeconsumer.worker import (
     BatchFailure,
@@ -22,7 +23,7 @@ from safeconsumer.worker.calls import (
     context_of,
 )
 from safeconsumer.worker.durations import BOUNDS
-from safeconsumer.worker.health import place, running_offsets
+from safeconsumer.worker.health import running_offsets
 from safeconsumer.worker.partition import Order, Outcome
 from safeconsumer.worker.watermarks import Load
 from tests.harness.holds.lab import assign_to
@@ -33,8 +34,8 @@ from tests.harness.worker.desk import KINDS, TP, Desk, done_by
 @pytest.mark.parametrize("error", [RetryLater(2.0), ValueError("all")])
 def test_one_event_reports_all_records_of_a_batch_that_come_again(order, error):
     desk = Desk(order, is_batch=True, quantum=4, records=6)
-    task = desk.decisions.queue.claim()[0]
-    desk.decisions.complete([batch_failed(task, error, 0.0)])
+    task = desk.decisions.queue.claim()
+    desk.decisions.complete(batch_failed(task, error, 0.0))
     (event,) = desk.events
     delay = error.after if isinstance(error, RetryLater) else 0.0
     assert (event.offset, event.records, event.delay) == (0, 4, delay)
@@ -51,8 +52,8 @@ def test_reported_delay_is_the_rest_of_the_wait():
 
 
 def _partly(desk, errors):
-    (task,) = desk.decisions.queue.claim()
-    desk.decisions.complete([batch_failed(task, BatchFailure(errors), 0.0)])
+    task = desk.decisions.queue.claim()
+    desk.decisions.complete(batch_failed(task, BatchFailure(errors), 0.0))
 
 
 @pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
@@ -82,32 +83,38 @@ def test_each_record_of_a_batch_gets_its_own_answer(order):
 
 def test_error_for_part_of_a_batch_affects_only_that_part():
     desk = Desk(Order.PARTITION, is_batch=True, quantum=4, records=4)
-    (task,) = desk.decisions.queue.claim()
+    task = desk.decisions.queue.claim()
     task.finish(0)
     task.finish(2)
     wrong = ValueError("planted")
     outcome = batch_failed(task, BatchFailure({1: wrong}), 0.0, [1, 3])
     assert (outcome.finished, outcome.failed) == ([1], [(3, wrong)])
-    desk.decisions.complete(
-        [Outcome(task=task, finished=[0, 1, 2], failed=[(3, wrong)])]
-    )
+    desk.decisions.complete(Outcome(task=task, finished=[0, 1, 2], failed=[(3, wrong)]))
     assert desk.failures == {3: 1}
+
+
+@pytest.mark.parametrize(
+    "error", [SystemExit(3), HandlersCannotRunError("planted")], ids=repr
+)
+def test_error_that_stops_the_worker_waits_for_no_record_before_it(error):
+    desk = Desk(Order.PARTITION, is_batch=True, quantum=4, records=4)
+    task = desk.decisions.queue.claim()
+    errors = BatchFailure({0: ValueError("planted"), 2: error})
+    desk.decisions.complete(batch_failed(task, errors, 0.0))
+    assert desk.decisions.fatal is error
 
 
 @pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
 def test_reject_of_a_batch_is_tried_record_by_record(order):
     """Only the record that the handler means has failed."""
     desk = Desk(order, is_batch=True, quantum=8, on_exhausted="skip", records=8)
-    while tasks := desk.decisions.queue.claim():
-        for task in tasks:
-            is_meant = any(task.record(at).offset == 5 for at in task.indexes)
-            desk.decisions.complete(
-                [
-                    batch_failed(task, Reject("planted"), 0.0)
-                    if is_meant
-                    else all_done(task, 0.0)
-                ]
-            )
+    while task := desk.decisions.queue.claim():
+        is_meant = any(task.record(at).offset == 5 for at in task.indexes)
+        desk.decisions.complete(
+            batch_failed(task, Reject("planted"), 0.0)
+            if is_meant
+            else all_done(task, 0.0)
+        )
     assert (desk.decisions.skipped, desk.kept.records) == (1, 0)
 
 
@@ -123,10 +130,10 @@ def test_dead_letters_of_one_batch_go_in_order():
     desk = Desk(Order.PARTITION, is_batch=True, quantum=4, sink=print, records=4)
     _partly(desk, {1: Reject("planted"), 2: Reject("planted")})
     for offset in (1, 2):
-        (task,) = desk.decisions.queue.claim()
+        task = desk.decisions.queue.claim()
         assert task.letter is not None
-        assert desk.decisions.queue.claim() == []
-        assert done_by(desk.decisions, [task]) == [offset]
+        assert desk.decisions.queue.claim() is None
+        assert done_by(desk.decisions, task) == [offset]
     assert (desk.decisions.dead_letters, desk.kept.records) == (2, 0)
 
 
@@ -134,7 +141,7 @@ def test_record_handed_over_and_not_begun_is_left_after_a_loss():
     desk = Desk(Order.PARTITION)
     desk.epoch.pace = 1e-6
     desk.admit(3)
-    (task,) = desk.decisions.queue.claim()
+    task = desk.decisions.queue.claim()
     seen = []
 
     def handle(record, _context):
@@ -148,10 +155,9 @@ def test_record_handed_over_and_not_begun_is_left_after_a_loss():
 def _sizes(desk):
     """Complete all that can be claimed, and return the offsets of each call."""
     found = []
-    while tasks := desk.decisions.queue.claim():
-        for task in tasks:
-            found.append([task.record(i).offset for i in task.indexes])
-            desk.decisions.complete([all_done(task, 0.0)])
+    while task := desk.decisions.queue.claim():
+        found.append([task.record(i).offset for i in task.indexes])
+        desk.decisions.complete(all_done(task, 0.0))
     return found
 
 
@@ -163,9 +169,9 @@ def test_a_batch_has_records_of_several_polls(order):
     desk = Desk(order, lambda _: 1, is_batch=True, quantum=8, on_exhausted="skip")
     for _ in range(3):
         desk.admit(2)
-    (task,) = desk.decisions.queue.claim()
+    task = desk.decisions.queue.claim()
     assert [task.record(at).offset for at in task.indexes] == [*range(6)]
-    desk.decisions.complete([batch_failed(task, RetryLater(2.0), 0.0)])
+    desk.decisions.complete(batch_failed(task, RetryLater(2.0), 0.0))
     assert desk.work() == []
     desk.pass_time(2.0)
     _partly(desk, {1: ValueError("planted"), 4: Reject("planted")})
@@ -236,34 +242,34 @@ def test_waiting_batch_is_dropped_with_its_partition():
 
 def test_waiting_retry_is_dropped_with_its_partition():
     desk = Desk(Order.KEY, quantum=1, records=3)
-    bad, running, _ = (desk.decisions.queue.claim()[0] for _ in range(3))
-    desk.decisions.complete([batch_failed(bad, ValueError("planted"), 0.0)])
+    bad, running, _ = (desk.decisions.queue.claim() for _ in range(3))
+    desk.decisions.complete(batch_failed(bad, ValueError("planted"), 0.0))
     desk.decisions.queue.drop_queued([desk.epoch])
     desk.pass_time(1.0)
     assert desk.work() == []
-    desk.decisions.complete([all_done(running, 0.0)])
-    assert desk.decisions.queue.claim() == []
+    desk.decisions.complete(all_done(running, 0.0))
+    assert desk.decisions.queue.claim() is None
 
 
 def test_record_behind_an_earlier_ownership_is_dropped_with_its_partition():
     desk = Desk(Order.KEY, quantum=1, records=1)
-    (left_behind,) = desk.decisions.queue.claim()
+    left_behind = desk.decisions.queue.claim()
     desk.regain()
     desk.admit(3)
-    (bad,) = desk.decisions.queue.claim()
+    bad = desk.decisions.queue.claim()
     assert bad.keys != left_behind.keys
-    desk.decisions.complete([batch_failed(bad, ValueError("planted"), 0.0)])
-    (running,) = desk.decisions.queue.claim()
+    desk.decisions.complete(batch_failed(bad, ValueError("planted"), 0.0))
+    running = desk.decisions.queue.claim()
     desk.decisions.queue.drop_queued([desk.epoch])
-    desk.decisions.complete([all_done(left_behind, 0.0)])
+    desk.decisions.complete(all_done(left_behind, 0.0))
     assert desk.work() == []
-    desk.decisions.complete([all_done(running, 0.0)])
+    desk.decisions.complete(all_done(running, 0.0))
 
 
 def test_dead_letter_of_an_ended_ownership_completes_nothing():
     desk = Desk(Order.PARTITION, sink=print, retry=Retry(attempts=1), records=2)
-    (bad,) = desk.decisions.queue.claim()
-    desk.decisions.complete([batch_failed(bad, ValueError("planted"), 0.0)])
+    bad = desk.decisions.queue.claim()
+    desk.decisions.complete(batch_failed(bad, ValueError("planted"), 0.0))
     letter = desk.decisions.queue.claim()
     desk.regain()
     desk.admit(2)
@@ -284,8 +290,8 @@ def test_dead_letter_acknowledged_during_a_revocation_completes_its_record(
         retry=Retry(attempts=1),
         records=2,
     )
-    (bad,) = desk.decisions.queue.claim()
-    desk.decisions.complete([Outcome(task=bad, failed=[(0, ValueError("planted"))])])
+    bad = desk.decisions.queue.claim()
+    desk.decisions.complete(Outcome(task=bad, failed=[(0, ValueError("planted"))]))
     letter = desk.decisions.queue.claim()
     desk.decisions.queue.drop_queued([desk.epoch])
     assert done_by(desk.decisions, letter) == [0]
@@ -295,9 +301,10 @@ def test_dead_letter_acknowledged_during_a_revocation_completes_its_record(
 
 
 def _answer(desk, error):
-    for task in desk.decisions.queue.claim():
+    task = desk.decisions.queue.claim()
+    if task is not None:
         failed, left = [(task.indexes[0], error)], task.indexes[1:]
-        desk.decisions.complete([Outcome(task=task, failed=failed, left=left)])
+        desk.decisions.complete(Outcome(task=task, failed=failed, left=left))
 
 
 def _ask_for_later(desk):
@@ -352,20 +359,33 @@ def test_held_batch_waits_in_its_place(*, is_full):
     assert desk.work() == [0, 1]
 
 
+def test_quick_record_wakes_a_thread_only_if_no_handler_works():
+    """Two threads that compute slow each other down, but a record must not wait."""
+    desk, woken = Desk(Order.KEY, quantum=1), []
+    desk.epoch.pace = 1e-6
+    desk.decisions.queue.listen(lambda: woken.append(desk.kept.running))
+    desk.admit(1)
+    assert woken == [0]
+    assert desk.decisions.queue.claim()
+    desk.admit(1)
+    assert woken == [0]
+
+
 def test_only_lanes_within_the_span_are_woken():
     """One completed record lets one more begin, however many wait."""
     desk = Desk(
         Order.KEY, key=lambda record: record.offset, span=10, quantum=1, records=1000
     )
-    out = [task for _ in range(10) for task in desk.decisions.queue.claim()]
+    out = [desk.decisions.queue.claim() for _ in range(10)]
     assert not desk.decisions.queue.claim()
     assert not desk.decisions.queue.ready
-    desk.decisions.complete([all_done(out[5], 0.0)])
+    desk.decisions.complete(all_done(out[5], 0.0))
     assert not desk.decisions.queue.ready
-    desk.decisions.complete([all_done(out[0], 0.0)])
-    (ready,) = desk.decisions.queue.ready
+    desk.decisions.complete(all_done(out[0], 0.0))
+    (ready,) = desk.epoch.ready
     assert next(iter(ready)) == 10
-    desk.decisions.complete([all_done(one, 0.0) for one in out[1:5] + out[6:]])
+    for one in out[1:5] + out[6:]:
+        desk.decisions.complete(all_done(one, 0.0))
     assert len(desk.work()) == 990
 
 
@@ -373,24 +393,24 @@ def test_record_put_back_within_the_span_begins():
     desk = Desk(Order.UNORDERED, span=4, quantum=2)
     desk.epoch.pace = 1e-6
     desk.admit(8)
-    one, other = desk.decisions.queue.claim() + desk.decisions.queue.claim()
+    one, other = desk.decisions.queue.claim(), desk.decisions.queue.claim()
     assert not desk.decisions.queue.claim()
-    desk.decisions.complete([Outcome(task=one, left=one.indexes)])
-    desk.decisions.complete([all_done(other, 0.0)])
+    desk.decisions.complete(Outcome(task=one, left=one.indexes))
+    desk.decisions.complete(all_done(other, 0.0))
     assert desk.work() == [0, 1, 4, 5, 6, 7]
 
 
 def test_records_that_failed_together_are_handed_out_one_by_one():
     """Together they would fail again, and the cause would stay unknown."""
     desk = Desk(Order.PARTITION, quantum=4, records=5, is_batch=True)
-    (task,) = desk.decisions.queue.claim()
+    task = desk.decisions.queue.claim()
     assert list(task.indexes) == [0, 1, 2, 3]
-    desk.decisions.complete([batch_failed(task, ValueError(), 0.0)])
+    desk.decisions.complete(batch_failed(task, ValueError(), 0.0))
     desk.pass_time(1.0)
     for offset in range(4):
         desk.epoch.pace = 1e-6  # its records are quick, so several might come at once
-        (again,) = desk.decisions.queue.claim()
-        assert done_by(desk.decisions, [again]) == [offset]
+        again = desk.decisions.queue.claim()
+        assert done_by(desk.decisions, again) == [offset]
     assert desk.work() == [4]
 
 
@@ -402,10 +422,10 @@ def test_records_that_failed_together_are_handed_out_one_by_one():
 def test_begun_record_is_kept_with_all_before_it(order, error):
     """A record that waits, or has failed, counts as begun."""
     desk = Desk(order, quantum=1, records=10)
-    *_, last = [task for _ in range(3) for task in desk.decisions.queue.claim()]
+    last = [one for _ in range(3) if (one := desk.decisions.queue.claim())][-1]
     record = last.record(0)
     failed, left = [(last.indexes[0], error)], last.indexes[1:]
-    desk.decisions.complete([Outcome(task=last, failed=failed, left=left)])
+    desk.decisions.complete(Outcome(task=last, failed=failed, left=left))
     if not isinstance(error, RetryLater):
         desk.pass_time(30.0)  # its time has come, and it is its second attempt
     offset = desk.kept.give_back(desk.epoch, Load(), 1)
@@ -421,14 +441,14 @@ def test_record_behind_an_earlier_ownership_counts_as_not_begun():
     desk.regain()
     for count in (9, 91):
         desk.admit(count)
-    assert desk.decisions.queue.claim() == []
+    assert desk.decisions.queue.claim() is None
     assert desk.kept.give_back(desk.epoch, Load(5, 10**9), 20) == 5
 
 
 def test_partition_with_an_empty_shared_lane_and_running_tasks_does_not_starve():
     desk = Desk(Order.UNORDERED, quantum=1, records=3)
-    (one,), _, _ = (desk.decisions.queue.claim() for _ in range(3))
-    desk.decisions.complete([all_done(one, 0.001)])
+    one, _, _ = (desk.decisions.queue.claim() for _ in range(3))
+    desk.decisions.complete(all_done(one, 0.001))
     assert not desk.decisions.is_starving(desk.epoch)
 
 
@@ -436,8 +456,8 @@ def test_partition_with_an_empty_shared_lane_and_running_tasks_does_not_starve()
 def test_records_given_back_and_fetched_again_are_handed_out(order):
     """A hold, for example, sent them back before a handler began."""
     desk = Desk(order, quantum=4, records=10)
-    tasks = desk.decisions.queue.claim()
-    desk.decisions.complete([Outcome(task=one, left=one.indexes) for one in tasks])
+    task = desk.decisions.queue.claim()
+    desk.decisions.complete(Outcome(task=task, left=task.indexes))
     desk._next = desk.kept.give_back(desk.epoch, Load(0, 10**9), 1)
     assert desk._next == 0
     # A log that was compacted meanwhile has fewer records than were forgotten.
@@ -466,7 +486,7 @@ class Watched(Slot):
 def test_stalled_slot_never_shows_the_time_of_its_last_record(*, is_batch):
     """Another thread reads the task first, and then index and time."""
     desk = Desk(Order.PARTITION, records=3)
-    (task,) = desk.decisions.queue.claim()
+    task = desk.decisions.queue.claim()
     slot, context = Watched(), context_of(task, lambda: None)
     if is_batch:
         calls.call_batch(lambda _r, _c: None, task, slot, context)
@@ -482,8 +502,8 @@ def test_stalled_slot_never_shows_the_time_of_its_last_record(*, is_batch):
 )
 def test_failed_batch_adds_one_duration_for_each_record(error):
     desk = Desk(Order.PARTITION, is_batch=True, quantum=4, records=4)
-    (task,) = desk.decisions.queue.claim()
-    desk.decisions.complete([batch_failed(task, error, 2.0)])
+    task = desk.decisions.queue.claim()
+    desk.decisions.complete(batch_failed(task, error, 2.0))
     taken = desk.decisions.durations.histogram()
     counted = dict(zip((*BOUNDS, None), taken.counts, strict=True))
     assert taken.total == pytest.approx(2.0)
@@ -511,8 +531,8 @@ def test_records_of_one_partition_look_up_the_holds_of_no_other(monkeypatch):
 
 def test_only_the_record_in_the_handler_counts_as_running():
     desk = Desk(Order.PARTITION, lane_seconds=1.0, records=4)
-    (task,) = desk.decisions.queue.claim()
+    task = desk.decisions.queue.claim()
     slot = Slot()
     slot.task, slot.index = task, 1
     assert running_offsets([slot], is_batch=False) == {TP: [1]}
-    assert place(task, 2) == "orders:0 offset 2"
+    assert task.place(2) == "orders:0 offset 2"

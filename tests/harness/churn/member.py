@@ -1,7 +1,7 @@
-"""Programs of a churn: they poll, iterate or are Workers, and carry out their todo list."""
+"""The programs of a churn: they poll, iterate or are Workers, and make the given calls."""
 
-import threading
 from collections import deque
+from functools import partial
 
 from kafka.errors import (
     FencedInstanceIdError,
@@ -9,61 +9,45 @@ from kafka.errors import (
     KafkaError,
     KafkaTimeoutError,
 )
-from kafka.serializer import Deserializer
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
-from safeconsumer import Lifetime, Limits, Retry, SafeConsumer, Worker
+from safeconsumer import Lifetime, Worker
 from tests.harness.scopes import short
-from tests.sim.meddling import elsewhere
-from tests.sim.reading import Listener
 
 _STEP = 20.0  # seconds after which a program that naps looks whether the churn is over
 _AT_ONCE = 25  # records that an iteration takes before its program does something else
 
 
-class Meddler(Deserializer):
-    """
-    Lets another thread make calls between fetch and delivery.
-
-    Attributes:
-        todo: the calls, which end before the next record is deserialized.
-    """
-
-    def __init__(self):
-        self.todo = deque()
-
-    def deserialize(self, topic, headers, data):
-        del topic, headers
-        while self.todo:
-            elsewhere(self.todo.popleft())
-        return data
-
-
 class Member:
     """
-    A program in a process of its own that consumes topics.
+    A program that consumes topics in a process of its own, simulated or real.
+
+    Args:
+        host: the program's clock and draws, and the numbers of its world.
+        book: the program reports to it all that a judge has to know.
+        make: returns the consumer; called in the thread that polls.
+        topics: a list of topics, or a pattern.
 
     Attributes:
         todo: calls that it makes before its next poll, in the thread that polls.
-        meddler: makes calls in the middle of its next poll that takes records.
         is_over: whether it is to close its consumer and end.
         is_calm: whether it is to make no more calls that delay other members.
         has_ended: whether its program has ended, by itself or when it was stopped.
     """
 
-    def __init__(self, lab, book, topics, settings):
-        self.lab, self.book, self.topics = lab, book, topics
+    is_worker = False
+
+    def __init__(self, host, book, make, topics):
+        self.host, self.book, self.topics = host, book, topics
+        self._make = make
         self.todo = deque()
-        self.meddler = Meddler()
         self.is_over = self.is_calm = self.has_ended = False
         self.consumer = None
-        self.instance = settings.get("group_instance_id")
-        self.process, self.thread = lab.start(book.name, lambda: self._live(settings))
 
-    def _live(self, settings):
+    def live(self):
+        """Consume until the program is stopped or fenced."""
         try:
-            settings["value_deserializer"] = self.meddler
-            self.consumer = SafeConsumer(**self.lab.settings(**settings))
+            self.consumer = self._make()
             self.subscribe(self.topics)
             self.run()
         except KafkaTimeoutError as error:  # no broker is reachable at the start
@@ -73,20 +57,28 @@ class Member:
         finally:
             self.has_ended = True
         if self.consumer is not None:
-            self.consumer.close(autocommit=False)
+            self.consumer.close(autocommit=False, timeout_ms=self.host.closing_ms)
         self.book.left("closed")
 
     def run(self):
         while not self.is_over:
             while self.todo:
                 self.todo.popleft()()
-            self.take()
-            self._check()
+            try:
+                self.take()
+            except self.host.tolerated as error:
+                self.book.failed(error)
+            self.book.look(self.consumer)
 
     def take(self):
-        most = self.lab.rng.choice((1, 7, 50))
-        for tp, records in self.consumer.poll(self.poll_ms, max_records=most).items():
+        self._polled()
+
+    def _polled(self):
+        most = self.host.rng.choice(self.host.batches)
+        polled = self.consumer.poll(self.poll_ms, max_records=most)
+        for tp, records in polled.items():
             self.book.delivered(tp, [one.offset for one in records])
+        return polled
 
     @property
     def poll_ms(self):
@@ -95,39 +87,47 @@ class Member:
     def stop(self):
         self.is_over = True
 
-    def _check(self):
-        self.book.listed_as_held(self.consumer.quiet())
-        self.book.listed_as_held(self.consumer.paused(), owner="app")
-        for tp in sorted(self.book.owned):
-            try:
-                position = self.consumer.position(tp, timeout_ms=0)
-            except (KafkaError, IllegalStateError):  # the member has left meanwhile
-                continue
-            if position is not None:
-                self.book.stands_at(tp, position)
+    # Calls from outside the program
+
+    def call(self, method, *given):
+        """Have the program make a call before its next poll."""
+        self.todo.append(partial(getattr(self, method), *given))
+
+    def call_beside(self, method, *given):
+        """Have another thread of the program make a call, if the program is able to."""
+        self.host.beside(self, partial(getattr(self, method), *given))
+
+    @property
+    def holds(self):
+        """The owners and scopes of holds that do not end by themselves."""
+        return [key for key in self.book.holds if not key[0].startswith("block")]
 
     # Calls that any thread may make
 
     def pause(self, owner, scope, seconds):
         """Place a strict hold; one that this consumer refuses is only logged."""
-        began, lifetime = self.lab.now, Lifetime.UNTIL_RESUMED
-        try:
-            if scope == "@all":
-                self.consumer.pause_all(owner=owner, for_=seconds)
-            else:
-                self.consumer.pause(scope, owner=owner, for_=seconds, lifetime=lifetime)
-        except IllegalStateError as error:
-            self.book.log(f"{type(error).__name__}: {scope}")
-            return
-        until = float("inf") if seconds is None else began + seconds
-        self.book.placed(owner, scope, until)
+        began, lifetime = self.host.now, Lifetime.UNTIL_RESUMED
+        with self.host.ordering:
+            try:
+                if scope == "@all":
+                    self.consumer.pause_all(owner=owner, for_=seconds)
+                else:
+                    self.consumer.pause(
+                        scope, owner=owner, for_=seconds, lifetime=lifetime
+                    )
+            except IllegalStateError as error:
+                self.book.log(f"{type(error).__name__}: {scope}")
+                return
+            until = float("inf") if seconds is None else began + seconds
+            self.book.placed(owner, scope, until)
 
     def resume(self, owner, scope):
-        self.book.lifted(owner, scope)
-        self.consumer.resume(scope, owner=owner)
+        with self.host.ordering:
+            self.book.lifted(owner, scope)
+            self.consumer.resume(scope, owner=owner)
 
     def hold_for_a_block(self, scope, seconds):
-        owner = f"block-{next(self.lab.world.serial)}"
+        owner = f"block-{next(self.host.serial)}"
         try:
             with self.consumer.held(scope, owner=owner):
                 self.book.placed(owner, scope)
@@ -139,9 +139,9 @@ class Member:
     def nap(self, seconds):
         """Do nothing for so long, or until the churn is over."""
         self.book.log(f"naps for {seconds:.0f} s")
-        end = self.lab.now + seconds
-        while self.lab.now < end and not (self.is_calm or self.is_over):
-            self.lab.sleep(min(_STEP, end - self.lab.now))
+        end = self.host.now + seconds
+        while self.host.now < end and not (self.is_calm or self.is_over):
+            self.host.sleep(min(_STEP, end - self.host.now))
 
     def calm_down(self):
         """Lift all holds but those that end by themselves, and place no more."""
@@ -150,18 +150,18 @@ class Member:
 
     def lift_all(self):
         """Lift all holds but those that end by themselves."""
-        for owner, scope in list(self.book.holds):
-            if not owner.startswith("block"):
-                self.resume(owner, scope)
+        for owner, scope in self.holds:
+            self.resume(owner, scope)
 
     # Calls of the thread that polls
 
     def subscribe(self, topics):
         """Subscribe, perhaps to other topics than before, unless a hold forbids that."""
+        is_pattern = isinstance(topics, str)
         try:
-            book = self.book
-            listener = Listener(book.assigned, book.revoked, book.lost)
-            self.consumer.subscribe(topics, listener=listener)
+            wanted = {"pattern" if is_pattern else "topics": topics}
+            listener = self.host.listener(self.book)
+            self.consumer.subscribe(**wanted, listener=listener)
         except IllegalStateError as error:
             self.book.log(f"subscribe: {error}")
             return
@@ -182,9 +182,9 @@ class Member:
             if one.next is not None and tp in assigned
         ]
         if known:
-            tp = self.lab.rng.choice(known)
+            tp = self.host.rng.choice(known)
             start = self.book.judge.logs.log(tp).start
-            to = self.lab.rng.randint(start, max(start, self.book.owned[tp].next))
+            to = self.host.rng.randint(start, max(start, self.book.owned[tp].next))
             self.consumer.seek(tp, to)
             if tp in self.book.owned:
                 self.book.sought(tp, to)
@@ -208,6 +208,21 @@ class Member:
             self.book.log(f"commit: {type(error).__name__}")
 
 
+class Committing(Member):
+    """A member that works on the records of each poll, and commits them."""
+
+    def take(self):
+        polled = self._polled()
+        if not polled:
+            return
+        self.host.sleep(self.host.rng.uniform(0.0, self.host.working))
+        done = {
+            tp: OffsetAndMetadata(records[-1].offset + 1, "", -1)
+            for tp, records in polled.items()
+        }
+        self.consumer.commit(done, timeout_ms=3000)
+
+
 class Iterating(Member):
     def take(self):
         """Take some records, until none come for a while or there is more to do."""
@@ -221,19 +236,13 @@ class Iterating(Member):
 class Working(Member):
     """A member that is a Worker; the listener is the consumer's, beneath the worker's."""
 
+    is_worker = True
     worker: Worker | None = None
 
     def run(self):
-        rng = self.lab.rng
         self.book.is_worker = True
-        self.worker = Worker(
-            self.consumer,
-            self._handle,
-            order="partition",
-            concurrency=rng.choice((1, 4, 8)),
-            limits=Limits(records=rng.choice((20, 200))),
-            retry=Retry(attempts=10),
-        )
+        settings = self.host.worker_settings()
+        self.worker = Worker(self.consumer, self._handle, **settings)
         self.worker.run()
 
     def stop(self):
@@ -242,22 +251,8 @@ class Working(Member):
             self.worker.stop()
 
     def _handle(self, record, _):
-        rng, tp = self.lab.rng, TopicPartition(record.topic, record.partition)
+        tp = TopicPartition(record.topic, record.partition)
         done = self.book.begins(tp, record.offset)
-        if self.is_calm:
-            done()
-            return
-        if rng.random() < 0.02:
-            self.lab.sleep(rng.choice((10, 100, 400)))
-        elif rng.random() < 0.5:
-            self.lab.sleep(rng.uniform(0, 2))
-        if rng.random() < 0.05:
-            message = "once more"
-            raise ValueError(message)
+        if not self.is_calm:
+            self.host.work()
         done()
-
-
-def in_another_thread(member, call):
-    """Make a call in another thread of the member's program."""
-    thread = threading.Thread(target=call, name="other")
-    member.lab.world.spawn(thread.start, "other's start", member.process)

@@ -1,0 +1,138 @@
+"""Draws calls and faults for a group until its time is over; then everything is repaired."""
+
+from math import inf
+
+
+class Nemesis:
+    """
+    Draws the events of a churn; a subclass for each world carries them out.
+
+    Seconds are virtual in the simulated world. Each method named in ``weights()`` draws one
+    event.
+
+    Attributes:
+        rng: all draws.
+        members: the members that have not been asked to leave, and have not ended.
+        leaving: those that were asked.
+        operator: holds the group; None if nobody does.
+        faults: how many faults there were, where they are counted.
+        every: the mean time between two events.
+        at_first: the number of members that begin.
+        fewest: no member leaves or is killed if there are no more.
+        most: no member joins if there are as many.
+        owners: the owners of holds.
+        limits: the times for which holds are placed; None for no limit.
+        blocks: the times for which a block holds.
+        naps: the times for which a program does not poll.
+        freezes: the times for which a process is frozen.
+        brokers: the number of brokers.
+        failures: how a broker fails.
+        failing: the times for which a broker fails.
+        group_scopes: the scopes of the operator's holds.
+    """
+
+    operator = None
+    faults = 0
+    at_first = fewest = 1
+    brokers = 3
+
+    def __init__(self, rng):
+        self.rng = rng
+        self.members, self.leaving = [], []
+
+    def run(self, seconds, faults=inf):
+        """Draw events for a time, or until so many faults; then repair everything."""
+        end = self.now + seconds
+        weights = self.weights()
+        for _ in range(self.at_first):
+            self.join()
+        while self.now < end and self.faults < faults:
+            self.sleep(self.rng.expovariate(1 / self.every))
+            self.forget_ended()
+            (event,) = self.rng.choices(list(weights), list(weights.values()))
+            (event if self.members else self.join)()
+        self._repair()
+
+    def _repair(self):
+        """Heal all faults, and have all members and the operator lift their holds."""
+        self.heal()
+        for one in [*self.members, *self.leaving]:
+            one.is_calm = True
+        if self.operator is not None:
+            self.operator.call("lift_all")
+        self.forget_ended()
+        self.join()
+        for one in self.members:
+            self.calm(one)
+
+    def one(self):
+        return self.rng.choice(self.members)
+
+    # Members come and go
+
+    def join(self):
+        if len(self.members) < self.most:
+            self.members.append(self.started())
+
+    def leave(self):
+        if len(self.members) > self.fewest:
+            one = self.one()
+            self.members.remove(one)
+            self.leaving.append(one)
+            self.stop(one)
+
+    def kill(self):
+        if len(self.members) > self.fewest:
+            one = self.one()
+            self.members.remove(one)
+            self.end_at_once(one)
+
+    def freeze(self):
+        self.freeze_for(self.one(), self.rng.choice(self.freezes))
+
+    # Calls of programs
+
+    def within(self, one, method, *given):
+        """Have a member make a call, in another thread or between two polls."""
+        if not one.is_worker and self.rng.random() < 0.5:
+            one.call(method, *given)
+        else:
+            one.call_beside(method, *given)
+
+    def pause(self):
+        """Place a hold of some owner, perhaps for a time."""
+        one, owner, scope = self.one(), self.rng.choice(self.owners), self.scope()
+        seconds = self.rng.choice(self.limits)
+        if not one.is_calm:
+            self.within(one, "pause", owner, scope, seconds)
+
+    def resume(self):
+        one = self.one()
+        if one.holds:
+            self.within(one, "resume", *self.rng.choice(one.holds))
+
+    def held(self):
+        """Hold a scope for the length of a block, in another thread."""
+        one, scope = self.one(), self.scope()
+        one.call_beside("hold_for_a_block", scope, self.rng.choice(self.blocks))
+
+    def nap(self):
+        """Poll slowly, perhaps past max.poll.interval.ms."""
+        one, seconds = self.one(), self.rng.choice(self.naps)
+        one.call("nap", seconds)
+
+    # The operator and the brokers
+
+    def group_hold(self):
+        self.operator.call("hold", self.rng.choice(self.group_scopes))
+
+    def group_lift(self):
+        self.operator.call("lift_all")
+
+    def broker_fails(self):
+        """Let a broker fail for a while, unless another one has."""
+        # Drawn in any case: where brokers are real, their state depends on the machine.
+        number = self.rng.randint(1, self.brokers)
+        how, seconds = self.rng.choice(self.failures), self.rng.choice(self.failing)
+        if self.are_brokers_well():
+            self.fail_broker(number, how, seconds)

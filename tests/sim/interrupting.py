@@ -1,0 +1,55 @@
+"""Raises at the places of a call, as a signal handler does."""
+
+import itertools
+from pathlib import Path
+
+import kafka
+
+import safeconsumer
+from tests.harness.signals import Interrupts, TimeLimitError
+from tests.sim.playing import simulated
+from tests.sim.world import World
+
+OURS = str(Path(safeconsumer.__file__).parent)
+THEIRS = str(Path(kafka.__file__).parent)
+
+STEP = 21
+"""
+Each seed has every 21st place, and 21 seeds have all.
+"""
+
+everywhere = simulated(seeds=1, nightly=STEP)
+
+
+def is_mine():
+    """Return a function that checks whether the test's own thread runs."""
+    world = World.current
+    mine = world.task
+    return lambda: world.task is mine
+
+
+def interrupting(*inside, kind=TimeLimitError):
+    """Return interrupts in our files, or in these, on the thread of the test."""
+    return Interrupts(inside or (OURS,), is_mine(), kind)
+
+
+def each_place(lab, least, *inside, kind=TimeLimitError):
+    """
+    Yield interrupts of a call, with the next place each time, until it has no more.
+
+    Args:
+        lab: its seed chooses the places.
+        least: how many places the call has at the least.
+        inside: beginnings of the names of the files with places, by default ours.
+        kind: the class of exceptions that are raised.
+    """
+    interrupts, missed = interrupting(*inside, kind=kind), 0
+    for number in itertools.count(lab.world.seed, STEP):
+        interrupts.number = number
+        interrupts.interrupt = lambda call, number=number: interrupts.at(number, call)
+        yield interrupts
+        # An earlier interrupted call may have left more or less work to this one.
+        missed = 0 if interrupts.place else missed + 1
+        if missed == 2:
+            break
+    assert number > least
