@@ -268,7 +268,7 @@ def _opened(journals: Sequence[str], master: str | None) -> Iterator["Given"]:
     from safeconsumer.spark.auditing import SparkJournals  # noqa: PLC0415
 
     with (
-        session(master, "safeconsumer audit") as spark,
+        session(master) as spark,
         SparkJournals(spark, journals) as found,
     ):
         yield found

@@ -149,7 +149,7 @@ def _read_local(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 def _read_by_spark(folder: str, master: str) -> Iterator[tuple[str, str]]:
-    with session(master, "safeconsumer audit") as spark:
+    with session(master) as spark:
         reader = spark.read.option("recursiveFileLookup", "true")
         for part in ("offsets", "sources"):
             where = f"{folder.rstrip('/')}/{part}"

@@ -9,19 +9,18 @@ from typing import Any
 from safeconsumer.errors.base import MissingExtraError, SparkSetupError
 from safeconsumer.spark.platforms import PYSPARK, is_of_spark, reason
 
-# The default master, unless a --conf, spark-defaults.conf or the environment sets
-# another.
+# The application's name, unless spark-submit was given one.
+_NAME = "safeconsumer audit"
 _QUIET = "-Dspark.ui.showConsoleProgress=false"
 
 
 @contextmanager
-def session(master: str, name: str) -> Iterator[Any]:
+def session(master: str) -> Iterator[Any]:
     """
     Provide a session, and stop it. The user's own Spark settings are unchanged.
 
     Args:
         master: where it runs.
-        name: the application's name, unless ``spark-submit`` was given one.
 
     Raises:
         MissingExtraError: pyspark is not installed.
@@ -35,7 +34,7 @@ def session(master: str, name: str) -> Iterator[Any]:
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise PATH's python3
     builder = SparkSession.builder.master(master)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has not started the JVM
-        builder = builder.appName(name)
+        builder = builder.appName(_NAME)
         # This has the lowest priority of all that Spark reads; a builder's setting
         # would have the highest.
         known = os.environ.get("SPARK_SUBMIT_OPTS", "").removeprefix(_QUIET)

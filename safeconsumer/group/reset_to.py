@@ -491,7 +491,7 @@ class ResetTo:
 
     def facts(self) -> list[Any]:
         """Return the action for a digest."""
-        to = sorted((*tp, at.offset or 0) for tp, at in self.places.items())
+        to = sorted((*tp, at.offset) for tp, at in self.places.items())
         return [self.group, self.owner, to, sorted(self.topic_ids.items())]
 
     def document(self, plan: Plan, /) -> dict[str, Any]:

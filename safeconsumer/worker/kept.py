@@ -56,7 +56,7 @@ class DroppedWork:
 
 class KeptRecords:
     """
-    The epochs of a pump, and the sums of their counters.
+    The epochs of a worker, and the sums of their counters.
 
     Attributes:
         lock: guards every counter and every epoch.

@@ -60,8 +60,9 @@ class LaneState(enum.Enum):
     RUNNING   a task with records of its key, or of      ``Queue.requeue``, once
               its partition; it may be one of an         that task is back
               ownership that has ended
-    FAILED    its first record's next time; or for ever,  ``Queue.turn``
-              if that blocks, or stops the worker
+    FAILED    the next attempt at its first record; for  ``Queue.turn``
+              ever, if that record blocks it, or has
+              stopped the worker
     ========= ========================================== ==========================
 
     A shared lane is never RUNNING: it waits for none of its tasks. Only a main lane is

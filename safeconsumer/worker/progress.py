@@ -88,7 +88,7 @@ class Progress:
         Args:
             records: the records.
             sizes: the bytes of each, as they count against limits.
-            now: when they came, on the clock of the pump.
+            now: when they came, on the worker's clock.
         """
         self._trim()
         self._came.append((self.admitted, now))

@@ -1,6 +1,7 @@
 """Reads planted faults from the tables beside it, one for each room of the package."""
 
 import ast
+import functools
 import tomllib
 from pathlib import Path
 
@@ -54,13 +55,11 @@ class Fault:
             UnplantableError: the function is gone, or its text has changed.
         """
         lines = text.splitlines(keepends=True)
-        found = [
-            one for name, one in _functions(ast.parse(text)) if name == self.function
-        ]
+        found = _places(text).get(self.function, ())
         if len(found) != 1:
             message = f"{self}: {len(found)} functions of this name, not one"
             raise UnplantableError(message)
-        begin, end = found[0].lineno - 1, found[0].end_lineno
+        begin, end = found[0]
         body = "".join(lines[begin:end])
         if (count := body.count(self.old)) != 1:
             message = (
@@ -80,6 +79,15 @@ def _of_room(path):
     table = tomllib.loads(path.read_text(encoding="utf-8"))
     for row in table["fault"]:
         yield Fault(room=table["tests"], **row)
+
+
+@functools.cache
+def _places(text):
+    # The first and the last line of each function. Many rows are of one file.
+    places = {}
+    for name, one in _functions(ast.parse(text)):
+        places.setdefault(name, []).append((one.lineno - 1, one.end_lineno))
+    return places
 
 
 def _functions(tree, prefix=""):

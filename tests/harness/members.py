@@ -9,7 +9,7 @@ class Polled:
     """
     Polls consumers, each on a thread of its own, until its block ends.
 
-    Their records are dropped.
+    Their records are dropped; a subclass may keep them.
     """
 
     def __init__(self, *consumers):
@@ -31,7 +31,10 @@ class Polled:
 
     def _poll(self, consumer):
         while not self._over.is_set():
-            consumer.poll(50)
+            self.keep(consumer.poll(50))
+
+    def keep(self, polled):
+        """Drop the records of a poll."""
 
 
 def is_shared_out(consumers, partitions):

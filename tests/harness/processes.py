@@ -9,7 +9,7 @@ import threading
 from pathlib import Path
 
 from tests.harness.brokers.java import tied_to_us
-from tests.harness.waiting import LIMIT, PAUSE, Bound, NotReachedError
+from tests.harness.waiting import LIMIT, PAUSE, Bound, NotReachedError, wait_for
 
 ROOT = Path(__file__).parents[2]
 END_LIMIT = 20.0
@@ -142,17 +142,33 @@ class Process:
 
 
 def forked(do):
-    """Call something in a forked child, within a minute; return its wait status."""
+    """Call something in a forked child; return its wait status."""
     child = os.fork()
     if child == 0:
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(60)
         try:
             do()
             os._exit(0)
         finally:
             os._exit(1)
-    return os.waitpid(child, 0)[1]
+    return status_of(child)
+
+
+def status_of(child, limit=LIMIT):
+    """Return the wait status of a forked child, which is killed if it does not end."""
+    ended = []
+
+    def is_over():
+        number, status = os.waitpid(child, os.WNOHANG)
+        if number:
+            ended.append(status)
+        return ended
+
+    try:
+        wait_for(is_over, "the end of a child", limit)
+    except NotReachedError:
+        os.kill(child, signal.SIGKILL)
+        return os.waitpid(child, 0)[1]
+    return ended[0]
 
 
 def ran(*command, timeout=LIMIT, check=False, **how):

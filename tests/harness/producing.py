@@ -1,8 +1,12 @@
 """Writes records and returns once the broker has acknowledged them all."""
 
 from kafka import KafkaProducer
+from kafka.errors import KafkaTimeoutError
 
-from tests.harness.waiting import LIMIT
+from tests.harness.waiting import LIMIT, retried
+
+_FLUSH = 5.0
+"""Seconds of one flush: between two, the waits for a core are read."""
 
 
 def write(producer, records, limit=LIMIT):
@@ -16,7 +20,7 @@ def write(producer, records, limit=LIMIT):
     config["linger_ms"] = 60_000
     try:
         sent = [producer.send(**one) for one in records]
-        producer.flush(limit)
+        retried(lambda: producer.flush(_FLUSH), KafkaTimeoutError, limit=limit)
     finally:
         config["linger_ms"] = before
     return [one.get(limit) for one in sent]

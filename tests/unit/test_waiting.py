@@ -1,5 +1,6 @@
 """A busy machine does not end a wait of the suite, and a hang does."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -8,6 +9,7 @@ import threading
 import pytest
 
 from tests.harness import timeouts, waiting
+from tests.harness.processes import forked, ran_python, status_of
 from tests.harness.waiting import Bound, NotReachedError, core_waits, end_of, wait_for
 from tests.sim.lab import play
 
@@ -147,3 +149,22 @@ def test_an_interrupt_of_a_wait_has_the_last_state():
             wait_for(lambda: False, "an answer", seen=lambda: "nothing")
     (note,) = caught.value.__notes__
     assert note == "the test waited for this: an answer; last seen: nothing"
+
+
+def test_a_child_that_does_not_end_is_killed():
+    child = os.fork()
+    if child == 0:
+        signal.pause()
+        os._exit(0)
+    assert os.WTERMSIG(status_of(child, 0.01)) == signal.SIGKILL
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_status_of_a_child_is_its_exit_code(code):
+    assert os.waitstatus_to_exitcode(forked(lambda: os._exit(code))) == code
+
+
+def test_a_program_that_does_not_end_is_killed():
+    """Its limit is in the message, and no shorter one."""
+    with pytest.raises(subprocess.TimeoutExpired, match=r"after 0\.01 seconds"):
+        ran_python("-c", "import signal; signal.pause()", timeout=0.01)

@@ -30,8 +30,11 @@ def history_of(scope, start, end, group="g"):
     topic = {"topic": "holds", "complete_since": 900.0}
     record = {"group": group, "owner": "eve", "scope": scope}
     record |= {"covers": scope, "at": start, "is_held": True, "expires_at": end}
+    record |= {"version": 1, "extra": [], "reset": None}
     document = {
         "group": None,
+        "cluster": None,
+        "until": 2_000_000_000.0,
         "topics": [{**topic, "timestamp_type": "LogAppendTime"}],
         "records": [record],
     }

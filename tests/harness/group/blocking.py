@@ -1,13 +1,11 @@
 """Members on other clients, driven by kafka-python's methods; they need the extra ``ci``."""
 
-import threading
-
 from kafka import TopicPartition
 
 from safeconsumer import Control
 from safeconsumer.testing.cases import adapter
 from safeconsumer.testing.cases.outcomes import ONE_CONSUMER, AbsentError
-from tests.harness.waiting import LIMIT
+from tests.harness.members import Polled
 
 
 class Blocking:
@@ -31,7 +29,7 @@ class Blocking:
         return frozenset(TopicPartition(*tp) for tp in owned)
 
 
-class Running:
+class Running(Polled):
     """
     A member that is polled on a thread of its own.
 
@@ -41,30 +39,25 @@ class Running:
     """
 
     def __init__(self, member, topic):
+        super().__init__(member)
         self._member, self._topic = member, topic
         self.consumer, self.came = member.consumer, []
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._poll, daemon=True)
 
     def __enter__(self):
         self._member.subscribe([self._topic])
-        self._thread.start()
-        return self
+        return super().__enter__()
 
-    def __exit__(self, *_):
-        self._over.set()
-        self._thread.join(LIMIT)
-        assert not self._thread.is_alive(), "its poll hangs"
+    def __exit__(self, *raised):
+        super().__exit__(*raised)
         self._member.close()
 
     @property
     def assignment(self):
         return self._member.owned
 
-    def _poll(self):
-        while not self._over.is_set():
-            for records in self._member.poll(50).values():
-                self.came.extend((one.partition, one.offset) for one in records)
+    def keep(self, polled):
+        for records in polled.values():
+            self.came.extend((one.partition, one.offset) for one in records)
 
 
 class Holding:

@@ -13,7 +13,7 @@ from kafka.errors import KafkaConnectionError
 
 from safeconsumer._kafka.network import HAS_BACKENDS
 
-_BOUND = 20.0
+_BOUND = 10_000.0
 # The default context would read the machine's certificates each time.
 _CONTEXT = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 

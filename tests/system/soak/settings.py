@@ -1,9 +1,10 @@
-"""The settings of one soak: the client, the time, and where the files go."""
+"""The settings of a soak: the numbers of its group, and those of its command line."""
 
+import argparse
+import tempfile
 from pathlib import Path
 from pkgutil import resolve_name
 
-from attrs import frozen
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
 
@@ -32,46 +33,44 @@ ASSIGNORS = {
 }
 
 
-@frozen(kw_only=True)
-class Settings:
-    """
-    The client of a soak, its duration and its folders.
+def parsed(arguments=None, *, about=None):
+    """Return the settings of a command line, with the folders and files of the soak."""
+    parser = argparse.ArgumentParser(
+        prog="python -m tests.system.soak", description=about
+    )
+    add = parser.add_argument
+    add(
+        "--consumer",
+        type=_class_name,
+        default="safeconsumer:SafeConsumer",
+        metavar="MODULE:CLASS",
+        help="the client, such as kafka:KafkaConsumer",
+    )
+    add("--minutes", type=float, default=5.0)
+    add("--faults", type=int, help="end after so many")
+    add("--seed", type=int, default=1)
+    add("--rate", type=int, default=300, help="records per second")
+    add("--out", type=Path, help="a new folder for all files")
+    add("--assignor", choices=sorted(ASSIGNORS), default="range")
+    add(
+        "--workers",
+        type=int,
+        default=3,
+        metavar="N",
+        help="with ours, one member of N is a Worker (3); 0: all have a plain loop",
+    )
+    given = parser.parse_args(arguments)
+    given.is_ours = issubclass(resolve_name(given.consumer), SafeConsumer)
+    given.out = given.out or Path(tempfile.mkdtemp(prefix="soak-"))
+    given.journals, given.logs = given.out / "journals", given.out / "logs"
+    given.history = given.out / "history.json"
+    return given
 
-    Attributes:
-        consumer: the client under test, ``module:Class``.
-        minutes: how long faults come.
-        faults: the number of faults after which they end; None for no limit.
-        seed: the seed of all random draws.
-        rate: records per second, over all partitions.
-        out: the folder of journals, logs and results.
-        assignor: a key of ``ASSIGNORS``.
-        workers: one member of so many is a Worker, if the client is ours; 0 for none.
-    """
 
-    consumer: str
-    minutes: float
-    faults: int | None
-    seed: int
-    rate: int
-    out: Path
-    assignor: str = "range"
-    workers: int = 3
-
-    @property
-    def is_ours(self):
-        """Whether the client has holds of its own."""
-        return issubclass(resolve_name(self.consumer), SafeConsumer)
-
-    @property
-    def journals(self):
-        return self.out / "journals"
-
-    @property
-    def history(self):
-        """The file into which the operator writes the holds of the control topics."""
-        return self.out / "history.json"
-
-    @property
-    def logs(self):
-        """The folder of the members' stderr files."""
-        return self.out / "logs"
+def _class_name(text):
+    try:
+        kind = resolve_name(text)
+    except (ImportError, AttributeError, ValueError) as error:
+        message = f"{text}: {error}; write MODULE:CLASS, such as kafka:KafkaConsumer"
+        raise argparse.ArgumentTypeError(message) from error
+    return f"{kind.__module__}:{kind.__qualname__}"

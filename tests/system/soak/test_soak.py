@@ -3,20 +3,14 @@
 import pytest
 
 from tests.system.soak.run import soak
-from tests.system.soak.settings import Settings
+from tests.system.soak.settings import parsed
 
 pytestmark = [pytest.mark.java_brokers, pytest.mark.timeout(900)]
 
 
 def test_twenty_faults_break_no_promise(tmp_path):
-    settings = Settings(
-        consumer="safeconsumer:SafeConsumer",
-        minutes=2.0,
-        faults=20,
-        seed=8,
-        rate=200,
-        out=tmp_path / "soak",
-    )
+    limits = ["--minutes", "2", "--faults", "20", "--seed", "8", "--rate", "200"]
+    settings = parsed([*limits, "--out", str(tmp_path / "soak")])
     result = soak(settings)
     assert result["violations_total"] == 0, settings.out
     # Members may be killed on a busy machine, as they did not leave in time.

@@ -320,7 +320,7 @@ def test_a_spark_that_does_not_start_is_reported_in_one_line(tmp_path):
 def test_the_command_prints_the_same_with_spark_and_without(
     tmp_path, spark, monkeypatch, make
 ):
-    monkeypatch.setattr(spark_session, "session", lambda *_: nullcontext(spark))
+    monkeypatch.setattr(spark_session, "session", lambda _: nullcontext(spark))
     fleet = [*make(), MemberJournal("x").assigned("orders:1").poll("orders:1", 0, 3)]
     folder = written(tmp_path / "fleet", fleet)
     report = tmp_path / "report"

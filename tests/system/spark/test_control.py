@@ -158,7 +158,7 @@ def test_a_stream_is_judged_by_its_checkpoint(lake, operator, monkeypatch):
     assert doubted == [lake.orders] * lake.partitions
     guilty = [row for row in operator.judged(lake, since=1e6) if row.violations]
     assert [row.topic for row in guilty] == [lake.orders] * lake.partitions
-    monkeypatch.setattr(checkpoints, "session", lambda *_: nullcontext(lake.spark))
+    monkeypatch.setattr(checkpoints, "session", lambda _: nullcontext(lake.spark))
     here = checkpoint_of("c", dict(checkpoints._read_local(lake.checkpoint)))
     by_spark = checkpoints._read_by_spark(lake.checkpoint.as_uri(), "local[1]")
     assert checkpoint_of("c", dict(by_spark)) == here

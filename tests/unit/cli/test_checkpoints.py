@@ -55,6 +55,19 @@ def test_stream_that_moved_a_held_partition_has_status_1(audited, tmp_path):
     assert (row["check"], row["offset"], row["is_complete"]) == ("S1", 10, True)
 
 
+@pytest.mark.parametrize(
+    ("start", "end", "count"),
+    [(100.0, 900.0, "0 holds"), (2100.0, 5000.0, "0 holds"), (900.0, 1100.0, "1 hold")],
+    ids=["before", "after", "beginning before"],
+)
+def test_line_about_a_stream_counts_the_holds_of_its_time(tmp_path, start, end, count):
+    history = tmp_path / "history.json"
+    history.write_text(history_of("orders", start, end))
+    folder = checkpoint(tmp_path / "c", KEPT)
+    done = run("--checkpoint", folder, "--group", "g", "--history", history)
+    assert f"batches 0 to 1, {count} of g meanwhile" in done.stdout
+
+
 def test_stream_that_obeyed_has_status_0(audited, tmp_path):
     done = audited(KEPT)
     about = f"S1  {tmp_path / 'c'}: batches 0 to 1, 1 hold of g meanwhile\n"
@@ -180,7 +193,7 @@ def test_stream_of_the_python_source_has_no_folder_of_sources_for_spark_to_read(
 ):
     """An object store has no empty folders, and Spark refused the whole checkpoint."""
     spark = SimpleNamespace(read=Reader())
-    monkeypatch.setattr(checkpoints, "session", lambda *_: nullcontext(spark))
+    monkeypatch.setattr(checkpoints, "session", lambda _: nullcontext(spark))
     found = dict(checkpoints._read_by_spark("s3a://b/c", "local[1]"))
     assert sorted(found) == ["s3a://b/c/offsets/0", "s3a://b/c/offsets/1"]
     assert [one.number for one in checkpoint_of("c", found).batches] == [0, 1]

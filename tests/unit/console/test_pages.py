@@ -604,8 +604,11 @@ def test_program_gets_the_documents_of_the_commands():
 def test_old_snapshot_keeps_alarms_and_makes_the_rest_unknown(still_clock):
     still = groups()
     old = evolve(still.known, as_of=still_clock.monotonic() - follower.OLD_AFTER)
-    rows = console_of(still).state.rows(old)
+    state = console_of(still).state
+    rows = state.rows(old)
     assert {one.verdict.level for one in rows} == {"alarm", "unknown"}
+    views = [state.view(old, one.group) for one in rows]
+    assert [one.verdict for one in views] == [one.verdict for one in rows]
 
 
 @pytest.mark.contract("G8")

@@ -1,6 +1,7 @@
 """The sources have short functions, and no clock, lock or wait that breaks a promise."""
 
 import ast
+import functools
 import re
 from pathlib import Path
 
@@ -37,7 +38,13 @@ def sources(*rooms):
     for path in (path for folder in folders for path in folder.rglob("*.py")):
         text = path.read_text("utf-8")
         if USE.search(text):
-            yield path.relative_to(ROOT).as_posix(), ast.parse(text)
+            yield path.relative_to(ROOT).as_posix(), parsed(text)
+
+
+@functools.cache
+def parsed(text):
+    """Return the tree of a module, which several tests read and none changes."""
+    return ast.parse(text)
 
 
 def is_attribute(node, module, names):

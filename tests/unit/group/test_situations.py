@@ -373,10 +373,10 @@ def test_metrics_count_the_verdicts(one):
     view = one.view
     state = console_of(alone(view), Limited).state
     figures = [*_all(state, state.snapshot())]
-    quiet = [each.value for each in figures if each.name == "group_quiet"]
-    figures = [each for each in figures if "state" in each.labels]
+    quiet = [each.value for name, each in figures if name == "group_quiet"]
+    figures = [(name, each) for name, each in figures if "state" in each.labels]
     found = {
-        (each.name, each.labels["state"]): each.value for each in figures if each.value
+        (name, each.labels["state"]): each.value for name, each in figures if each.value
     }
     is_counted = view.holds or view.reports
     partitions = Counter(_state_of(view, row) for row in view.partitions)

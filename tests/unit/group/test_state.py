@@ -7,6 +7,7 @@ from attrs import evolve
 
 from safeconsumer.group import events as control_events
 from safeconsumer.group import patterns
+from safeconsumer.group.broker_clock import BrokerClock
 from safeconsumer.group.fold import NO_TIME_MS, Fold, RawRecord
 from safeconsumer.group.state import ControlState
 from safeconsumer.holds.resets import Resets
@@ -73,6 +74,25 @@ def test_a_hold_expires_by_the_brokers_time_and_late_by_the_skew(at_ms, skip):
     lab.clock.now += 14.9 - skip
     assert lab.quiet() == {A}
     lab.clock.now += 0.2
+    assert lab.quiet() == set()
+
+
+@pytest.mark.contract("G6")
+@pytest.mark.parametrize(
+    ("at_ms", "is_over"), [(NO_TIME_MS, True), (1_000_000, False)], ids=short
+)
+def test_new_estimate_of_the_brokers_time_moves_holds_with_a_time(at_ms, is_over):
+    """A hold without a time counts from the moment when it was read."""
+    clock = BrokerClock(is_reporting=True)
+    lab = ControlLab(clock)
+    lab.assign(A)
+    clock.acknowledged(1000.0, lab.clock.now, lab.clock.now)
+    lab.hear(evolve(control_record("orders", 0, ttl=10.0), at_ms=at_ms))
+    lab.clock.now += 10.0
+    clock.acknowledged(1000.0, lab.clock.now, lab.clock.now)
+    lab.clock.now += SKEW + 0.1
+    assert lab.quiet() == (set() if is_over else {A})
+    lab.clock.now += 10.0
     assert lab.quiet() == set()
 
 

@@ -690,8 +690,18 @@ def test_the_largest_reported_skew_counts():
 def test_a_partition_under_several_holds_names_the_longest():
     several = (hold(ttl_ms=1000), hold("t"))
     (row,) = evolve(of_a(quiet=QUIET), holds=several).partitions
-    text = "held by alice until somebody lifts it: r, and 1 more"
+    text = "held by alice until somebody lifts it: r"
+    assert row.verdict.sentence == f"{text}, and 1 more"
+    (row,) = evolve(of_a(quiet=QUIET), holds=several[1:]).partitions
     assert row.verdict.sentence == text
+
+
+@pytest.mark.parametrize(
+    ("count", "text"), [(1, "1 partition waits"), (2, "2 partitions wait")]
+)
+def test_member_that_reads_the_holds_names_its_waiting_partitions(count, text):
+    (member,) = of_a(quiet=QUIET, gated=count).members
+    assert member.more == f"{text} for the control topics"
 
 
 # ---------------------------------------------------------------- many holds

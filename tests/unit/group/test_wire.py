@@ -269,6 +269,12 @@ def test_a_reset_of_an_illegal_topic_moves_nothing(topic, name):
     assert wire.decode_hold(data) == ControlHold("x")
 
 
+def test_a_report_without_a_version_is_none():
+    document = json.loads(report_wire.encode_report(BARE))
+    assert document.pop("v") == wire.VERSION
+    assert report_wire.decode_report(json.dumps(document).encode()) is None
+
+
 def test_a_report_of_too_many_partitions_is_none():
     """Counting them would take an hour."""
     assert as_read(evolve(BARE, quiet={"t": ((0, 2**31 - 1),)})) is None

@@ -1,7 +1,6 @@
 """A consumer that was made before a fork raises in the child when it is used (P12)."""
 
 import os
-import signal
 
 import pytest
 from kafka import TopicPartition
@@ -12,6 +11,7 @@ from safeconsumer.errors import ForkedConsumerError
 from tests.harness.kafka.fetches import answer, assigned, batch
 from tests.harness.kafka.offline import offline
 from tests.harness.listing import short
+from tests.harness.processes import status_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 
@@ -41,15 +41,12 @@ def error_in_child(consumer, call):
     if child == 0:
         _report(consumer, call, write)
     os.close(write)
+    status_of(child)  # a child that waits for missing threads is killed
     with os.fdopen(read) as pipe:
-        error = pipe.read()
-    os.waitpid(child, 0)
-    return error
+        return pipe.read()
 
 
 def _report(consumer, call, write):
-    signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.alarm(60)  # a child that waits for missing threads dies here
     answer = "nothing raised"
     try:
         CALLS[call](consumer)

@@ -427,3 +427,10 @@ def test_holds_that_were_lifted_are_not_remembered_for_the_check(safe):
     consumer.resume("audit")
     consumer.resume_all()
     assert not consumer._safe_hold_calls.early._keys
+
+
+def test_partition_made_of_an_assigned_one_is_a_plain_target(consumer):
+    """A named tuple's ``_replace`` makes an object of the class of ``assignment()``'s."""
+    (audit,) = consumer.assignment() - {A, B}
+    consumer.pause(audit._replace(topic="orders", partition=1))
+    assert [str(one.scope) for one in consumer.holds()] == ["orders:1"]

@@ -13,6 +13,7 @@ import pytest
 from safeconsumer.worker.kept import KeptRecords
 from safeconsumer.worker.signals import taking
 from tests.harness.holds.forking import is_true_in_child
+from tests.harness.processes import status_of
 from tests.harness.worker.executing import executing
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -42,11 +43,10 @@ class Forking:
     def _fork(self):
         child = os.fork()
         if child == 0:
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)
-            signal.alarm(5)  # a child that goes on with its parent's work ends here
             self._in_child()
             return
-        self.status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        # a child that goes on with its parent's work is killed
+        self.status = os.waitstatus_to_exitcode(status_of(child, 5.0))
 
     def handled(self):
         return sorted(map(int, self._notes.read_text().split()))

@@ -5,6 +5,7 @@ import weakref
 import pytest
 from kafka.structs import TopicPartition
 
+from safeconsumer.errors.base import HandlersCannotRunError
 from safeconsumer.holds.view import covers
 from safeconsumer.worker import (
     BatchFailure,
@@ -90,6 +91,17 @@ def test_error_for_part_of_a_batch_affects_only_that_part():
     assert (outcome.finished, outcome.failed) == ([1], [(3, wrong)])
     desk.decisions.complete(Outcome(task=task, finished=[0, 1, 2], failed=[(3, wrong)]))
     assert desk.failures == {3: 1}
+
+
+@pytest.mark.parametrize(
+    "error", [SystemExit(3), HandlersCannotRunError("planted")], ids=repr
+)
+def test_error_that_stops_the_worker_waits_for_no_record_before_it(error):
+    desk = Desk(Order.PARTITION, is_batch=True, quantum=4, records=4)
+    task = desk.decisions.queue.claim()
+    errors = BatchFailure({0: ValueError("planted"), 2: error})
+    desk.decisions.complete(batch_failed(task, errors, 0.0))
+    assert desk.decisions.fatal is error
 
 
 @pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
@@ -345,6 +357,18 @@ def test_held_batch_waits_in_its_place(*, is_full):
     assert desk.work() == []
     desk.resume()
     assert desk.work() == [0, 1]
+
+
+def test_quick_record_wakes_a_thread_only_if_no_handler_works():
+    """Two threads that compute slow each other down, but a record must not wait."""
+    desk, woken = Desk(Order.KEY, quantum=1), []
+    desk.epoch.pace = 1e-6
+    desk.decisions.queue.listen(lambda: woken.append(desk.kept.running))
+    desk.admit(1)
+    assert woken == [0]
+    assert desk.decisions.queue.claim()
+    desk.admit(1)
+    assert woken == [0]
 
 
 def test_only_lanes_within_the_span_are_woken():

@@ -22,10 +22,10 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.slf4j.LoggerFactory;
 
 /**
- * Spark's own Kafka source, with one question added: which offsets may a batch end at?
+ * Spark's own Kafka source, with one question added: at which offsets may a batch end?
  *
- * <p>The question goes to the decider of the session (design/spark.md). Nothing here knows what a hold
- * is; it knows that nothing moves without an answer that says so.
+ * <p>The question goes to the decider of the session (design/spark.md). This class does not know holds;
+ * it moves no offset without an answer that allows it.
  */
 public final class SafeKafkaProvider
     implements SessionConfigSupport, DataSourceRegister, CreatableRelationProvider {
@@ -33,23 +33,23 @@ public final class SafeKafkaProvider
   private static final Map<String, Decider> DECIDERS = new ConcurrentHashMap<>();
   private static final long PATIENCE = 10_000; // milliseconds
 
-  // Only when it is needed: Spark makes one of these whenever it looks up any format.
+  // Made when it is needed: Spark makes a provider whenever it looks up any format.
   private TableProvider official;
 
-  /** Which questions are asked, and how. */
+  /** Returns the version of the questions and their format. */
   public static String protocol() { return "6"; }
 
-  /** Makes a decider known under its name, once it has answered. */
+  /** Registers a decider under its name, once it has answered. */
   public static void register(String name, BiFunction<String, String, String> ask) {
     Decider made = new Decider(name, ask);
     made.askSoon("hello", Map.of());
     DECIDERS.put(name, made);
   }
 
-  /** Its streams keep it; there will be no others. */
+  /** Forgets a decider: its streams keep it, and no new stream finds it. */
   public static void forget(String name) { DECIDERS.remove(name); }
 
-  /** Fails if there is no decider of that name, or it does not answer; says if it is late. */
+  /** Fails if there is no decider of that name, or if it does not answer; the message tells if it is late. */
   public static void hello(String name) { DECIDERS.get(name).askSoon("hello", Map.of()); }
 
   @Override public String shortName() { return "safekafka"; }
@@ -67,13 +67,13 @@ public final class SafeKafkaProvider
     return new SafeTable((SupportsRead) table);
   }
 
-  /** What df.write asks for; without it Spark reports an internal error. */
+  /** Refuses df.write in words; without this method Spark reports an internal error. */
   @Override public BaseRelation createRelation(SQLContext sql, SaveMode mode,
       scala.collection.immutable.Map<String, String> options, Dataset<Row> rows) {
     throw new UnsupportedOperationException("safekafka only reads; write with format(\"kafka\")");
   }
 
-  /** The options with our defaults in them; refuses, with Python's words, those that are wrong. */
+  /** Returns the options with our defaults; the decider refuses wrong ones, and its text is the error's. */
   private static CaseInsensitiveStringMap completed(CaseInsensitiveStringMap options) {
     Map<String, String> given = options.asCaseSensitiveMap();
     Map<String, String> all = asMap(
@@ -91,7 +91,7 @@ public final class SafeKafkaProvider
     return known;
   }
 
-  /** As in a URL's query. */
+  /** Returns facts as text, as in a URL's query. */
   private static String asText(Map<String, String> facts) {
     StringJoiner all = new StringJoiner("&");
     facts.forEach((name, value) ->
@@ -108,7 +108,7 @@ public final class SafeKafkaProvider
     return facts;
   }
 
-  /** Kafka's records, a line each: Python would need six calls for each of them. */
+  /** Returns Kafka's records, a line each: Python would need six calls for each of them. */
   public static String asText(Iterable<?> records) throws ReflectiveOperationException {
     StringJoiner lines = new StringJoiner("\n");
     for (Object one : records) {
@@ -135,13 +135,13 @@ public final class SafeKafkaProvider
     }
   }
 
-  /** There is no answer that counts. Of its parent pyspark makes an error without a trace. */
+  /** No answer counts. For its parent class pyspark makes an error without a trace. */
   private static final class Undecided extends IllegalArgumentException {
     Undecided(String why) { super(why); }
   }
 
   private record Decider(String name, BiFunction<String, String, String> python) {
-    /** The answer, if it is one to this question and says yes; a no ends the query. */
+    /** Returns the answer if it belongs to this question and allows to continue; a refusal ends the query. */
     Map<String, String> ask(String question, Map<String, String> facts) {
       String identity = "protocol=" + protocol() + "&decider=" + name + "&number=" + UUID.randomUUID();
       String text = python.apply(question, identity + "&" + asText(facts));
@@ -156,7 +156,7 @@ public final class SafeKafkaProvider
       }
     }
 
-    /** The same where there is no stream yet whose thread could ask. */
+    /** Asks in a thread of its own, as long as no stream has a thread for it. */
     Map<String, String> askSoon(String question, Map<String, String> facts) {
       FutureTask<Map<String, String>> answer = new FutureTask<>(() -> ask(question, facts));
       daemon(answer).start();
@@ -170,11 +170,11 @@ public final class SafeKafkaProvider
     } catch (TimeoutException slow) {
       throw new Undecided("no decision within " + patience + " ms");
     } catch (ExecutionException failed) {
-      if (failed.getCause() instanceof IllegalArgumentException said) {
-        throw said;
+      if (failed.getCause() instanceof IllegalArgumentException refusal) {
+        throw refusal;
       }
       throw new Undecided("the process that registered this session does not answer");
-    } catch (InterruptedException stopping) { // Spark knows it for the end of a query that it stops
+    } catch (InterruptedException stopping) { // Spark takes this error for the end of a query that it stops
       throw new UncheckedIOException(new InterruptedIOException("the query is being stopped"));
     }
   }
@@ -187,11 +187,11 @@ public final class SafeKafkaProvider
 
   private record SafeTable(SupportsRead official) implements SupportsRead {
     @Override public String name() { return "safekafka"; }
-    @Override public StructType schema() { return official.schema(); } // 3.5 and 4.0 ask for it
+    @Override public StructType schema() { return official.schema(); } // Spark 3.5 and 4.0 call it
 
     @Override
     public Set<TableCapability> capabilities() {
-      // All but the first are announced only to be refused in words.
+      // All but the first are announced only so that they can be refused in words.
       return Set.of(MICRO_BATCH_READ, BATCH_READ, CONTINUOUS_READ);
     }
 
@@ -233,7 +233,7 @@ public final class SafeKafkaProvider
     private final ExecutorService asking = Executors.newSingleThreadExecutor(SafeKafkaProvider::daemon);
     private final Map<String, String> about = new HashMap<>();
     private Future<Map<String, String>> answer; // null: not opened
-    private Map<String, String> said = Map.of();
+    private Map<String, String> last = Map.of(); // the last answer; without one everything is held
     private boolean isOpen;
     private String trouble = "";
 
@@ -249,7 +249,7 @@ public final class SafeKafkaProvider
 
     @Override
     public Offset latestOffset(Offset start, ReadLimit limit) {
-      if (spark.isStopped()) { // Spark lets idle queries live
+      if (spark.isStopped()) { // Spark does not end idle queries
         throw new IllegalStateException("safekafka: the session of this query was stopped");
       }
       name(spark);
@@ -260,7 +260,7 @@ public final class SafeKafkaProvider
         trouble = "";
       } catch (Undecided none) {
         trouble = none.getMessage();
-        said = Map.of("metric.held", "@all", "metric.heldBecause", trouble);
+        last = Map.of("metric.held", "@all", "metric.heldBecause", trouble);
       }
       if (!trouble.equals(before)) {
         LoggerFactory.getLogger(SafeKafkaProvider.class).error("safekafka: {}",
@@ -269,9 +269,9 @@ public final class SafeKafkaProvider
       if (!trouble.isEmpty() && about.get("ends").equals("yes")) {
         throw new IllegalStateException("safekafka read nothing, as nothing was decided: " + trouble);
       }
-      if (said.containsKey("description")) { // Spark sets it anew for each batch
+      if (last.containsKey("description")) { // Spark sets it again for each batch
         String name = spark.getLocalProperty("spark.job.description");
-        spark.setLocalProperty("spark.job.description", name + "\n" + said.get("description"));
+        spark.setLocalProperty("spark.job.description", name + "\n" + last.get("description"));
       }
       return end;
     }
@@ -282,7 +282,7 @@ public final class SafeKafkaProvider
     }
 
     private void open() {
-      if (!isOpen) { // not before: what Spark never asks it may never stop
+      if (!isOpen) { // not earlier: Spark may never stop a stream that it never asks
         ask("open", Map.of("options", asText(options.asCaseSensitiveMap())));
         isOpen = true;
       }
@@ -291,20 +291,20 @@ public final class SafeKafkaProvider
     private Offset planned(Offset start, ReadLimit limit) {
       open();
       String kind = limit instanceof ReadAllAvailable ? "none" : limit instanceof ReadMaxRows ? "maximum" : "other";
-      // With a minimum the limiter waits for rows: it may be asked only once for each batch.
+      // With a minimum the limiter waits for rows: each batch may call it only once.
       Offset end = feed.latestOffset(start, kind.equals("maximum") ? limit : ReadLimit.allAvailable());
       noteLatest(end);
       ask("plan", Map.of("start", start.json(), "end", json(end), "limit", kind));
-      if (said.containsKey("from")) {
-        // The limiter shares its quota among those with something to read: held ones have nothing.
-        end = feed.latestOffset(official.deserializeOffset(said.get("from")), limit);
+      if (last.containsKey("from")) {
+        // The limiter divides its quota among partitions with records to read; held ones have none here.
+        end = feed.latestOffset(official.deserializeOffset(last.get("from")), limit);
         noteLatest(end);
         ask("freeze", Map.of("end", json(end)));
       }
-      if (!said.containsKey("end")) {
+      if (!last.containsKey("end")) {
         throw new Undecided("the answer lacks an end");
       }
-      return end == null ? null : official.deserializeOffset(said.get("end")); // null: no topics yet
+      return end == null ? null : official.deserializeOffset(last.get("end")); // null: no topics yet
     }
 
     private void noteLatest(Offset end) {
@@ -313,7 +313,7 @@ public final class SafeKafkaProvider
 
     private static String json(Offset offset) { return offset == null ? "{}" : offset.json(); }
 
-    /** Keeps the answer, if it comes in time. */
+    /** Asks, and keeps the answer if it comes in time. */
     private void ask(String question, Map<String, String> more) {
       if (answer != null && !answer.isDone()) {
         throw new Undecided("an earlier decision has not returned yet");
@@ -321,25 +321,25 @@ public final class SafeKafkaProvider
       Map<String, String> facts = new HashMap<>(about);
       facts.putAll(more);
       answer = asking.submit(() -> decider.ask(question, facts));
-      said = within(options.getLong("holds.decisionTimeoutMs", PATIENCE), answer);
+      last = within(options.getLong("holds.decisionTimeoutMs", PATIENCE), answer);
     }
 
-    /** What the official source reports, and what was said of the batch planned last. */
+    /** Returns the official source's metrics, and those of the last answer. */
     @Override public Map<String, String> metrics(Optional<Offset> consumed) {
-      if (isOpen && answer.isDone() && !asking.isShutdown()) { // a batch has been run
+      if (isOpen && answer.isDone() && !asking.isShutdown()) { // a batch has run
         Map<String, String> which = Map.of("stream", about.get("stream"));
         asking.submit(() -> decider.ask("ended", which));
       }
       Map<String, String> all = new HashMap<>();
-      if (trouble.isEmpty()) { // else it may know of partitions that the plan never had
+      if (trouble.isEmpty()) { // otherwise it may name partitions that the plan never had
         try {
           all.putAll(((ReportsSourceMetrics) official).metrics(consumed));
         } catch (NullPointerException unplanned) {
-          // Spark 4.1 alone reports on offsets that it has not asked for when it replays a batch.
+          // Only Spark 4.1 asks for metrics of offsets that it has not planned, when it replays a batch.
         }
       }
-      said.keySet().stream().filter(key -> key.startsWith("metric."))
-          .forEach(key -> all.put(key.substring("metric.".length()), said.get(key)));
+      last.keySet().stream().filter(key -> key.startsWith("metric."))
+          .forEach(key -> all.put(key.substring("metric.".length()), last.get(key)));
       return all;
     }
 
@@ -360,7 +360,7 @@ public final class SafeKafkaProvider
     }
 
     @Override public Offset latestOffset() { return official.latestOffset(); }
-    @Override public Offset reportLatestOffset() { // it fails before it was asked for one
+    @Override public Offset reportLatestOffset() { // before its first plan the source would fail
       return about.containsKey("latest") ? feed.reportLatestOffset() : null;
     }
     @Override public ReadLimit getDefaultReadLimit() { return feed.getDefaultReadLimit(); }
@@ -368,15 +368,15 @@ public final class SafeKafkaProvider
     @Override public Offset deserializeOffset(String json) { return feed.deserializeOffset(json); }
 
     @Override public InputPartition[] planInputPartitions(Offset start, Offset end) {
-      if (!isOpen) { // of before a restart: it was decided on then, and is run again in full
+      if (!isOpen) { // the batch was planned before a restart, and runs again in full
         name(SparkSession.active().sparkContext());
         try {
           open();
           ask("again", Map.of("start", json(start), "end", json(end)));
-        } catch (Undecided none) { // the first plan finds it out
+        } catch (Undecided none) { // the first plan reports it
         }
       }
-      String from = said.get("start"); // it is only there if offsets are skipped
+      String from = last.get("start"); // only an answer that skips offsets has it
       return official.planInputPartitions(from == null ? start : official.deserializeOffset(from), end);
     }
     @Override public PartitionReaderFactory createReaderFactory() { return official.createReaderFactory(); }
