@@ -50,11 +50,11 @@ class ControlUnavailable(ControlEvent):
 
 class ControlUnchecked(ControlEvent):
     """
-    The check whether a control topic's settings keep its records failed.
+    A control topic's settings are unknown, or may lose or mistime holds.
 
     Attributes:
         topics: the control topics.
-        reason: why the check failed.
+        reason: the settings and their effect, as text for people.
     """
 
     __match_args__ = ("topics", "reason")

@@ -524,7 +524,7 @@ class Game:
         self.leaked, self.raised, self.disobeyed = 0, [], []
         self.verdict = None
         self._newest = {}
-        self._refusal = None
+        self._refusal, self._is_rejoining = None, False
         self._assign(situation.first)
         self._program.subscribe()
 
@@ -537,9 +537,13 @@ class Game:
         self._other.on_turn(number)
         self._program.turn = number
         self._guarded(self._program.on_turn)
+        if self._is_rejoining:
+            self._poll()  # a poll that returns other records at once would gain nothing
+            self.consumer._coordinator.request_rejoin()
+            self._is_rejoining = False
 
         def has_ended():
-            self._take(self.consumer.poll(100, max_records=500))
+            self._poll()
             return (
                 self._has_joined()
                 and not self._program.is_at_it()
@@ -574,7 +578,7 @@ class Game:
             return lambda: True
         generation = reader.generation()
         if self._refusal is None:
-            self.consumer._coordinator.request_rejoin()
+            self._is_rejoining = True
         else:
             self._refusal.end()
             self._refusal = None
@@ -594,7 +598,8 @@ class Game:
             return False
         return not assigned or self._reader.has_read_all()
 
-    def _take(self, polled):
+    def _poll(self):
+        polled = self.consumer.poll(300, max_records=500)
         self.disobeyed += filter(self._other.keeps, polled)
         for tp, batch in polled.items():
             self.leaked += len(batch) * self._program.says_stop(tp)

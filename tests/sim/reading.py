@@ -108,10 +108,7 @@ class Reader:
     Attributes:
         consumer: the consumer.
         log: its records, in order.
-        patience: seconds after which a wait fails, unless it says otherwise.
     """
-
-    patience = 30.0
 
     def __init__(
         self, lab, kind, *topics, tps=(), how="poll", assignor=EAGER, **settings
@@ -149,20 +146,19 @@ class Reader:
             taken.append(record)
         return taken
 
-    def until(self, condition, seconds=None, limit=500, each=0.1):
+    def until(self, condition, seconds=30.0, limit=500, each=0.1):
         """
         Read until a condition is true.
 
         Args:
             condition: a function that is called before each round.
-            seconds: virtual seconds after which the wait fails, if not the usual ones.
+            seconds: virtual seconds after which the wait fails.
             limit: how many records a round gives at most.
             each: virtual seconds that a round waits for records.
 
         Raises:
             NotYetError: it did not become true in time.
         """
-        seconds = self.patience if seconds is None else seconds
         end = self.lab.now + seconds
         while not condition():
             if self.lab.now > end:

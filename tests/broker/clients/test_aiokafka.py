@@ -594,6 +594,8 @@ def test_members_need_no_kafka_python(team):
         "from safeconsumer import Control\n"
         "from safeconsumer.clients.aiokafka import AIOKafkaConsumer\n"
         "async def main():\n"
+        # Debugging reports callbacks of over 0.1 s, as on a busy machine.
+        "    asyncio.get_running_loop().slow_callback_duration = 3600\n"
         f"    settings = dict(bootstrap_servers={settings_of(team)['bootstrap_servers']!r},"
         f" group_id={team.group!r}, auto_offset_reset='earliest')\n"
         f"    control = Control.prefixed({team.prefix!r})\n"

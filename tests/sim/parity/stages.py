@@ -1,20 +1,17 @@
 """
-Plays scenarios in the simulated world or on a real cluster.
+Plays scenarios, and the programs of ``idioms``, simulated or on a real cluster.
 
-A scenario is written once, against Stage. A scenario records its observations as facts, which
-must be the same on both. Scenarios wait for events and positions only: on the real cluster
-time passes by itself.
+Both are written once, against Stage. A scenario records its observations as facts, which must
+be the same on both kinds of cluster. All wait for events and positions only: on the real
+cluster time passes by itself.
 """
 
 import threading
-import time
 import uuid
 from typing import Any
 
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient
-from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
-from kafka.coordinator.assignors.range import RangePartitionAssignor
 from kafka.errors import KafkaError
 from kafka.net.compat import KafkaNetClient
 from kafka.protocol.consumer import LeaveGroupRequest
@@ -25,13 +22,12 @@ from tests.harness.waiting import wait_for
 from tests.sim import lab, reading
 
 CLIENTS = (SafeConsumer, KafkaConsumer)
-PROTOCOLS = {"eager": RangePartitionAssignor, "cooperative": CooperativeStickyAssignor}
+PROTOCOLS = {"eager": reading.EAGER, "cooperative": reading.COOPERATIVE}
 # Requests that come by the clock, or when a connection happens to be new.
 _BY_CHANCE = {"ApiVersions", "Heartbeat", "Metadata"}
 # Members learn quickly of a rebalance; a busy machine evicts no member.
 _SESSION = {"session_timeout_ms": 10_000, "heartbeat_interval_ms": 200}
 LOADING = 14  # Kafka's code of COORDINATOR_LOAD_IN_PROGRESS
-LIMIT = 120.0  # seconds of a wait, however busy other tests keep the machine
 _ROUNDS = 3  # polls after everything was read, which must bring nothing more
 
 
@@ -99,11 +95,6 @@ class Stage:
 
     def start(self, name, main):
         """Run a function in a thread; return its simulated process, or None, and it."""
-        raise NotImplementedError
-
-    @property
-    def now(self):
-        """The seconds that have passed."""
         raise NotImplementedError
 
     def clean(self):
@@ -270,7 +261,12 @@ class Inspected:
 class Reader(Inspected, reading.Reader):
     """A consumer that its scenario polls; without a group by default."""
 
-    patience = LIMIT
+    def until(self, condition, limit=500, each=0.1):
+        """Poll until a condition is true."""
+        self.lab.until(
+            lambda: condition() or self.poll(each, limit) is None,
+            "the condition of a reader",
+        )
 
     def read(self, count):
         """Poll until this many records have come in all; return the last ones' values."""
@@ -338,14 +334,10 @@ class SimStage(Stage):
 
     def until(self, condition, what):
         """Wait in virtual time."""
-        self.lab.until(condition, LIMIT, what)
+        self.lab.until(condition, what=what)
 
     def start(self, name, main):
         return self.lab.start(name, main)
-
-    @property
-    def now(self):
-        return self.lab.now
 
     def clean(self):
         """Let half-second steps of time pass, as between two runs of a log cleaner."""
@@ -365,13 +357,9 @@ class RealStage(Stage):
 
     def until(self, condition, what):
         """Wait in real time."""
-        wait_for(condition, what, LIMIT)
+        wait_for(condition, what)
 
     def start(self, name, main):
         thread = threading.Thread(target=main, name=name, daemon=True)
         thread.start()
         return None, thread
-
-    @property
-    def now(self):
-        return time.monotonic()

@@ -641,7 +641,7 @@ def test_an_event_tells_that_progress_is_not_committed_and_that_it_is_again(grou
     for fails in (True, False):
         group.fails = fails
         stream.on_end({ORDERS: 7})
-        assert group.went.acquire(timeout=30)
+        taken(group.went)
     stream.close()
     found = [one for one in group.events if isinstance(one, ProgressNotCommitted)]
     assert [(one.stream, one.group, one.reason) for one in found] == [
