@@ -43,7 +43,7 @@ def check_handover(value: object, group_id: object) -> None:
 
 
 def check_parked_max_bytes(value: object) -> None:
-    """Refuse a value that is no number of bytes."""
+    """Refuse a value that is not a number of bytes."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         message = (
             f"parked_max_bytes must be a number of bytes, 0 or more, not {value!r}"
@@ -152,7 +152,7 @@ def partition_of(target: object) -> scopes.Partition:
     Return the scope of a target that is one partition.
 
     Raises:
-        TargetTypeError: the target is no partition.
+        TargetTypeError: the target is not a partition.
         ScopeSyntaxError, IllegalTargetError: as :func:`scope_of`.
     """
     scope = scope_of(target)

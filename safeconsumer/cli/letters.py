@@ -170,7 +170,7 @@ class Letters:
 
     def commit(self, marks: Marks | None) -> None:
         """
-        Commit offsets for the group; None: the present positions.
+        Commit offsets for the group; None: the current positions.
 
         Raises:
             CommandError: the group has members.

@@ -1,4 +1,4 @@
-"""Emits events about the holds topic: it is lost, read again, unfit, or created again."""
+"""Emits events about the holds topic: it is lost, read again, unfit, or recreated."""
 
 import math
 
@@ -81,7 +81,7 @@ class TopicAlarms:
         return True
 
     def recreated(self, one: RecreatedTopic) -> None:
-        """Emit an event: the topic was created again, or lost records."""
+        """Emit an event: the topic was recreated, or lost records."""
         self._ledger.emit(
             control_events.ControlTopicReset,
             topic=one.topic,

@@ -293,7 +293,7 @@ class StockHoldsTopic:
         return found
 
     def begin(self) -> tuple[RecreatedTopic, ...]:
-        """Connect; return the topic if it was created again."""
+        """Connect; return the topic if it was recreated."""
         self._query_consumer = query_consumer = reader(self._base)
         query_consumer.assign([self._partition])
         return self._reader.begin([self._name], query_consumer=query_consumer)

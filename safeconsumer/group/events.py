@@ -67,7 +67,7 @@ class ControlUnchecked(ControlEvent):
 
 class ControlTopicReset(ControlEvent):
     """
-    A control topic was deleted and created again, or lost its end.
+    A control topic was deleted and recreated, or lost its end.
 
     Known holds stay in force; only tombstones lift them, never missing records.
 

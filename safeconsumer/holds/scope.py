@@ -39,7 +39,7 @@ TopicPartition = tuple[str, int]
 
 
 class CompiledPattern(Protocol):
-    """The part of a compiled pattern that is used: ``re`` and ``re2`` both offer it."""
+    """The methods of a compiled pattern that are used; ``re`` and ``re2`` both have them."""
 
     @property
     def pattern(self) -> Any:  # noqa: ANN401 - str, but bytes must be caught

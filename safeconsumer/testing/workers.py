@@ -227,8 +227,8 @@ def run_worker(  # noqa: D417, PLR0913 - the other options are those of a worker
         executor: as the worker's; None for the one that fits the handler. The handler
             runs in this thread with any of them.
         dead_letter: as the worker's, but the producer of a :class:`DeadLetter` sends
-            nothing; True for only noting them. A callable is called as a worker calls
-            it, again later if it raises.
+            nothing; True if dead letters are only noted. A callable is called as a worker
+            calls it, and again later if it raises.
         key_deserializer: as the consumer's; None if the records have the handler's
             keys already.
         value_deserializer: the same for values.

@@ -157,7 +157,7 @@ class Batch:
 
     @property
     def is_revoked(self) -> bool:
-        """Tell whether the partition is being taken away; records done now may come again."""
+        """Tell whether the partition is being revoked; its next owner may repeat records."""
         return self._ticket.task.epoch.revoked.is_set()
 
     def done(self, indexes: int | Iterable[int] | None = None) -> None:
@@ -183,14 +183,14 @@ class Batch:
         Report an error of records, or of all that have no answer yet. Any thread.
 
         The error means the same as one that a :class:`Worker`'s handler raises. After a
-        :class:`RetryLater` the records come again after its seconds, which uses up no
-        attempt; a :class:`Pause` also holds its scope meanwhile; a :class:`Reject` is
-        final; after any other exception they come again by the rules of ``retry``, and
-        then go to ``dead_letter``, or are treated by ``on_exhausted``. Several records
-        that fail together without indexes come again one by one, also after a
-        :class:`Reject`. Nothing is committed past a record before it is done,
-        acknowledged as a dead letter, or skipped by that policy. A second answer, or a
-        late one, changes nothing.
+        :class:`RetryLater` the records are delivered again after its seconds, which
+        uses up no attempt; a :class:`Pause` also holds its scope meanwhile; a
+        :class:`Reject` is final; after any other exception they are delivered again by
+        the rules of ``retry``, and then go to ``dead_letter``, or are treated by
+        ``on_exhausted``. Several records that fail together without indexes are
+        delivered again one by one, also after a :class:`Reject`. Nothing is committed
+        past a record before it is done, acknowledged as a dead letter, or skipped by
+        that policy. A second answer, or a late one, changes nothing.
 
         Args:
             error: the exception of these records.
@@ -319,7 +319,7 @@ class HandOut:
     # ------------------------------------------------------------ calls of the program
 
     def take(self, most: float) -> list[Batch]:
-        """Return up to so many batches."""
+        """Return up to this many batches."""
         self._is_new_request = True
         for ticket in self._last:
             # A caller that asks for more has stopped its work on batches of a partition

@@ -114,7 +114,7 @@ class Reject(WorkerControl):
     Tells the worker that the record has failed for good, without another attempt.
 
     For a whole batch it does not name the record: as after any other error, the records
-    come again one by one. :class:`BatchFailure` names records.
+    are delivered again one by one. :class:`BatchFailure` names records.
 
     Args:
         reason: text for people; it is written into the dead letter.
@@ -137,7 +137,7 @@ class DeserializationError(Reject):
 
 
 class StopWorker(WorkerControl):
-    """Stops the worker; this record is not complete and comes again after a restart."""
+    """Stops the worker; this record is not complete, and is repeated after a restart."""
 
 
 class BatchFailure(WorkerControl):

@@ -26,7 +26,7 @@ class Report:
 
     Attributes:
         done: records completed: handled, acknowledged as dead letters, or skipped.
-        dropped: records that were dropped; they come again.
+        dropped: records that were dropped; they are delivered again.
         dropped_by_reason: how many of these, by reason: ``revoked``, ``lost``, ``moved``
             by a seek, ``reset-offsets`` or an offset out of range, or ``stopped``. With
             ``done`` and ``refetched`` they are all records that polls returned.
@@ -86,7 +86,7 @@ class Stats:
         leaked: records that came in spite of a hold of the worker; a value above 0 is a
             defect.
         refetched: records that waited and were given back, mostly to make room for
-            partitions that had none; they come again.
+            partitions that had none; they are delivered again.
         commits: commits that succeeded.
         commits_failed: commits that were refused or not sent.
         commits_failing: seconds for which no commit has succeeded although an offset

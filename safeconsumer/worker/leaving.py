@@ -305,7 +305,7 @@ class Departures:
     _revoked: list[Epoch] = field(factory=list)
     _owned: Mapping[TopicPartition, object] | None = None
 
-    # ------------------------------------------------------------ questions
+    # ------------------------------------------------------------ queries
 
     @property
     def deadline(self) -> float | None:

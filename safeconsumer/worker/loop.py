@@ -99,11 +99,11 @@ class Engine:
 
     @property
     def gone(self) -> int:
-        """The number of offsets whose records were deleted before it read them."""
+        """The number of offsets whose records were deleted before they were read."""
         return self._group.gone - self._gone_before
 
     def last_poll_at(self) -> float:
-        """Return when it last turned, in seconds since the epoch; any thread."""
+        """Return the time of the last turn, in seconds since the epoch; any thread."""
         # read first, so that the result is not too early
         ago = self._clock() - self.polled_at
         return time.time() - ago
@@ -150,8 +150,8 @@ class Engine:
         """
         Drop incomplete records, commit the others, and lift every hold of the worker.
 
-        The order matters: a record that ends during the commit comes again, and does
-        not count as done.
+        The order matters: a record that is finished during the commit is
+        delivered again, and does not count as done.
 
         Args:
             seconds: the limit of the commit.

@@ -139,7 +139,7 @@ class Lane:
 
     def take(self, most: int, span: int) -> Ordinals:
         """
-        Take up to so many records; none if all are beyond the span.
+        Take up to this many records; none if all are beyond the span.
 
         A record that has failed, or may have, is taken alone.
         """
@@ -325,14 +325,14 @@ class Epoch:
         Return the ordinal behind the last record that was begun.
 
         Args:
-            at_once: how many of a lane that failed come again as one.
+            at_once: how many of a lane that failed are delivered again as one.
         """
         queued: set[int] = set()
         for lane in self.all_lanes():
             # The first records of a lane that waits after a failure were begun before.
             kept = at_once if lane.state is LaneState.FAILED else 0
             if kept and lane.is_tried:
-                kept = 1  # the record comes again alone
+                kept = 1  # the record is delivered again alone
             queued.update([*lane][kept:])
         end, progress = self.progress.admitted, self.progress
         while end - 1 in queued and progress.record(end - 1).offset not in self.failed:

@@ -30,7 +30,7 @@ def latest(protocol):
 
 
 class Pumping:
-    """A pump in a process of its own that answers each batch at once."""
+    """A pump in its own process that answers each batch at once."""
 
     def __init__(self, lab, handler, settings, **options):
         self.lab = lab
@@ -270,7 +270,7 @@ def test_a_restarted_worker_begins_where_the_log_was_cut(lab, reset):
 )
 @simulated(seeds=1, nightly=2)
 def test_worker_with_queued_records_goes_on_at_the_end_of_a_cut_log(lab, cut, count):
-    """Unhandled records that are still in the log come again."""
+    """Unhandled records that are still in the log are delivered again."""
     (tp,) = filled(lab, 1, "a", "b", "slow", *["old"] * 7)
     handler = Handler(lab, slow=5.0)
     run = Working(lab, handler, concurrency=1, commit=OFTEN, settings=SETTINGS)

@@ -109,7 +109,7 @@ def test_a_partition_that_a_full_report_leaves_out_is_not_moved():
     assert whys(under_a_reset(OWNER, one)) == {0: left, 1: "at a it waits: x"}
 
 
-def test_a_stream_moves_no_partition_and_is_not_waited_for():
+def test_reset_does_not_wait_for_a_stream():
     """A stream keeps its offsets in its checkpoint; the group's belong to its members."""
     stream = report("s", kind=STREAM, member_id=None, generation=None, **BOTH)
     done = under_a_reset(OWNER, report("a", **BOTH, resets=()), stream)

@@ -281,7 +281,7 @@ def test_interrupts_and_pytest_failures_are_raised():
 
 
 def test_pause_delays_its_topic_and_uses_no_attempt():
-    """Other topics go on; the record comes again first."""
+    """Other topics continue; that record is delivered again before its successors."""
     records = [make_record("a"), make_record("b"), make_record("c", topic="other")]
     run = run_worker(Failing(a=[Pause(300)]), records)
     assert [call.records[0].value for call in run.calls] == ["a", "c", "a", "b"]
