@@ -38,7 +38,7 @@ from safeconsumer._kafka.polling import UPSTREAM_NEXT, Polling
 from safeconsumer._kafka.structs import ConsumerRecord, TopicPartition
 from safeconsumer.errors.kafka_python import ConcurrentPollError
 from safeconsumer.events.dispatch import Hook
-from safeconsumer.events.log import log_event, prepare
+from safeconsumer.events.log import log_event
 from safeconsumer.holds.explain import explain_lines
 from safeconsumer.holds.hold import APP, Hold, Lifetime, checked_lifetime
 from safeconsumer.holds.ledger import PauseLedger
@@ -155,8 +155,6 @@ class SafeConsumer(UpstreamConsumer):
         chosen = choose(decoder)
         deserializers = wrapped_functions(settings)
         hooks = (*([log_event] if log else ()), *arguments.checked_hooks(hooks))
-        if log:
-            prepare()
         hands_over = pause_handover != "off"
         self._safe_is_logged = log
         self._safe_change = RepeatedChange()

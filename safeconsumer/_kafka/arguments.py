@@ -19,7 +19,7 @@ from safeconsumer.events.dispatch import Hook
 from safeconsumer.holds import ranges
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import Hold
-from safeconsumer.holds.scope import Scope
+from safeconsumer.holds.scope import Scope, partition_text
 
 T = TypeVar("T")
 
@@ -86,7 +86,7 @@ def check_times(timestamps: Mapping[TopicPartition, float]) -> None:
             message = (
                 f"offsets_for_times() takes milliseconds since 1970, from 0 up to "
                 f"{_FIRST_TIME_TOO_LATE - 1}, not {time_ms!r} "
-                f"for {tp.topic}:{tp.partition}"
+                f"for {partition_text(*tp)}"
             )
             raise TimestampError(message)
 

@@ -8,6 +8,9 @@ reports of the consumer about its own state:
 - a hold that the process placed itself is in force from the return of ``pause`` to the
   call of ``resume``, or to the moment that its call named (``until``); from the return
   of a failed ``resume`` it is in force again;
+- the order of calls that overlap on several threads is open: a hold is in doubt if a
+  ``resume`` of it was under way during its ``pause``, and beyond the earliest end if
+  several pauses of it with different ends overlap;
 - an entry that such a hold ended in another way counts only with a cause from outside:
   :mod:`safeconsumer.audit.hold_ends`;
 - a hold of an operator or a group is in force from the entry that reports it to the
@@ -16,6 +19,7 @@ reports of the consumer about its own state:
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 from attrs import evolve, field, frozen
 from msgspec.structs import replace
@@ -50,6 +54,11 @@ _PERHAPS = (
     "membership left the partition out"
 )
 
+_OVERLAPS = (
+    "it may have ended: another thread's call about it was under way at the same time, "
+    "and either may have come last"
+)
+
 # The number of placements of one hold within one poll that are kept apart.
 _AGAIN = 16
 
@@ -76,6 +85,7 @@ class Placed:
         kind: its kind, by the events that end it.
         doubt: why it may have ended, although no entry proves it; "" if no entry
             suggests it.
+        doubt_from: the time before which it had certainly not ended for that reason.
         running: offsets, by partition, that handlers were working on when it came into
             force.
         lifetime: the ``lifetime=`` of its call, if a call placed it.
@@ -93,6 +103,7 @@ class Placed:
     until: float = math.inf
     kind: Kind
     doubt: str = ""
+    doubt_from: float = -math.inf
     running: Mapping[str, Sequence[int]] = field(factory=dict)
     lifetime: str | None = None
     how: str | None = None
@@ -109,7 +120,15 @@ class Placed:
         """Yield it, and the hold beneath it, unless their time is over."""
         for one in (self, self.beneath):
             if one is not None and at < one.until:
-                yield one
+                yield evolve(one, doubt="") if at < one.doubt_from else one
+
+    def doubted(self, overlap: "_Overlap") -> "Placed":
+        """Return it with the doubt of calls that overlap."""
+        until, doubt_from = max(self.until, overlap.last), overlap.first
+        if self.doubt:
+            doubt_from = min(doubt_from, self.doubt_from)
+        doubt = self.doubt or _OVERLAPS
+        return evolve(self, until=until, doubt=doubt, doubt_from=doubt_from)
 
     def from_entry(self, entry: Entry, doubt: str) -> "Placed":
         """Return it as in force from an entry on, with what is beneath it."""
@@ -138,6 +157,39 @@ class Placed:
         return covering(self.scope)(tp)
 
 
+@frozen
+class _Overlap:
+    # The ends of one hold that calls under way at the same time allow.
+    first: float
+    last: float
+
+    def with_(self, other: "_Overlap | None") -> "_Overlap":
+        if other is None:
+            return self
+        return _Overlap(min(self.first, other.first), max(self.last, other.last))
+
+
+# A resume may come last, and then the hold is not in force at all.
+_RESUMED = _Overlap(-math.inf, -math.inf)
+
+
+@frozen
+class _Pausing:
+    # A pause that has not returned, and the calls that overlap with it, by hold.
+    call: Call
+    overlaps: dict[Key, _Overlap] = field(factory=dict)
+
+    def note(self, key: Key, overlap: _Overlap) -> None:
+        self.overlaps[key] = overlap.with_(self.overlaps.get(key))
+
+
+@frozen
+class _Resuming:
+    # A resume that has not returned, and the holds in force that it ended.
+    keys: frozenset[Key]
+    ended: list[list[Placed]]
+
+
 class Holds:
     """
     Follows the holds of one member.
@@ -158,8 +210,8 @@ class Holds:
         # Holds in force, each after those that it replaced without a break: a poll that
         # had begun by then must obey these.
         self._standing: dict[Key, list[Placed]] = {}
-        self._asked: dict[object, Call] = {}
-        self._resuming: dict[object, list[list[Placed]]] = {}
+        self._pausing: dict[object, _Pausing] = {}
+        self._resuming: dict[object, _Resuming] = {}
         self._hold_ends = HoldEnds()
         # Holds that an entry ended while no partition of them was owned, by the place of
         # their scope.
@@ -201,7 +253,7 @@ class Holds:
     def _come_back(self, one: Placed, entry: Assigned) -> None:
         answer = self._answer(one)
         if answer is not Answer.YES and one.key not in self._standing:
-            doubt = _PERHAPS if answer is Answer.UNKNOWN else ""
+            doubt = _PERHAPS if answer is Answer.UNKNOWN else one.doubt
             self._stand([one.from_entry(entry, doubt)])
 
     def note_departure(self, entry: Ownership) -> None:
@@ -212,13 +264,43 @@ class Holds:
         """Follow the call of pause, resume, assign or unsubscribe."""
         self._hold_ends.note_call(entry)
         if entry.op == "pause":
-            self._asked[entry.id] = entry
             self._follow_owned(entry)
+            self._pause_begins(entry)
         if entry.op == "resume":
-            keys = [key for key in dict.fromkeys(_keys(entry)) if key in self._standing]
-            self._resuming[entry.id] = [self._standing[key] for key in keys]
-            for key in keys:
-                self._end(key, entry.at, "resume")
+            self._resume_begins(entry)
+
+    def _pause_begins(self, entry: Call) -> None:
+        new = _Pausing(entry)
+        for key in dict.fromkeys(_keys(entry)):
+            if any(key in one.keys for one in self._resuming.values()):
+                new.note(key, _RESUMED)
+            for other in self._pausing.values():
+                overlap = _overlap(entry, other.call)
+                if overlap is not None and key in _keys(other.call):
+                    new.note(key, overlap)
+                    other.note(key, overlap)
+            self._may_end(key, entry)
+        self._pausing[entry.id] = new
+
+    def _may_end(self, key: Key, entry: Call) -> None:
+        # The pause under way may already have replaced a hold that lasts longer; a plain
+        # pause replaces no strict hold.
+        own = self._standing.get(key)
+        if own is None or (entry.lifetime == _PLAIN and not own[-1].is_plain):
+            return
+        if _until(entry) < own[-1].until:
+            own[-1] = own[-1].doubted(_Overlap(_until(entry), own[-1].until))
+
+    def _resume_begins(self, entry: Call) -> None:
+        keys = dict.fromkeys(_keys(entry))
+        for one in self._pausing.values():
+            for key in keys.keys() & {*_keys(one.call)}:
+                one.note(key, _RESUMED)
+        held = [key for key in keys if key in self._standing]
+        ended = [self._standing[key] for key in held]
+        self._resuming[entry.id] = _Resuming(frozenset(keys), ended)
+        for key in held:
+            self._end(key, entry.at, "resume")
 
     def _follow_owned(self, entry: Call) -> None:
         for scope, owner in _keys(entry):
@@ -229,18 +311,19 @@ class Holds:
         """Follow the return of pause, resume, assign or unsubscribe."""
         self._hold_ends.note_return(entry)
         if entry.op == "pause":
-            call = self._asked.pop(entry.id, None)
+            pausing = self._pausing.pop(entry.id, _Pausing(entry))
             if entry.ok is not False:
-                self._paused(entry, call or entry)
+                self._paused(entry, pausing)
             return
-        over = self._resuming.pop(entry.id, ())
-        for *_, last in over if entry.ok is False else ():
+        resuming = self._resuming.pop(entry.id, None)
+        for *_, last in resuming.ended if resuming and entry.ok is False else ():
             # Another thread may have placed the hold again meanwhile.
             if last.key not in self._standing:
                 self._stand([last.from_entry(entry, last.doubt)])
 
-    def _paused(self, entry: Return, call: Call) -> None:
+    def _paused(self, entry: Return, pausing: _Pausing) -> None:
         # The program makes the call, the library writes the return.
+        call = pausing.call
         asked = replace(
             entry,
             scopes=call.scopes,
@@ -248,7 +331,7 @@ class Holds:
             until=call.until,
             lifetime=call.lifetime,
         )
-        self._place(asked, call.n, call.until)
+        self._place(asked, call.n, call.until, pausing.overlaps)
 
     def note_report(self, entry: Hold) -> None:
         """Follow a hold that no call of the process names."""
@@ -268,7 +351,7 @@ class Holds:
         last = own[-1]
         if not self.is_ended(last, entry):
             if entry.why != EXPIRED and self._answer(last) is Answer.UNKNOWN:
-                own[-1] = evolve(last, doubt=_PERHAPS)
+                own[-1] = evolve(last, doubt=_PERHAPS, doubt_from=-math.inf)
             return
         gone = self._departure(last)
         end = ended_at(entry) if gone is None else gone.at
@@ -348,13 +431,21 @@ class Holds:
 
     # ------------------------------------------------------------ inside
 
-    def _place(self, entry: Return | Hold, asked: int, until: float | None) -> None:
+    def _place(
+        self,
+        entry: Return | Hold,
+        asked: int,
+        until: float | None,
+        overlaps: Mapping[Key, _Overlap] = MappingProxyType({}),
+    ) -> None:
         for key in _keys(entry):
             own = self._standing.get(key, [])
             if own and entry.at >= own[-1].over_at:
                 self._report_end(own, entry.at, EXPIRED)
                 own = []
             new = _placed(entry, key, asked, until, self._running)
+            if key in overlaps:
+                new = new.doubted(overlaps[key])
             if new.kind is Kind.OWNED:
                 self._hold_ends.follow(new.scope)
             if own and new.is_plain:
@@ -393,6 +484,18 @@ class Holds:
             self._over.pop(partition_of(scope), None)
         else:
             self._over.clear()
+
+
+def _overlap(one: Call, other: Call) -> _Overlap | None:
+    # Two pauses of a hold; None if it does not matter which of them comes last.
+    if (one.lifetime, one.moves) != (other.lifetime, other.moves):
+        return _Overlap(-math.inf, max(_until(one), _until(other)))
+    first, last = sorted([_until(one), _until(other)])
+    return None if first == last else _Overlap(first, last)
+
+
+def _until(pause: Call) -> float:
+    return pause.until or math.inf
 
 
 def _since_first(own: Sequence[Placed]) -> Placed:

@@ -21,7 +21,6 @@ from safeconsumer.cli.options import ADDRESS, listening
 from safeconsumer.cli.statuses import EPILOG, Status
 from safeconsumer.cli.target import load, worker_of
 from safeconsumer.errors.base import SafeConsumerError, WorkerSettingError
-from safeconsumer.events.log import prepare
 from safeconsumer.group import clients
 from safeconsumer.group.troubles import is_refused
 from safeconsumer.holds.explain import counted
@@ -117,7 +116,6 @@ def _set_up_logging() -> None:
         logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
         logging.getLogger("safeconsumer").setLevel(logging.INFO)
         logging.getLogger("kafka.cluster").addFilter(_OnceAMinute())
-        prepare()
 
 
 class _OnceAMinute(logging.Filter):

@@ -15,7 +15,7 @@ from safeconsumer.errors.base import (
 )
 from safeconsumer.events.consumer import HoldCoversNothing, RebalanceCompleted
 from safeconsumer.events.dispatch import Hook
-from safeconsumer.events.log import log_event, prepare
+from safeconsumer.events.log import log_event
 from safeconsumer.group.control_clients import ControlClients
 from safeconsumer.group.member import GroupControl
 from safeconsumer.group.settings import Control
@@ -93,8 +93,6 @@ class Member:
                 f"hooks takes a list of functions, hooks=[function], not {hooks!r}"
             )
             raise HookTypeError(message)
-        if log:
-            prepare()
         hooks = (*([log_event] if log else ()), *hooks)
         self.client_id, self.group_id = client_id, group_id
         self.is_closed = self.is_over = False

@@ -182,7 +182,9 @@ class Reader:
 
     def _check(self) -> None:
         self._checked_at = time.monotonic()
-        if not self._settings.trust_topic:
+        if self._settings.trust_topic:
+            self._alarms.trusted()
+        else:
             self._alarms.judge(self._topic.facts())
 
     def _check_now_and_then(self) -> None:

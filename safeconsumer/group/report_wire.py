@@ -175,6 +175,12 @@ def for_people(name: str) -> str:
     return printable(name)[:MAX_GROUP_LENGTH]
 
 
+def place(tp: tuple[str, int]) -> str:
+    """Return a partition as lines of reports name it: ``re:3`` of the topic ``re``, too."""
+    topic, number = tp
+    return f"{topic}:{number}"
+
+
 def cut(line: str) -> str:
     """Return a line, cut to the length that reports have."""
     return line if len(line) <= _MOST_TEXT else f"{line[: _MOST_TEXT - 3]}..."

@@ -314,6 +314,5 @@ def unmoved_lines(resets: Resets, owned: Collection[TopicPartition]) -> tuple[st
     pending = dict.fromkeys(resets.pending() & {tuple(tp) for tp in owned}, MOVING)
     several = sorted({**pending, **resets.troubles}.items())
     return tuple(
-        f"{topic}:{number} {report_wire.for_people(why)}"
-        for (topic, number), why in several
+        f"{report_wire.place(tp)} {report_wire.for_people(why)}" for tp, why in several
     )

@@ -28,6 +28,7 @@ from safeconsumer.group.partitions import (
     Coverage,
     Covering,
     covered,
+    name_of,
     partitions_of,
     partitions_text,
 )
@@ -304,7 +305,7 @@ class Row:
     @property
     def name(self) -> str:
         """The partition's name, as a scope."""
-        return f"{self.tp.topic}:{self.tp.partition}"
+        return name_of(self.tp)
 
     @property
     def deliverer(self) -> str:

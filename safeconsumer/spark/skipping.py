@@ -22,7 +22,7 @@ from safeconsumer.errors.base import (
     TargetTypeError,
 )
 from safeconsumer.holds.hold import checked_owner, checked_reason
-from safeconsumer.holds.scope import Partition, Scope, TopicPartition
+from safeconsumer.holds.scope import Partition, Scope, TopicPartition, partition_text
 from safeconsumer.spark import offsets
 from safeconsumer.spark.activity import Batch, Partitions
 from safeconsumer.spark.offsets import Offsets
@@ -61,7 +61,7 @@ class Skip:
     @property
     def where(self) -> str:
         """The partition as people write it."""
-        return f"{self.topic}:{self.partition}"
+        return partition_text(self.topic, self.partition)
 
     def __str__(self) -> str:
         gone = f"offsets {self.at} to {self.to - 1} are skipped"

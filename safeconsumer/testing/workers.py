@@ -27,6 +27,7 @@ from safeconsumer.events import Event
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.holds import scope
 from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.holds.scope import partition_text
 from safeconsumer.testing.errors import EndlessRunError
 from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.calls import Calls, Slot, call_batch, call_each, context_of
@@ -663,7 +664,7 @@ def _middle() -> float:
 
 
 def _place(record: Any) -> tuple[str, int]:  # noqa: ANN401 - upstream's
-    return f"{record.topic}:{record.partition}", record.offset
+    return partition_text(record.topic, record.partition), record.offset
 
 
 def _log(records: Iterable[Any]) -> dict[TopicPartition, list[Any]]:
@@ -680,9 +681,9 @@ def _log(records: Iterable[Any]) -> dict[TopicPartition, list[Any]]:
         offset = after if record.offset is None else record.offset
         if offset < after:
             message = (
-                f"{record.topic}:{record.partition} has offset {offset} behind "
-                f"{after - 1}: records of a partition stand in the order of their "
-                f"offsets"
+                f"{partition_text(record.topic, record.partition)} has offset {offset} "
+                f"behind {after - 1}: records of a partition stand in the order of "
+                f"their offsets"
             )
             raise WorkerSettingError(message)
         some.append(record._replace(offset=offset))

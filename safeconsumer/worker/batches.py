@@ -11,6 +11,7 @@ from kafka.structs import TopicPartition
 
 from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.errors.base import UnansweredBatchError
+from safeconsumer.holds.scope import partition_text
 from safeconsumer.worker.calls import Errors, Slot, batch_failed, end_slot, failure_of
 from safeconsumer.worker.dead_letters import call_sink
 from safeconsumer.worker.decisions import Decisions
@@ -235,7 +236,7 @@ class Batch:
 
     def __repr__(self) -> str:
         tp = self.partition
-        return f"Batch({tp.topic}:{tp.partition}, {len(self.records)} records)"
+        return f"Batch({partition_text(*tp)}, {len(self.records)} records)"
 
 
 class HandOut:
@@ -394,6 +395,6 @@ class HandOut:
 
 def _unanswered(tp: TopicPartition) -> UnansweredBatchError:
     return UnansweredBatchError(
-        f"a batch of {tp.topic}:{tp.partition} was dropped before each of its records "
+        f"a batch of {partition_text(*tp)} was dropped before each of its records "
         f"had an answer: call done() or fail() on it; nothing was committed past them"
     )

@@ -12,6 +12,7 @@ from safeconsumer.errors.base import (
     HandlersCannotRunError,
     RecordFailedError,
 )
+from safeconsumer.holds.scope import partition_text
 from safeconsumer.journal.format import DEAD_LETTER, SKIPPED
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.breaker import Breaker
@@ -517,4 +518,4 @@ def _record_fields(task: Task, index: int) -> dict[str, object]:
 def _where(task: Task, index: int) -> dict[str, object]:
     tp = task.epoch.tp
     offset = task.record(index).offset
-    return {"partition": f"{tp.topic}:{tp.partition}", "offset": offset}
+    return {"partition": partition_text(*tp), "offset": offset}

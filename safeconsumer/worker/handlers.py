@@ -12,6 +12,7 @@ from kafka.structs import TopicPartition
 from safeconsumer._checks import is_number
 from safeconsumer.errors.base import HoldSettingError, WorkerSettingError
 from safeconsumer.holds.hold import checked_duration, checked_reason
+from safeconsumer.holds.scope import partition_text
 from safeconsumer.worker.records import AnyRecord
 from safeconsumer.worker.revocation import Revocation
 from safeconsumer.worker.tracebacks import shown
@@ -206,10 +207,7 @@ class Context:
         return self._deadline()
 
     def __repr__(self) -> str:
-        return (
-            f"Context({self.partition.topic}:{self.partition.partition}, "
-            f"attempt={self.attempt})"
-        )
+        return f"Context({partition_text(*self.partition)}, attempt={self.attempt})"
 
 
 @frozen(kw_only=True)

@@ -7,6 +7,7 @@ from attrs import field, frozen
 from kafka.structs import TopicPartition
 
 from safeconsumer.holds.hold import BREAKER, OUTAGE
+from safeconsumer.holds.scope import partition_text
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.brakes import OWNERS
 from safeconsumer.worker.calls import Slot
@@ -296,7 +297,7 @@ def examine(
     for tp, offset, since in engine.kept.blocking():
         if now - since >= age:
             reasons.append(
-                f"{tp.topic}:{tp.partition} offset {offset} failed for good "
+                f"{partition_text(*tp)} offset {offset} failed for good "
                 f"{now - since:.1f} s ago and blocks"
             )
     return Health(is_alive=is_alive, reasons=tuple(reasons))
@@ -354,7 +355,7 @@ def report_stalls(slots: Sequence[Slot], age: float, emit: Callable[..., None]) 
             continue  # it continued, for example while a hook handled the last event
         emit(
             worker_events.HandlerStalled,
-            partition=f"{tp.topic}:{tp.partition}",
+            partition=partition_text(*tp),
             offset=-1 if record is None else record.offset,
             seconds=seconds,
             stack=stack,

@@ -269,8 +269,12 @@ class Engine:
             if owned.get(tp) is not epoch.ownership or number == epoch.reset:
                 continue
             epoch.has_lost_floor = True
-            records = polled.get(tp)
-            start = records[0].offset if records else self._group.position(tp)
+            records, start = polled.get(tp), self._group.position(tp)
+            if records and (start is None or start < records[0].offset):
+                # The program has sought back since: the records came too late.
+                self.brakes.refetched += len(polled.pop(tp))
+            elif records:
+                start = records[0].offset
             with self.kept.lock:
                 done = epoch.watermark().offset
             if start is not None and start < epoch.progress.next_offset:

@@ -7,7 +7,7 @@ from attrs import define, evolve, field
 
 from safeconsumer.errors.base import HandlersCannotRunError
 from safeconsumer.holds.hold import BREAKER, OUTAGE, end_of
-from safeconsumer.holds.scope import ALL, Partition, Scope, Topic
+from safeconsumer.holds.scope import ALL, Partition, Scope, Topic, partition_text
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.breaker import Breaker, FailureRow
 from safeconsumer.worker.groups import is_all
@@ -93,7 +93,7 @@ class Outages:
             return pause
         tp, scope = task.epoch.tp, scope_of(task, pause)
         reason = pause.reason or (
-            f"requested by the handler of {tp.topic}:{tp.partition} offset "
+            f"requested by the handler of {partition_text(*tp)} offset "
             f"{task.record(index).offset}"
         )
         left = self._held_for(scope)

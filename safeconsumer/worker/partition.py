@@ -19,6 +19,7 @@ from attrs import Factory, define, field, frozen
 from kafka.structs import TopicPartition
 
 from safeconsumer.errors.kafka_python import CorruptBatchError
+from safeconsumer.holds.scope import partition_text
 from safeconsumer.worker.handlers import Failure
 from safeconsumer.worker.progress import Ordinals, Progress, Watermark
 from safeconsumer.worker.records import AnyRecord
@@ -345,7 +346,7 @@ class Epoch:
         return self.progress.cut(end)
 
     def __repr__(self) -> str:
-        return f"Epoch({self.tp.topic}:{self.tp.partition}, {self.number})"
+        return f"Epoch({partition_text(*self.tp)}, {self.number})"
 
 
 Indexes: TypeAlias = Sequence[int]
@@ -397,7 +398,7 @@ class Task:
         """Name one of its records, as text for people."""
         tp, record = self.epoch.tp, self.records[index]
         where = "a finished record" if record is None else f"offset {record.offset}"
-        return f"{tp.topic}:{tp.partition} {where}"
+        return f"{partition_text(*tp)} {where}"
 
     def finish(self, index: int) -> None:
         """Mark one of its records complete."""

@@ -27,6 +27,7 @@ from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import APP, Lifetime
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.ownership import Cause, Reassignment
+from safeconsumer.holds.scope import partition_text
 
 
 class Journal(Protocol):
@@ -637,7 +638,7 @@ class LedgerSubscription(SubscriptionState):
         with self._lock:
             state = self.assignment.get(partition)
             if state is None:
-                message = f"{partition.topic}:{partition.partition} is not assigned"
+                message = f"{partition_text(*partition)} is not assigned"
                 raise IllegalStateError(message)
             position = state.position
             if offset_reset_strategy is not None or position is None:

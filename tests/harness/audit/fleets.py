@@ -91,6 +91,13 @@ def _do(process, verb, values, named):  # noqa: C901, PLR0912 - one verb each
             back = {"ok": False} if named.pop("ok", True) is False else {}
             named = {"owner": named.pop("by", "app"), **named}
             process.call(verb, back, scopes=values, **named)
+        case "pausing" | "paused" | "resuming" | "resumed":
+            # Another thread's call: it begins, and later it returns.
+            event = "call" if verb.endswith("ing") else "return"
+            of_pause = {"lifetime": "until_resumed"} if verb.startswith("pau") else {}
+            op = "pause" if of_pause else "resume"
+            fields = {"op": op, "id": op, "scopes": values, "owner": "w", **of_pause}
+            process.then(event, **fields, **named)
         case "seek":
             process.call("seek", named, offsets={TP: values[0]})
         case "commit":

@@ -288,6 +288,39 @@ def test_worker_with_queued_records_goes_on_at_the_end_of_a_cut_log(lab, cut, co
     assert new == set(range(cut, cut + count))
 
 
+@pytest.mark.contract("P20", "W5")
+@pytest.mark.parametrize(
+    ("target", "first"), [(0, 0), (5, 2), (12, 2), ("beginning", 0)]
+)
+@simulated(seeds=1, nightly=2)
+def test_seek_during_the_poll_that_finds_the_log_cut_is_kept(lab, target, first):
+    """Unhandled records come again, whether the target is before or behind them."""
+    (tp,) = filled(lab, 1, "a", "b", "slow", *["old"] * 7)
+    handler = Handler(lab, slow=5.0)
+    run = Working(lab, handler, concurrency=1, commit=OFTEN, settings=SETTINGS)
+    lab.until(lambda: len(handler.calls) == 3)
+    poll = run.consumer.poll
+
+    def sought(**how):
+        polled = poll(**how)
+        if run.consumer.position(tp) == 7:
+            run.consumer.poll = poll
+            while not (polled := poll(**how)):
+                pass
+            if target == "beginning":
+                run.consumer.seek_to_beginning(tp)
+            else:
+                run.consumer.seek(tp, target)
+        return polled
+
+    run.consumer.poll = sought
+    lab.cluster.truncate("t", 0, 7)
+    put(lab, tp, *["new"] * 10)
+    lab.until(lambda: committed(lab) == [17], 200.0)
+    run.stop()
+    assert handler.offsets()[3:] == [*range(first, 17)]
+
+
 @pytest.mark.contract("P20")
 @simulated(seeds=1, nightly=2)
 def test_offset_behind_a_transaction_has_the_epoch_of_its_end(lab):

@@ -62,6 +62,19 @@ def test_a_partition_is_moved_by_kafkas_offset_and_its_owners_report(
     assert whys(under_a_reset(OWNER, one, committed=committed)) == {0: why, 1: why}
 
 
+def test_reason_of_a_report_about_the_topic_re_is_found():
+    """Members name its partition 3 re:3 in reports, as earlier versions did."""
+    tp = TopicPartition("re", 3)
+    hold = ControlHold("h", "x", reset=Reset((("re", 3, 4),), (), "4"))
+    record = HoldRecord(key=ControlKey("g", "alice", "re"), hold=hold, at=1.0, offset=1)
+    resets = Resets(PauseLedger())
+    resets.troubles = {("re", 3): "waits: x"}
+    owned = {"assigned": {"re": ((3, 3),)}, "quiet": {"re": ((3, 3),)}}
+    one = report("a", **owned, resets=unmoved_lines(resets, [tp]))
+    (found,) = movements(evolve(viewed(facts("a", tp), one), holds=(record,)))
+    assert (found.name, found.why) == ("re:re:3", "at a it waits: x")
+
+
 MUTE = report("a", **BOTH, resets=None)
 
 
