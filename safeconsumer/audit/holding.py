@@ -422,6 +422,11 @@ class Holds:
                 found += [one for one in present if one.number < before] or earlier[-1:]
         return found
 
+    def is_left(self, hold: Placed) -> bool:
+        """Return whether no entry has ended a hold, or placed it again after its end."""
+        own = self._standing.get(hold.key, ())
+        return any(one.number == hold.number for one in own)
+
     def _covering(self, tp: TopicPartition) -> Sequence[list[Placed]]:
         known = self._over.get(tp)
         if known is None:
