@@ -120,7 +120,7 @@ def _to_design(_app: Any, page: str, source: list[str]) -> None:  # noqa: ANN401
     source[0] = source[0].replace("](../../design/", "](../generated/design/")
     if page == "generated/CHANGELOG":
         source[0] = source[0].replace("](docs/", "](../")
-    if page == "releasing":  # it stands one folder higher
+    if page == "releasing":  # the file is one folder higher
         for name in ("design/", "CHANGELOG.md"):
             source[0] = source[0].replace(f"](../{name}", f"](generated/{name}")
 
@@ -146,7 +146,7 @@ class _WithIssues(SearchEnglish):
 
 
 def setup(app: Any) -> None:  # noqa: ANN401 - Sphinx's
-    """Let Sphinx call what is above."""
+    """Register the classes and functions of this file with Sphinx."""
     app.add_search_language(_WithIssues)
     app.connect("source-read", _to_design)
     app.connect("missing-reference", _by_public_name)

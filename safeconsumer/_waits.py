@@ -12,7 +12,7 @@ class InterruptibleEvent:
     after that, the lock stays taken, and the thread that sets the event waits for it for
     ever; a handler that itself sets the event waits for its own thread. If the handler
     raises while ``Condition.wait`` takes the lock again, ``RuntimeError`` comes out
-    instead. Here each wait has a lock of its own and waits for it in C: the handler's
+    instead. Here each wait has its own lock and waits for it in C: the handler's
     exception comes out while the wait does not hold its lock.
 
     1. :meth:`wait` registers its lock, and then reads whether the event is set.

@@ -590,7 +590,7 @@ class SafeConsumer(UpstreamConsumer):
     def _safe_seek(
         self, moved: Mapping[TopicPartition, int | None], seek: Callable[[], None]
     ) -> None:
-        # First: an answer about metadata may come right after the seek.
+        # First: a metadata response may come right after the seek.
         self._subscription.note_seek(moved)
         with self._safe_journaled(lambda it: it.seeking(moved)):
             self._safe_iteration.change_and_end(seek)
@@ -761,7 +761,7 @@ class SafeConsumer(UpstreamConsumer):
                 self._safe_ledger.close()
                 # Upstream's leaves a thread and sockets behind if a listener raises.
                 self._client.close()
-                # Otherwise the present poll ends it.
+                # Otherwise the current poll ends it.
                 with suppress(ConcurrentPollError):
                     self._safe_iteration.alone(self._fetcher.close)
                 if self._safe_journal is not None:

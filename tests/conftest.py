@@ -42,7 +42,8 @@ for one in ("BOOTSTRAP", "CONFIG", "OWNER", "TOPIC_PREFIX"):
     os.environ.pop(f"SAFECONSUMER_{one}", None)
 
 # Its own limits are for users, who wait; tests on a busy machine end by pytest's limit.
-_sockets._COMMAND_TIMEOUT = workers._PATIENCE = polling._LONGEST_POLL = 1e6
+# A simulated world ends later than these.
+_sockets._COMMAND_TIMEOUT = workers._PATIENCE = polling._LONGEST_POLL = 10_000.0
 
 chance.make_repeatable()  # before the plugin of Hypothesis takes --hypothesis-profile
 

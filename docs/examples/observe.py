@@ -29,12 +29,12 @@ class ObservedPauses:
     ``unsubscribe``, or until a rebalance leaves it out. If the program paused all that
     ``assignment()`` returned of a topic, the whole topic counts as paused until the next
     ``resume``, so the partitions that the program gains count too. What
-    ``poll(update_offsets=False)`` returns is not counted: it comes again.
+    ``poll(update_offsets=False)`` returns is not counted: it is delivered again.
 
     Attributes:
         leaked: by partition, the records that were delivered while it was paused.
         silent: by partition, the records that wait though it was resumed ``silent_after``
-            seconds ago and has delivered nothing since. One that delivers leaves it.
+            seconds ago and has delivered nothing since. A delivery removes its partition.
         counter: counts leaked records by topic, if there is one.
         silent_after: in seconds.
     """

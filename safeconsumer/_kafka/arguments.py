@@ -19,7 +19,7 @@ from safeconsumer.events.dispatch import Hook
 from safeconsumer.holds import ranges
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import Hold
-from safeconsumer.holds.scope import Scope
+from safeconsumer.holds.scope import Scope, partition_text
 
 T = TypeVar("T")
 
@@ -43,7 +43,7 @@ def check_handover(value: object, group_id: object) -> None:
 
 
 def check_parked_max_bytes(value: object) -> None:
-    """Refuse a value that is no number of bytes."""
+    """Refuse a value that is not a number of bytes."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         message = (
             f"parked_max_bytes must be a number of bytes, 0 or more, not {value!r}"
@@ -86,7 +86,7 @@ def check_times(timestamps: Mapping[TopicPartition, float]) -> None:
             message = (
                 f"offsets_for_times() takes milliseconds since 1970, from 0 up to "
                 f"{_FIRST_TIME_TOO_LATE - 1}, not {time_ms!r} "
-                f"for {tp.topic}:{tp.partition}"
+                f"for {partition_text(*tp)}"
             )
             raise TimestampError(message)
 
@@ -152,7 +152,7 @@ def partition_of(target: object) -> scopes.Partition:
     Return the scope of a target that is one partition.
 
     Raises:
-        TargetTypeError: the target is no partition.
+        TargetTypeError: the target is not a partition.
         ScopeSyntaxError, IllegalTargetError: as :func:`scope_of`.
     """
     scope = scope_of(target)

@@ -39,7 +39,7 @@ class Membership:
         self.consumed = Consumed(consumer)
 
     def owned(self) -> Owned:
-        """Return the present ownerships, as another object after each change."""
+        """Return the current ownerships, as another object after each change."""
         return self.ledger.owned()
 
     def was_moved(self, tp: TopicPartition, ownership: object) -> bool:
@@ -182,7 +182,7 @@ class Membership:
         """
         Return the offset to which a position was last moved.
 
-        A move is a seek by the program or by us, a reset, or the begin of the ownership.
+        A move is a seek by the program or by us, a reset, or the start of the ownership.
         None: the offset is unknown, for example during a reset.
         """
         state = self._subscription.assignment.get(tp)

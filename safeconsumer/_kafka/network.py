@@ -73,7 +73,7 @@ async def await_for(manager: Any, future: Any, timeout_ms: float | None) -> Any:
 
 def run(net: Any, call: Callable[..., Any], timeout_ms: float | None) -> Any:  # noqa: ANN401 - as above
     """
-    Run a coroutine function that takes a time, and wait for its value.
+    Run a coroutine function that takes a timeout, and wait for its value.
 
     None is ``default_api_timeout_ms``, where kafka-python has that setting.
     """

@@ -118,7 +118,7 @@ class Polling:
         if journal is not None:
             journal.polled(records, began, is_peek=not update_offsets)
         # Make no call after this one: a signal handler raises either before it, and the
-        # records come again, or after the caller has them.
+        # records are delivered again, or after the caller has them.
         self._fetcher.delivered()
         return records
 

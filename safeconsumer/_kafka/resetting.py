@@ -41,7 +41,7 @@ _CHECK_SECONDS = 0.2
 _RECHECK = 3.0
 # The number of partitions to ask about in a second: thousands are asked about less often.
 _MOST_PER_SECOND = 250
-# Milliseconds for a question and for a commit; then the task tries again.
+# Milliseconds for a request and for a commit; then the task tries again.
 _TIMEOUT_MS = 2000.0
 
 States = dict[TopicPartition, OwnedPartitionState]
@@ -136,7 +136,7 @@ class Resetting:
             await self._continue_at_commits(lifted)
         troubles: dict[tuple[str, int], str] = {}
         due, before = self._due(troubles), self._resets.troubles
-        # The questions may take seconds: until then the last reasons stay reported.
+        # The requests may take seconds: until then the last reasons stay reported.
         known = {tp: before[tp] for tp in due if tp in before}
         self._resets.troubles = known | troubles
         if not due:
@@ -155,7 +155,7 @@ class Resetting:
             troubles |= dict.fromkeys(due, _reason_for(error))
         self._resets.troubles = dict(troubles)
 
-    # ------------------------------------------------------------ questions
+    # ------------------------------------------------------------ queries
 
     @property
     def _targets(self) -> Mapping[tuple[str, int], Target]:
@@ -335,7 +335,7 @@ class Resetting:
         self._note_done(kept, targets)
 
     def _note_done(self, done: States, targets: Mapping[Any, Target]) -> None:
-        # All done partitions are checked again at the same moments, by one question.
+        # All done partitions are checked again at the same moments, by one request.
         every = max(_RECHECK, len(self._done.keys() | done.keys()) / _MOST_PER_SECOND)
         until = (self._ledger.now()[0] // every + 1) * every
         self._done |= {tp: (one, targets[tp], until) for tp, one in done.items()}

@@ -22,8 +22,9 @@ from typing import Any
 
 from attrs import evolve, field, frozen
 
-from safeconsumer.audit.reading import may_be_scope
+from safeconsumer.audit.reading import may_be_scope, partition_of
 from safeconsumer.errors.base import JournalError
+from safeconsumer.journal.format import tp_text
 
 # The prefix with which members name owners of holds on the holds topic.
 _OPERATOR = "operator"
@@ -447,5 +448,8 @@ def _records(documents: Iterable[Mapping[str, Any]]) -> Iterator[Record]:
             is_held=one["is_held"] is True,
             end=math.inf if end is None else float(end),
             more=(str(one["version"]), *one["extra"]),
-            targets=tuple((one.get("reset") or {"to": {}})["to"].items()),
+            targets=tuple(
+                (tp_text(partition_of(name)), offset)
+                for name, offset in (one.get("reset") or {"to": {}})["to"].items()
+            ),
         )

@@ -325,7 +325,7 @@ Decoder = msgspec.json.Decoder[Any]
 _entries = Decoder(reduce(or_, EVENTS.values()))
 _others, _ends, _heads, _any = Decoder(Other), Decoder(End), Decoder(Head), Decoder()
 
-# Errors of decoding, also of bytes that are no text, and of brackets without end.
+# Decoding errors, including those of bytes that are not text, and of endless brackets.
 _BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 

@@ -89,7 +89,7 @@ class Delivered(Derived):
         gaps: offsets between first and last that no record had.
         stood: the position by all earlier entries; None if that is not known.
         is_owned: whether the partition was owned.
-        is_peek: whether the position stays, so that the records come again.
+        is_peek: whether the position stays, so that the records are delivered again.
         asked: when the poll began.
         written: when the broker appended the first.
         created: the producer's time of the first.

@@ -118,7 +118,7 @@ class _PauseEnds:
 @define(eq=False)
 class _OwnedEnds:
     """
-    The state on which the end of a hold depends that lasts while its scope is owned.
+    The state that decides the end of a hold that lasts while its scope is owned.
 
     Attributes:
         owned: the partitions of the scope that the member has.
@@ -277,7 +277,7 @@ class HoldEnds:
             if entry.ok is not False:
                 self._freed, self._freed_at = entry.n, entry.at
 
-    # ------------------------------------------------------------ questions
+    # ------------------------------------------------------------ queries
 
     def departure(self, scope: str) -> Departure | None:
         """
@@ -302,8 +302,7 @@ class HoldEnds:
         Return when a whole pause expires; ``inf`` if it does not.
 
         It ends with the first of the pauses that form it, and begins a little after their
-        calls. An end that no call has named does not count; the next one that a call has
-        named does.
+        calls. Only ends that a call has named count.
         """
         if entry.until is None:
             return math.inf

@@ -415,7 +415,7 @@ class Holds:
                 return self._hold_ends.of_owned(hold.scope, hold.asked)
         return Answer.NO
 
-    # ------------------------------------------------------------ questions
+    # ------------------------------------------------------------ queries
 
     def standing(
         self, tp: TopicPartition, at: float, before: float = math.inf

@@ -109,7 +109,7 @@ def open_files(paths: Mapping[str, Path], troubles: Sequence[str] = ()) -> Journ
     Open the journals in files.
 
     Two processes with one name cannot be distinguished: the first is opened, and the
-    other is reported as a trouble.
+    other is reported as a problem.
 
     Args:
         paths: the files, each once, by the names that they have in errors.

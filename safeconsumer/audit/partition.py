@@ -89,7 +89,7 @@ class Partition:
         self._kept = -1
         self._end: int | None = None  # the position after the last records
         self._reached = -1  # the highest position in this ownership
-        self._peeked = -1  # the offset up to which peeked records will come again
+        self._peeked = -1  # the end of peeked records, which come again
         self._left_at: int | None = None  # the position that a seek, or a reset, left
         self._seeking: dict[object, _Seek] = {}  # calls under way
         self._sought_at = -1  # the entry of the last seek's return

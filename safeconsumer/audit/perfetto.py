@@ -216,7 +216,7 @@ class _Trace:
     Builds trace events: a process for each group, rows of it for each partition.
 
     https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
-    Slices of one row may not overlap: each owner and each hold has a row of its own.
+    Slices of one row may not overlap: each owner and each hold has its own row.
     """
 
     def __init__(self, began: float, ended: float) -> None:

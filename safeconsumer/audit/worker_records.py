@@ -4,8 +4,8 @@ Follows the handlers of one member on the records of one partition.
 Entries of one process are compared by their numbers, without clocks. An entry of a
 completion is written before the worker learns of it, so it comes before later requests
 of commits and later starts of records. Records that begin together, as a batch or in
-another process, are one step of their lane: they may come again in any smaller steps,
-before any later record.
+another process, are one step of their lane: they may be delivered again in any smaller
+steps, before any later record.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -86,7 +86,7 @@ class WorkerRecords:
 
     def note_seek(self, offset: int | None) -> None:
         """
-        Note a seek: records from its target on are complete only if they come again.
+        Note a seek: records from its target on are not complete until delivered again.
 
         A worker does not notice a seek at once: it may still begin records that it has,
         and its journal names those that it drops. Its own seeks go back to records not

@@ -13,6 +13,7 @@ from safeconsumer.audit.reading import TopicPartition as Named
 from safeconsumer.audit.spans import Spans
 from safeconsumer.cli import records
 from safeconsumer.holds.explain import counted
+from safeconsumer.holds.scope import partition_text
 from safeconsumer.journal.format import tp_text
 
 
@@ -98,7 +99,7 @@ def _existing(
         numbers = consumer.partitions_for_topic(topic)
         there += (TopicPartition(topic, number) for number in sorted(numbers))
         troubles += (
-            f"{tp_text(tp)} does not exist: the topic has "
+            f"{partition_text(*tp)} does not exist: the topic has "
             f"{counted(len(numbers), 'partition')}"
             for tp in own
             if tp[1] not in numbers

@@ -26,7 +26,7 @@ from safeconsumer.cli.errors import CommandError, complain, explained
 from safeconsumer.cli.journals import check_there, settings_options, topic_or_partition
 from safeconsumer.cli.statuses import EPILOG
 from safeconsumer.holds.explain import counted, first_of, printable
-from safeconsumer.journal.format import tp_text
+from safeconsumer.holds.scope import partition_text
 
 if TYPE_CHECKING:
     from safeconsumer.spark.auditing import SparkJournals
@@ -329,7 +329,7 @@ def _report_lines(verdict: _Verdict) -> list[str]:
 
 def _case(row: Row) -> str:
     group = f" of {row.group}" if row.group else ""
-    return f"{row.topic}:{row.partition}{group}"
+    return f"{partition_text(row.topic, row.partition)}{group}"
 
 
 def _complain_of_unknown(rows: Sequence[Row], only: tuple[str, int | None]) -> None:
@@ -337,8 +337,8 @@ def _complain_of_unknown(rows: Sequence[Row], only: tuple[str, int | None]) -> N
         return
     topic, number = only
     known = sorted({(row.topic, row.partition) for row in rows})
-    asked = f"the topic {topic}" if number is None else tp_text((topic, number))
-    named = first_of([*map(tp_text, known)]) or "no partition"
+    asked = f"the topic {topic}" if number is None else partition_text(topic, number)
+    named = first_of([partition_text(*tp) for tp in known]) or "no partition"
     complain(f"no journal names {asked}; they name {named}")
 
 

@@ -39,7 +39,7 @@ def _parse_place(
     _context: click.Context, parameter: click.Parameter, text: str
 ) -> tuple[str, tuple[int, int] | None]:
     # A topic, or one letter of it.
-    if match := _LETTER.fullmatch(text):
+    if match := _LETTER.fullmatch(letters.place_of(text)):
         return match[1], (int(match[2]), int(match[3]))
     if parameter.name == "letter":
         message = f"{text[:100]!r} is not TOPIC:PARTITION@OFFSET, as list shows it"

@@ -502,7 +502,7 @@ def _lifted(
         return Done(plan=plan, acknowledged=operator.write(plan.changes))
 
     def agrees(now: Plan) -> bool:
-        _refuse(now, flags)  # the user named the scope, whatever its present holds are
+        _refuse(now, flags)  # the user named the scope, whatever its current holds are
         return True
 
     return carry_out(operator, view, plan.action, operator, agrees)

@@ -2,12 +2,12 @@
 
 import json
 import math
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 import kafka.errors as kafka_errors
-from attrs import frozen
+from attrs import field, frozen
 from kafka import TopicPartition
 from kafka.structs import OffsetAndMetadata
 
@@ -32,6 +32,19 @@ _NAMED = 5
 Marks = dict[TopicPartition, OffsetAndMetadata]
 
 
+def place_of(text: str) -> str:
+    """
+    Return a place, as letters name it: of the topic ``re``, ``re:3`` and ``re:3@7``.
+
+    Log lines name that partition ``re:re:3``, as commands that take patterns do.
+    """
+    return text.removeprefix("re:") if text.startswith("re:re:") else text
+
+
+def _places_of(several: Iterable[str]) -> tuple[str, ...]:
+    return tuple(map(place_of, several))
+
+
 @frozen(kw_only=True)
 class Wanted:
     """
@@ -44,7 +57,7 @@ class Wanted:
         limit: the number of letters; None for no limit.
     """
 
-    origins: tuple[str, ...] = ()
+    origins: tuple[str, ...] = field(default=(), converter=_places_of)
     errors: tuple[str, ...] = ()
     since: float | None = None
     limit: int | None = None
@@ -157,7 +170,7 @@ class Letters:
 
     def commit(self, marks: Marks | None) -> None:
         """
-        Commit offsets for the group; None: the present positions.
+        Commit offsets for the group; None: the current positions.
 
         Raises:
             CommandError: the group has members.

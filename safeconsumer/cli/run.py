@@ -154,7 +154,7 @@ def _serve_probes(
 
 
 def _name_missing(consumer: Any) -> None:  # noqa: ANN401 - as the worker has it
-    # On a thread: the worker starts although no broker has answered this question.
+    # On a thread: the worker starts although no broker has answered this request.
     base = clients.connection(consumer.config, {}, "run")
     while True:
         try:

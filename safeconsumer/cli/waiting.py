@@ -116,8 +116,8 @@ def _look(operator: Operator, group: str, until: float, check: Check | None) -> 
 def _timeout_error(
     trouble: KafkaError | OSError, waited: float
 ) -> KafkaError | OSError:
-    # The message has the time of the whole wait, not that of one question. It is more than
-    # the user's timeout, if that is shorter than a look.
+    # The message has the time of the whole wait, not that of one request. It is more than
+    # the user's timeout, if that is shorter than a check.
     if not isinstance(trouble, KafkaTimeoutError):
         return trouble
     is_short = waited < _SHORT

@@ -120,7 +120,7 @@ def _group_row(one: View) -> tuple[str, ...]:
     facts, holds = one.facts, one.holds
     count, reporting = facts.member_count, one.reporting
     members = "unknown" if count is None else str(count)
-    # Also before the first hold: the operator sees beforehand which members will obey.
+    # This is shown before the first hold, too: the operator sees which members will obey.
     if count and (holds or reporting):
         known = None if reporting is None else group_text.reporting_text(reporting)
         members += f", {known or 'reports unknown'}"
@@ -169,7 +169,7 @@ def wait(
     Moved: every reset-offsets that is still in force is done; if none is in force, the
     command ends at once with status 1.
 
-    A plain consumer that assigns partitions itself is no member of the group: the
+    A plain consumer that assigns partitions itself is not a member of the group: the
     command cannot see it, and it obeys no hold.
     """
     began = time.monotonic()

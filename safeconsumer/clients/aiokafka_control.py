@@ -258,8 +258,8 @@ class HoldsTopic:
     """
     Reads the holds topic with a consumer by ``assign``, and asks with another one.
 
-    A fetch keeps a consumer's connection busy for half a second, so urgent questions
-    use another connection. Neither joins a group.
+    A fetch keeps a consumer's connection busy for half a second, so urgent requests use
+    another connection. Neither joins a group.
 
     Args:
         base: how to reach the cluster.
@@ -320,7 +320,7 @@ class HoldsTopic:
 
     async def _begin(self) -> tuple[Beginning, ConsumerRecord | None]:
         tp = self._partition
-        # Its idle fetches end soon: a question waits behind them.
+        # Its idle fetches end soon: a request waits behind them.
         query_consumer = UpstreamConsumer(
             **self._base, fetch_max_wait_ms=_QUERY_FETCH_MS
         )
@@ -389,7 +389,7 @@ class HoldsTopic:
             message = f"{self._name} was recreated"
             raise errors.UnknownTopicOrPartitionError(message)
         fresh = [one for one in records if one.offset >= at]
-        # Past what is no record, such as the end of a transaction.
+        # Past offsets without a record, such as the end of a transaction.
         at = max(at, await reader.position(tp))
         return _Read(at, fresh[-1] if fresh else last, [*map(raw_record, fresh)])
 

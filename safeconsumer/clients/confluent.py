@@ -29,9 +29,9 @@ __all__ = ["Consumer"]
 # step does all its work; the others are fast calls, which only check the holds.
 _STEP = 0.1
 # The most records that fast calls return before their offsets are stored, at any time:
-# they come again if the program then stalls, and loses its partitions.
+# they are delivered again if the program then stalls, and loses its partitions.
 _MOST_UNSTORED = 500
-# Seconds between two questions for the generation, which the protocol of KIP-848 may
+# Seconds between two requests for the generation, which the protocol of KIP-848 may
 # change without a rebalance.
 _IDENTIFY_EVERY = 1.0
 # The format of a group's metadata in librdkafka: its mark, the generation as 32
@@ -203,7 +203,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
 
         Args:
             num_messages: the most that it returns.
-            timeout: seconds to wait for so many; negative or None for no limit.
+            timeout: seconds to wait for that many; negative or None for no limit.
         """
         ledger = self._ledger
         if ledger.settled is self._fast_quiet and monotonic() < self._fast_until:

@@ -10,7 +10,7 @@ from safeconsumer.group.barrier import Offsets
 from safeconsumer.group.control_clients import RecreatedTopic
 
 # Seconds in which the reader did not reach a known end, after which the topic counts as
-# unreachable; and seconds between two questions for its end, and for a recreation.
+# unreachable; and seconds between two requests for its end, and for a recreation.
 SILENCE = 5.0
 ASK_EVERY = 1.0
 COMPARE_EVERY = 30.0
@@ -132,11 +132,11 @@ class Progress:
         return True
 
     def note_end(self, asked_at: int, end: int) -> None:
-        """Note the topic's end, and the offset reached when the question was asked."""
+        """Note the topic's end, and the offset reached when the request was sent."""
         if end < asked_at:
             self.lose("lost its end, or was recreated")
         elif self.at >= end:
-            # All records from before the question have been read.
+            # All records from before the request have been read.
             self._waited = 0.0
 
     def lose(self, why: str) -> None:

@@ -109,8 +109,8 @@ class HoldsTopic:
     """
     Reads the holds topic with a consumer by ``assign``, and asks with an admin client.
 
-    A fetch keeps a consumer's connection busy for half a second, so urgent questions
-    use another connection.
+    A fetch keeps a consumer's connection busy for half a second, so urgent requests use
+    another connection.
 
     Args:
         base: how to reach the cluster.
@@ -161,7 +161,7 @@ class HoldsTopic:
     def begin(self) -> tuple[RecreatedTopic, ...]:
         """Connect; return the topic if it was recreated."""
         self._admin = admin = AdminClient(dict(self._base))
-        # Done first, so that the next question finds a known leader of the topic:
+        # Done first, so that the next request finds a known leader of the topic:
         # librdkafka 2.16 asks again only after 3 s.
         found = str(_described(admin, self._name).topic_id)
         first = int(_result(self._ask(_FIRST)).offset)

@@ -263,7 +263,7 @@ class Member:
             for call in self._after_joins:
                 call()
 
-    # ------------------------------------------------------------ questions of the consumer
+    # ------------------------------------------------------------ queries of the consumer
 
     def quiet(self) -> frozenset[TopicPartition]:
         """Return the assigned partitions whose records may not be given now."""

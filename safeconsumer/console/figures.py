@@ -18,7 +18,7 @@ _METRICS = {one.name: one for one in table.of("console")}
 # Seconds that a scrape waits for a first answer; Prometheus allows ten for a scrape.
 _FIRST_ANSWER_SECONDS = 1.0
 
-# A hold that ends within so many seconds, and was not placed just now, is counted.
+# A hold that ends within this many seconds, and was not placed just now, is counted.
 _SOON = 900.0
 
 # Seconds after which topics delete records, by name; None if age deletes none.

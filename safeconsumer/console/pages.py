@@ -241,7 +241,7 @@ def _carry_out(
 
 
 def _plan_after(state: State, action: Action | None, problem: Problem) -> Plan | None:
-    """Return the plan to show beside a problem: the present one, if there is one."""
+    """Return the plan to show beside a problem: the current one, if there is one."""
     if isinstance(problem, Refused) or action is None:
         return getattr(problem, "plan", None)
     try:

@@ -59,7 +59,7 @@ class State:
 
     Attributes:
         setup: the settings of the console.
-        follower: reads the present state of the groups.
+        follower: reads the current state of the groups.
         auth: decides who may use the console.
         connect: opens a connection.
         commands: the connection for changes, and for reading before them. No slow

@@ -93,7 +93,7 @@ class Stage:
     tally: Tally
 
     def produce(self, records: int) -> None:
-        """Write so many records to each partition, and await the answers."""
+        """Write this many records to each partition, and await the answers."""
         producer = self.clients.producer(**_ONE_BATCH)
         sent = [
             producer.send(self.topic, b"record", partition=number)
@@ -209,7 +209,7 @@ class Program:
         poll_until(self, condition, awaited=what, timeout=PATIENCE)
 
     def read(self, records: int) -> None:
-        """Join, get every partition, and read at least so many records."""
+        """Join, get every partition, and read at least this many records."""
         tally = self._stage.tally
         self._at_once = _AT_ONCE
         self.until(
@@ -228,7 +228,7 @@ class Program:
         self._at_once = None
 
     def owns(self, partitions: int) -> bool:
-        """Whether so many partitions are assigned here."""
+        """Whether this many partitions are assigned here."""
         return len(self.assignment()) == partitions
 
     def linger(self) -> None:

@@ -70,7 +70,7 @@ class Tally:
             self._is_paused = False
 
     def committed(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Note committed offsets: no record below them may come again."""
+        """Note committed offsets: no record below them may be delivered again."""
         with self._lock:
             self._committed.update(offsets)
 

@@ -42,7 +42,7 @@ def _committed(stage: Stage) -> dict[TopicPartition, int]:
 
 
 class _Process:
-    """A program in a process of its own, which is killed at the end of the block."""
+    """A program in its own process, which is killed at the end of the block."""
 
     def __init__(self, stage: Stage) -> None:
         options = {

@@ -1,5 +1,5 @@
 """
-A program with slow handlers, in a process of its own so that it can be killed.
+A program with slow handlers, in its own process so that it can be killed.
 
 ``python -m safeconsumer.demo.worker_program JSON`` works until its standard input ends.
 It writes ``ready`` when partitions are assigned to it, and ``PARTITION OFFSET`` for

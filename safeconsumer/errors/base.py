@@ -138,7 +138,8 @@ class UnansweredBatchError(SafeConsumerError, RuntimeError):
     A batch of a ``Pump`` was discarded before each of its records had an answer.
 
     Keep each batch until ``done`` or ``fail`` has been called for all of its records.
-    The commit stays before the unanswered records, which come again after a restart.
+    The commit stays before the unanswered records, which are delivered again after a
+    restart.
     """
 
 
@@ -252,7 +253,7 @@ class JournalError(SafeConsumerError, ValueError):
     """
     A delivery journal cannot be kept or read; the message has its name and the reason.
 
-    Remove the cause: a missing folder or right, a full disk, or a file that is no
+    Remove the cause: a missing folder or right, a full disk, or a file that is not a
     journal. Records that come while a journal cannot be kept are in no journal.
     """
 
@@ -270,8 +271,8 @@ class RecordFailedError(SafeConsumerError):
     A record failed for good and the worker stopped: nothing was committed past it.
 
     ``run()`` raises it; its cause is the handler's exception. Mend the handler and
-    start the program again: the record comes again. Configure a ``DeadLetter`` if the
-    worker should continue without such records.
+    start the program again: the record is delivered again. Configure a ``DeadLetter``
+    if the worker should continue without such records.
     """
 
 

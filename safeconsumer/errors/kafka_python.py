@@ -8,6 +8,7 @@ from safeconsumer.errors.base import (
     SafeConsumerError,
     ScopeSyntaxError,
 )
+from safeconsumer.holds.scope import partition_text
 
 
 class NotConsumedError(SafeConsumerError, IllegalStateError):
@@ -125,11 +126,10 @@ class CorruptBatchError(SafeConsumerError, CorruptRecordError):
         is_of_broker: bool,
     ) -> "CorruptBatchError":
         """Return kafka-python's error with its partition and offset added."""
-        topic, number = partition
         why = error.args[0] if error.args else error.description
         message = (
-            f"{topic}:{number} cannot be read at offset {offset}: {why}; seek() past it, "
-            "or pause the partition"
+            f"{partition_text(*partition)} cannot be read at offset {offset}: {why}; "
+            "seek() past it, or pause the partition"
         )
         located = cls(message)
         located.partition, located.offset, located.__cause__ = partition, offset, error

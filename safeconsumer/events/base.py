@@ -6,7 +6,7 @@ from typing import ClassVar, Self, dataclass_transform, get_origin
 from attrs.exceptions import FrozenInstanceError
 
 from safeconsumer.holds.hold import Hold
-from safeconsumer.holds.scope import Partition, TopicPartition
+from safeconsumer.holds.scope import TopicPartition, partition_text
 
 Partitions = tuple[TopicPartition, ...]
 
@@ -135,7 +135,7 @@ def _plain(value: object, most: int | None) -> object:
         case Hold():
             return value.as_dict()
         case tuple((str(topic), int(number))):
-            return str(Partition(topic, number))
+            return partition_text(topic, number)
         case tuple():
             named = [_plain(one, most) for one in value[:most]]
             more = len(value) - len(named)

@@ -6,7 +6,7 @@ from safeconsumer.holds.scope import Partition, TopicPartition
 
 _OWN = frozenset({APP, WHOLE})
 
-# The most holds that an advice names.
+# The largest number of holds that a warning's advice names.
 _FEW = 3
 
 
@@ -83,9 +83,9 @@ class HoldCoversNothing(HoldEvent):
     """
     Holds name topics or partitions that a member on another client does not consume.
 
-    A name is perhaps mistyped. The event comes once for a hold, when it is placed or,
-    if nothing is assigned then, after the next assignment. A pattern has an event of its
-    own, :class:`PatternCoversNothing`.
+    A name is perhaps mistyped. The event comes once for a hold, when it is placed or, if
+    nothing is assigned then, after the next assignment. A pattern has its own event,
+    :class:`PatternCoversNothing`.
     """
 
     name = "hold_covers_nothing"

@@ -59,7 +59,7 @@ class Takeover:
 
     def stuck(self, seconds: float) -> list[tuple[Callable[..., object], float]]:
         """
-        Return the hooks that have been in one call for so long, on any thread.
+        Return the hooks that have been in one call for this long, on any thread.
 
         Any thread may call this.
 

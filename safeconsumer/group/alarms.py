@@ -1,4 +1,4 @@
-"""Emits events about the holds topic: it is lost, read again, unfit, or created again."""
+"""Emits events about the holds topic: it is lost, read again, unfit, or recreated."""
 
 import math
 
@@ -81,7 +81,7 @@ class TopicAlarms:
         return True
 
     def recreated(self, one: RecreatedTopic) -> None:
-        """Emit an event: the topic was created again, or lost records."""
+        """Emit an event: the topic was recreated, or lost records."""
         self._ledger.emit(
             control_events.ControlTopicReset,
             topic=one.topic,
@@ -98,10 +98,19 @@ class TopicAlarms:
         """
         topics.require_fit(facts)
         advice = topics.advice(facts)
-        if advice and not self._is_advised:
+        if advice:
+            self._advise("; ".join(advice))
+
+    def trusted(self) -> None:
+        """Emit once that nobody checks the topic, as ``trust_topic=True`` asks for."""
+        self._advise(
+            f"Control(trust_topic=True) skips the check: run safeconsumer doctor to see "
+            f"whether {self._topic} is compacted, as another topic loses holds"
+        )
+
+    def _advise(self, reason: str) -> None:
+        if not self._is_advised:
             self._is_advised = True
             self._ledger.emit(
-                control_events.ControlUnchecked,
-                topics=(self._topic,),
-                reason="; ".join(advice),
+                control_events.ControlUnchecked, topics=(self._topic,), reason=reason
             )

@@ -98,7 +98,7 @@ class Barrier:
         Begin to ask for ends and to open gates; the reader is at these offsets.
 
         Questions of an earlier connection are asked again: the topics may have been
-        created again, with other ends.
+        recreated, with other ends.
         """
         with self._lock:
             self._ask = ask
@@ -159,7 +159,7 @@ class Barrier:
             if one is None or ask is not self._ask:
                 return  # the answer belongs to an earlier connection
             if ends is not None and not one.is_plausible(ends):
-                ends = None  # a topic was created again, as the reader will notice
+                ends = None  # a topic was recreated, as the reader will notice
             self._waiting[number] = evolve(one, ends=ends, is_asked=False)
         self._open_ready()
 

@@ -151,7 +151,7 @@ class Board:
         self.records = deque(self.records)
 
     def topic_recreated(self, remade: Iterable[RecreatedTopic]) -> None:
-        """Note that topics were created again: holds stay in force."""
+        """Note that topics were recreated: holds stay in force."""
         if any(one.topic == self._holds_topic for one in remade):
             self._fold.topic_recreated()
             self._is_remade = True
@@ -215,14 +215,14 @@ class Board:
 
     @property
     def incarnation(self) -> int:
-        """The number of times that the holds topic was created again while it was read."""
+        """The number of times that the holds topic was recreated while it was read."""
         return self._fold.incarnation
 
     def holds(self, group: str | None = None) -> tuple[HoldRecord, ...]:
         """
         Return the holds that are not lifted by now, of one group or of all.
 
-        Holds that the topic lost when it was created again are among them.
+        Holds that the topic lost when it was recreated are among them.
         """
         return self._fold.holds(group)
 
@@ -319,7 +319,7 @@ class Board:
 
     @property
     def remade(self) -> tuple[str, ...]:
-        """The holds topic, if it was created again and still lacks holds."""
+        """The holds topic, if it was recreated and still lacks holds."""
         reports = (report for one in self._groups.values() for report in one.reports)
         now = self.times.proven
         lacks = any(one.kept for one in reports) or any(

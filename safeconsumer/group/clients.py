@@ -154,6 +154,7 @@ def reader(base: Mapping[str, Any]) -> SafeConsumer:
         "max_partition_fetch_bytes": 4 << 20,
         "max_poll_records": 10_000,
         "metadata_max_age_ms": 30_000,
+        "metrics_enabled": False,  # no program can ask this client for its metrics
         "group_id": None,
     }
     return SafeConsumer(log=False, **{**defaults, **base})
@@ -184,6 +185,7 @@ def producer(
         "linger_ms": 0,
         "max_block_ms": timeout_ms,
         "max_in_flight_requests_per_connection": 1,
+        "metrics_enabled": False,  # as in reader()
         "request_timeout_ms": timeout_ms,
     }
     fitting = _fitting(KafkaProducer, base)
@@ -293,7 +295,7 @@ class StockHoldsTopic:
         return found
 
     def begin(self) -> tuple[RecreatedTopic, ...]:
-        """Connect; return the topic if it was created again."""
+        """Connect; return the topic if it was recreated."""
         self._query_consumer = query_consumer = reader(self._base)
         query_consumer.assign([self._partition])
         return self._reader.begin([self._name], query_consumer=query_consumer)

@@ -13,7 +13,7 @@ from safeconsumer.group.topics import Facts
 @frozen
 class RecreatedTopic:
     """
-    A topic that was created again, or lost records.
+    A topic that was recreated, or lost records.
 
     Attributes:
         topic: its name.
@@ -48,21 +48,21 @@ class HoldsTopic(Protocol):
         """Return the topic's settings; raise if it is missing or may not be read."""
 
     def begin(self) -> tuple[RecreatedTopic, ...]:
-        """Connect; return the topic if it was created again, to be read from its start."""
+        """Connect; return the topic if it was recreated, to be read from its start."""
 
     def turn(self, wait_ms: float) -> Sequence[RawRecord]:
         """
-        Return the next records, waiting at most so many milliseconds.
+        Return the next records, waiting at most this many milliseconds.
 
-        The call raises if the topic was created again, or is silent for five seconds.
+        The call raises if the topic was recreated, or is silent for five seconds.
         """
 
     def ask_end(self, answer: Callable[[Offsets | None], object]) -> object:
         """
         Ask for the topic's present end, without blocking; ``answer`` is called later.
 
-        ``answer`` gets None if the broker did not answer, or if the topic was created
-        again, with offsets that start over.
+        ``answer`` gets None if the broker did not answer, or if the topic was
+        recreated, with offsets that start over.
         """
 
     def wake(self) -> None:

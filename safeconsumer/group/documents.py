@@ -10,6 +10,7 @@ from safeconsumer.group.report_wire import Report
 from safeconsumer.group.verdicts import Verdict
 from safeconsumer.group.view import Member, Row, View
 from safeconsumer.group.wire import Reset
+from safeconsumer.holds.scope import partition_text
 
 
 def hold_document(one: HoldRecord) -> dict[str, object]:
@@ -34,7 +35,10 @@ def hold_document(one: HoldRecord) -> dict[str, object]:
 def _reset_document(reset: Reset | None) -> dict[str, object] | None:
     if reset is None:
         return None
-    to = {f"{topic}:{partition}": offset for topic, partition, offset in reset.to}
+    to = {
+        partition_text(topic, partition): offset
+        for topic, partition, offset in reset.to
+    }
     return {"to": to, "asked": reset.asked}
 
 

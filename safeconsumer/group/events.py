@@ -50,11 +50,11 @@ class ControlUnavailable(ControlEvent):
 
 class ControlUnchecked(ControlEvent):
     """
-    The check whether a control topic's settings keep its records failed.
+    A control topic's settings are unknown, or may lose or mistime holds.
 
     Attributes:
         topics: the control topics.
-        reason: why the check failed.
+        reason: the settings and their effect, as text for people.
     """
 
     __match_args__ = ("topics", "reason")
@@ -67,7 +67,7 @@ class ControlUnchecked(ControlEvent):
 
 class ControlTopicReset(ControlEvent):
     """
-    A control topic was deleted and created again, or lost its end.
+    A control topic was deleted and recreated, or lost its end.
 
     Known holds stay in force; only tombstones lift them, never missing records.
 

@@ -24,8 +24,8 @@ class HoldRecord:
         at: the broker's time of the record, in seconds since the epoch; None if it has
             no time: then each member counts from the moment when it read the record.
         offset: its offset in the topic.
-        incarnation: how many times the topic was created again before, as far as its
-            reader knows: the offsets of a recreated topic start over.
+        incarnation: how many times the topic was recreated before, as far as its reader
+            knows: the offsets of a recreated topic start over.
     """
 
     key: ControlKey
@@ -54,7 +54,7 @@ class HoldRecord:
         return self.at + self.hold.ttl_ms / 1000
 
     def is_over(self, now: float) -> bool:
-        """Tell whether it has expired, at so many seconds since the epoch."""
+        """Tell whether it has expired, at this many seconds since the epoch."""
         return self.expires_at is not None and self.expires_at <= now
 
     def in_force(self, now: float, skew: float) -> bool:

@@ -54,8 +54,8 @@ class Fold:
     The last records of one group's holds, or of all groups', fed in the topic's order.
 
     A tombstone removes the hold that it lifts, and is not kept either. A topic that was
-    created again begins a new incarnation: its offsets start over, and count as later than
-    all before.
+    recreated begins a new incarnation: its offsets start over, and count as later than all
+    before.
 
     Thread rules: none; a caller that shares one between threads must lock.
 
@@ -63,7 +63,7 @@ class Fold:
         group: take over only this group's holds; None for all groups.
 
     Attributes:
-        incarnation: how many times the topic was created again.
+        incarnation: how many times the topic was recreated.
     """
 
     def __init__(self, group: str | None = None) -> None:
@@ -130,11 +130,11 @@ class Fold:
         return tuple(self._last[written] for written in self._with_reset)
 
     def topic_recreated(self) -> None:
-        """Note that the topic was created again: its offsets start over, its holds stay."""
+        """Note that the topic was recreated: its offsets start over, its holds stay."""
         self.incarnation += 1
 
     def is_from_earlier_topic(self, one: HoldRecord) -> bool:
-        """Tell whether a record was on the topic before that was created again."""
+        """Tell whether a record was on the topic before that was recreated."""
         return one.incarnation < self.incarnation
 
     def holds(self, group: str | None = None) -> tuple[HoldRecord, ...]:
@@ -154,7 +154,7 @@ def read_record(record: RawRecord, incarnation: int = 0) -> HoldRecord | None:
 
     Args:
         record: the record.
-        incarnation: how many times its topic was created again before it was written.
+        incarnation: how many times its topic was recreated before it was written.
     """
     key, hold = record.control_key, wire.decode_hold(record.value)
     is_held = record.value is not None

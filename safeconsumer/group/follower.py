@@ -42,7 +42,7 @@ _VIEWED = 30.0
 _BACKOFF = 1.0
 _LOOK_FOR_STATUS = 10.0
 _END_SECONDS = 3.0
-# Seconds between questions about the lags of groups that have no holds, and that no page
+# Seconds between requests about the lags of groups that have no holds, and that no page
 # shows: they may have tens of thousands of partitions.
 _LAGS_EVERY = 10.0
 MOST_RECORDS = 10_000
@@ -85,7 +85,7 @@ class Snapshot:
         is_complete: whether the holds topic was read to its end, and groups listed.
         trouble: why there is no newer snapshot; None if there is no trouble.
         unread: the parts that could not be read, each with the reason, as text.
-        remade: the holds topic, if it was deleted and created again meanwhile and still
+        remade: the holds topic, if it was deleted and recreated meanwhile and still
             lacks holds.
     """
 
@@ -377,7 +377,7 @@ class Follower:
         self._published.notify_all()
 
     def _put(self, one: Snapshot) -> None:
-        """Make a snapshot the present one. Call it under the lock."""
+        """Make a snapshot the current one. Call it under the lock."""
         known, now = self._snapshot, time.monotonic()
         is_due = now - self._renewed_at >= _RENEW_EVERY
         is_new = is_due or not _shows_same(known, one)

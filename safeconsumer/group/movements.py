@@ -8,7 +8,7 @@ from kafka import TopicPartition
 
 from safeconsumer.group.facts import HoldRecord, targets_of
 from safeconsumer.group.partitions import covered, name_of, partitions_text
-from safeconsumer.group.report_wire import MOST_KEPT
+from safeconsumer.group.report_wire import MOST_KEPT, place
 from safeconsumer.group.view import Member, View
 from safeconsumer.holds.explain import counted
 from safeconsumer.holds.resets import Target
@@ -170,7 +170,7 @@ def _reported_obstacle(
     report = one.report
     if report is None:
         return ""
-    begins = f"{name_of(tp)} "
+    begins = f"{place((tp.topic, tp.partition))} "
     for line in report.resets or ():
         if line.startswith(begins):
             return f"at {one.name} it {line.removeprefix(begins)}"

@@ -92,7 +92,7 @@ class Operator:
         self.settings = settings
         self._clock = clock or LogClock()
         self._commits = CommitWatch()
-        # Milliseconds: a first request waits so long for unknown metadata.
+        # Milliseconds: a first request waits this long for unknown metadata.
         hasty = {"client_id": "safeconsumer-cli", "retry_backoff_ms": _BACKOFF_MS}
         self.base = {**hasty, **base}
         self._producer = clients.LazyProducer(
@@ -140,7 +140,7 @@ class Operator:
         """
         Check that the holds topic's settings keep holds, as far as they can be read.
 
-        The broker is asked once, and again if the topic was created again. Every write
+        The broker is asked once, and again if the topic was recreated. Every write
         checks, and so does a strict :meth:`read`.
 
         Raises:
@@ -215,7 +215,7 @@ class Operator:
         Raises:
             ControlTopicError: there is no holds topic, or its settings would let Kafka
                 delete holds; nothing was written. The settings are asked for once, and
-                again if the topic was created again.
+                again if the topic was recreated.
             ControlWriteError: a hold was not acknowledged within 10 s. Acknowledged holds
                 are in force, those that the message names may be written later;
                 repeating the call is safe.
@@ -360,7 +360,7 @@ class Operator:
 
         Args:
             group: the consumer group.
-            until: when it stops to wait for a coordinator, on the monotonic clock.
+            until: when it stops waiting for a coordinator, on the monotonic clock.
         """
         return facts_of_one(self.admin, group, until)
 
@@ -520,7 +520,7 @@ class Operator:
 
         Args:
             is_strict: raise if the holds topic cannot be read.
-            until: when it stops to wait for a report, on the monotonic clock.
+            until: when it stops waiting for a report, on the monotonic clock.
         """
         readable = self._read(self.settings, is_strict=is_strict)
         if readable.ends is not None:

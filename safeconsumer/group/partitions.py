@@ -8,7 +8,7 @@ from kafka import TopicPartition
 
 from safeconsumer.group import report_wire
 from safeconsumer.group.facts import HoldRecord
-from safeconsumer.holds.scope import Partition, Scope
+from safeconsumer.holds.scope import Partition, Scope, partition_text
 
 _MANY = 20
 
@@ -99,10 +99,15 @@ def partitions_of(
                 yield TopicPartition(topic, number)
 
 
+def numbers_text(several: Iterable[tuple[int, int]]) -> str:
+    """Return ranges of partitions as ``0-3,7``."""
+    return ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in several)
+
+
 def partitions_text(partitions: Iterable[TopicPartition]) -> str:
     """Return partitions as ``orders:0-3,7 audit:0``, cut if it is too long."""
     parts = [
-        topic + ":" + ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in several)
+        partition_text(topic, numbers_text(several))
         for topic, several in report_wire.ranges(partitions).items()
     ]
     if len(parts) > _MANY:
@@ -112,7 +117,7 @@ def partitions_text(partitions: Iterable[TopicPartition]) -> str:
 
 def name_of(tp: TopicPartition) -> str:
     """Return the name of a partition, as ``orders:3``."""
-    return f"{tp.topic}:{tp.partition}"
+    return partition_text(tp.topic, tp.partition)
 
 
 def names(partitions: Iterable[TopicPartition]) -> list[str]:

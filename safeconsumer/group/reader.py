@@ -33,7 +33,7 @@ class Reader:
     Applies the holds topic's records, and reports to the barrier how far it has read.
 
     The reader keeps the holds through every failure: an unreachable broker, a topic
-    that is deleted, refused or created again, or a defect of this package.
+    that is deleted, refused or recreated, or a defect of this package.
 
     Thread rules: it has one thread; the public methods may be called on any.
     """
@@ -67,7 +67,7 @@ class Reader:
 
     def start(self, timeout: float) -> None:
         """
-        Begin to read; wait at most so many seconds until the topic is checked.
+        Begin to read; wait at most this many seconds until the topic is checked.
 
         Raises:
             ControlTopicError: the topic is unfit; no thread is left running.
@@ -182,7 +182,9 @@ class Reader:
 
     def _check(self) -> None:
         self._checked_at = time.monotonic()
-        if not self._settings.trust_topic:
+        if self._settings.trust_topic:
+            self._alarms.trusted()
+        else:
             self._alarms.judge(self._topic.facts())
 
     def _check_now_and_then(self) -> None:

@@ -47,7 +47,7 @@ _MOST_PARTITIONS = 1_000_000
 @frozen(kw_only=True, order=True)
 class KeptHold:
     """
-    A hold that a member obeys although the holds topic was created again without it.
+    A hold that a member obeys although the holds topic was recreated without it.
 
     Attributes:
         owner: its owner, as ``operator:alice``.
@@ -91,8 +91,8 @@ class Report:
             them, and whose new records it has not read; at most a hundred.
         member_id: Kafka's id for the member; empty if it is not one, because it assigned
             its partitions itself or has not joined; None in an earlier version.
-        generation: the generation of the group in which it is a member; -1 if it is no
-            member; None in an earlier version.
+        generation: the generation of the group in which it is a member; -1 if it is not
+            a member; None in an earlier version.
         resets: lines that begin with a partition, each with the reason why a reset has not
             moved it yet; at most a hundred. None: it moves nothing, as it is of an earlier
             version or its settings forbid it.
@@ -170,9 +170,15 @@ def for_people(name: str) -> str:
     """
     Return text in the form of reports: short, and with unprintable characters escaped.
 
-    An application may choose names with a tab or a line end in them.
+    An application may choose names with a tab or a newline in them.
     """
     return printable(name)[:MAX_GROUP_LENGTH]
+
+
+def place(tp: tuple[str, int]) -> str:
+    """Return a partition as lines of reports name it: ``re:3`` of the topic ``re``, too."""
+    topic, number = tp
+    return f"{topic}:{number}"
 
 
 def cut(line: str) -> str:

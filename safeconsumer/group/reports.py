@@ -56,7 +56,7 @@ class ControlStatus:
         state: ``ready`` or ``unavailable``.
         skipped: the number of unreadable records.
         applied: the offsets up to which the member obeys.
-        kept: holds that it obeys although their topic was created again since.
+        kept: holds that it obeys although their topic was recreated since.
         resets: the targets of its partitions; None if it moves nothing.
         gated: the number of partitions that wait for the control topics.
     """
@@ -119,7 +119,7 @@ class Client(ReportSource, Protocol):
 
 class Reporter:
     """
-    Sends reports on a thread of its own, without blocking any other thread.
+    Sends reports on its own thread, without blocking any other thread.
 
     Args:
         topic: writes the status topic; if that is missing, its client is closed, since it
@@ -314,6 +314,5 @@ def unmoved_lines(resets: Resets, owned: Collection[TopicPartition]) -> tuple[st
     pending = dict.fromkeys(resets.pending() & {tuple(tp) for tp in owned}, MOVING)
     several = sorted({**pending, **resets.troubles}.items())
     return tuple(
-        f"{topic}:{number} {report_wire.for_people(why)}"
-        for (topic, number), why in several
+        f"{report_wire.place(tp)} {report_wire.for_people(why)}" for tp, why in several
     )

@@ -100,7 +100,7 @@ class Control:
         start_timeout: the most seconds for which the consumer's constructor waits for
             the topics' settings: it refuses topics from which Kafka would delete holds.
         trust_topic: whether the member does not ask for those settings, for brokers that
-            cannot answer.
+            cannot answer; a warning reports that once.
         resets: whether this member moves its partitions if a hold of its group asks for
             that. False: it only holds, for teams that grant the right to hold but not
             the right to skip data; ``status`` shows that.

@@ -76,14 +76,14 @@ class ControlState:
                 self._forget_expired(moment)
 
     def topic_recreated(self) -> None:
-        """Note that the topic was created again: its offsets start over, the holds stay."""
+        """Note that the topic was recreated: its offsets start over, the holds stay."""
         with self._lock:
             self._fold.topic_recreated()
             self._follow(())
 
     def kept(self) -> tuple[Hold, ...]:
         """
-        Return the holds in force that were on the topic before it was created again.
+        Return the holds in force that were on the topic before it was recreated.
 
         If a reset under such a hold was forgotten, the hold's reason says so.
         """
@@ -129,7 +129,7 @@ class ControlState:
         self._resets.begin(wanted)
 
     def _targets(self) -> Targets:
-        # Members keep the holds of a topic that was created again. They do not know whether
+        # Members keep the holds of a topic that was recreated. They do not know whether
         # these were lifted meanwhile, and which offsets were committed: they move nothing.
         return targets_of(
             one

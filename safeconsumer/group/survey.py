@@ -50,9 +50,9 @@ _COORDINATOR_ERRORS = (
     kafka_errors.UnknownBrokerIdError,
 )
 
-# By group, the questions without an answer, each with the reason.
+# By group, the requests without an answer, each with the reason.
 _Missing = dict[str, list[tuple[str, Exception]]]
-# By group, the error of a question about it.
+# By group, the error of a request about it.
 _Errors = dict[str, Exception]
 
 T = TypeVar("T")
@@ -67,7 +67,7 @@ class Survey:
         facts: by group, its members and committed offsets.
         lags: by group, the number of records that wait in partitions with a committed
             offset, of groups whose lags were asked for.
-        unread: by group, the questions without an answer, each with the reason, as text.
+        unread: by group, the requests without an answer, each with the reason, as text.
         away: the brokers that do not answer, each with its error.
     """
 
@@ -155,7 +155,7 @@ def facts_of_one(
     Args:
         admin: the client.
         group: the group.
-        until: when it stops to wait for the group's next coordinator, on the monotonic
+        until: when it stops waiting for the group's next coordinator, on the monotonic
             clock; it never waits for longer than a broker's failover takes.
 
     Raises:
@@ -271,7 +271,7 @@ def _of_each_leader(
 def _by_leader(
     admin: KafkaAdminClient, partitions: Iterable[TopicPartition]
 ) -> dict[int, list[TopicPartition]]:
-    # Brokers would not answer a question about a missing or hidden topic, or about a
+    # Brokers would not answer a request about a missing or hidden topic, or about a
     # partition without a leader.
     wanted = frozenset(partitions)
     names = sorted({tp.topic for tp in wanted})
@@ -321,7 +321,7 @@ def _answers(
     admin: KafkaAdminClient, groups: Sequence[str], away: Mapping[int, Exception]
 ) -> tuple[dict[str, Any], dict[str, Any], tuple[_Errors, _Errors]]:
     # Each coordinator is asked about its own groups. A coordinator that does not answer
-    # is not asked twice, as each question may take seconds; its groups are unknown.
+    # is not asked twice, as each request may take seconds; its groups are unknown.
     where, unfound = _try(partial(coordinators, admin), groups)
     described: dict[str, Any] = {}
     committed: dict[str, Any] = {}

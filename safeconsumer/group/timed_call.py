@@ -1,4 +1,4 @@
-"""Runs a call on a thread of its own, and abandons it if it does not end in time."""
+"""Runs a call on its own thread, and abandons it if it does not end in time."""
 
 import threading
 from collections.abc import Callable
@@ -41,8 +41,8 @@ class TimedCall(Generic[T]):
         Return the function's result, or raise its exception.
 
         Raises:
-            TimeoutError: the function has not ended after so many seconds; the call is
-                abandoned.
+            TimeoutError: the function has not ended after this many seconds; the call
+                is abandoned.
         """
         self._over.wait(seconds)
         with self._lock:

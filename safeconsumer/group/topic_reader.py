@@ -65,7 +65,7 @@ class TopicReader:
         ids: Mapping[str, object] | None = None,
     ) -> tuple[RecreatedTopic, ...]:
         """
-        Ask for the topics' ends, to read from the present positions up to them.
+        Ask for the topics' ends, to read from the current positions up to them.
 
         Args:
             names: the topics.
@@ -74,8 +74,7 @@ class TopicReader:
             ids: the topics' ids; None: those that the query consumer's metadata has.
 
         Returns:
-            The topics that were created again, or cut; they are read from their
-            beginning.
+            The topics that were recreated, or cut; they are read from their beginning.
 
         Raises:
             KafkaError: the broker does not answer, or refuses.
@@ -137,7 +136,7 @@ class TopicReader:
 
     def turn(self, wait_ms: float) -> dict[str, list[Any]]:
         """
-        Return the next records by topic, waiting at most so many milliseconds.
+        Return the next records by topic, waiting at most this many milliseconds.
 
         Raises:
             KafkaError: the brokers do not answer, or refuse, or a topic was created

@@ -64,7 +64,7 @@ class Verdict:
         return evolve(self, sentence=self.sentence.format(**names))
 
     def aged(self, age: float) -> "Verdict":
-        """Return the verdict as it counts after so many seconds without an update."""
+        """Return the verdict as it counts after this many seconds without an update."""
         # An alarm may still be true; anything else is now unknown.
         known = self if self.level is Level.ALARM else UNKNOWN
         sentence = self.sentence or self.words
@@ -175,7 +175,7 @@ The sentences about a Spark stream that is not ready, by the state that it repor
 
 
 def of_report(report: Report, ends: Mapping[str, int] | None) -> Verdict:
-    """Return the verdict whether a member obeys all records below these offsets."""
+    """Return the verdict on whether a member obeys all records below these offsets."""
     if report.state != "ready":
         row = UNAVAILABLE
         if report.kind == STREAM:

@@ -5,7 +5,7 @@ Commands, pages, JSON and metrics print a :class:`View`. A view makes no request
 computes verdicts when they are first asked for:
 
 1. A report counts for the member that Kafka knows by the same member id, in the group's
-   present generation (:class:`Member`).
+   current generation (:class:`Member`).
 2. The members that own a partition, or work on it, decide whether it is delivered; the
    holds that cover it decide the verdict (:class:`Row`).
 3. Members and rows together decide whether the group is quiet (:class:`Quietness`).
@@ -28,6 +28,7 @@ from safeconsumer.group.partitions import (
     Coverage,
     Covering,
     covered,
+    name_of,
     partitions_of,
     partitions_text,
 )
@@ -186,7 +187,7 @@ class Member:
 
     @property
     def is_stream(self) -> bool:
-        """Whether it is a Spark stream that obeys the group, and no member for Kafka."""
+        """Whether it is a Spark stream: it obeys the group, but Kafka does not list it."""
         return self.report is not None and self.report.kind == STREAM
 
     @property
@@ -304,7 +305,7 @@ class Row:
     @property
     def name(self) -> str:
         """The partition's name, as a scope."""
-        return f"{self.tp.topic}:{self.tp.partition}"
+        return name_of(self.tp)
 
     @property
     def deliverer(self) -> str:
@@ -470,7 +471,7 @@ class View:
             a member that does not report owned them, or according to one view alone.
         age: seconds since the view was current, if that is too long; else None.
         judged: the view from before it became too old; None if it is not too old.
-        incarnation: how many times the holds topic was created again, as far as its reader
+        incarnation: how many times the holds topic was recreated, as far as its reader
             knows.
     """
 
@@ -502,7 +503,7 @@ class View:
 
     def is_from_earlier_topic(self, one: HoldRecord) -> bool:
         """
-        Tell whether a hold was on the holds topic before that was created again.
+        Tell whether a hold was written before the holds topic was recreated.
 
         Members that had read the hold obey it; a member that starts now does not know it.
         """
@@ -515,7 +516,7 @@ class View:
 
     @cached_property
     def consumed(self) -> tuple[TopicPartition, ...]:
-        """The partitions that it owns or has committed for, also during a rebalance."""
+        """The partitions that it owns or has committed for, even during a rebalance."""
         # During a rebalance only the members' reports name their partitions.
         reported = (tp for one in self.reports for tp in partitions_of(one.assigned))
         return tuple(sorted({*self.facts.partitions, *reported}))
@@ -760,7 +761,7 @@ class View:
 
     @cached_property
     def no_longer_read(self) -> tuple[str, ...]:
-        """The topics that no member owns any of; empty if no partition has an owner."""
+        """The topics that have no owner, if a partition of another topic has one."""
         by_members = self.without_streams
         rows = [by_members.rows[tp] for tp in self.consumed if tp in by_members.rows]
         unowned = {one.tp.topic for one in rows if one.answer is Answer.UNOWNED}
@@ -952,7 +953,7 @@ class View:
         return verdicts.HOLDS_UNKNOWN if is_unread else verdict
 
     def aged(self, age: float) -> "View":
-        """Return the view as it counts after so many seconds without an update."""
+        """Return the view as it counts after this many seconds without an update."""
         return evolve(self, age=age, judged=self)
 
     def _aged(self, one: T) -> T:

@@ -286,12 +286,12 @@ def within(value: Number, least: float, most: float) -> Number:
 
 
 def number(least: float, most: float) -> Read:
-    """Read a whole number between two, both included."""
+    """Read a whole number between two limits, both included."""
     return lambda value: within(of_type(int, value), least, most)
 
 
 def text(most: int, least: int = 0) -> Read:
-    """Read printable text of so many characters, which has no lone surrogates."""
+    """Read printable text of this many characters, which has no lone surrogates."""
 
     def read(value: object) -> str:
         if not _is_text(value, most, least):

@@ -22,7 +22,7 @@ def explain_lines(view: View, tp: TopicPartition, now: float) -> tuple[str, ...]
     Args:
         view: the holds and the quiet partitions.
         tp: the partition.
-        now: the present time on the monotonic clock, seconds.
+        now: the current time on the monotonic clock, seconds.
     """
     lines = [hold_line(one) for one in with_beneath(view.holds.covering(tp), now)]
     if tp in view.gates:

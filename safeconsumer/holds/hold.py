@@ -168,7 +168,7 @@ def with_beneath(holds: Iterable[Hold], now: float) -> Iterator[Hold]:
 
     Args:
         holds: the holds.
-        now: the present time on the monotonic clock, seconds.
+        now: the current time on the monotonic clock, seconds.
     """
     for hold in holds:
         yield hold

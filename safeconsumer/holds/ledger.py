@@ -47,7 +47,7 @@ Watcher = Callable[[Owned], object]
 A function that is called with new ownerships, after their gates are closed.
 """
 
-# After so many exceptions the ledger drops a change: otherwise every reader would get
+# After this many exceptions the ledger drops a change: otherwise every reader would get
 # the exception. Signal handlers do not interrupt one change so often in a row.
 _MAX_TRIES = 10
 
@@ -180,14 +180,14 @@ class PauseLedger:
 
     def unconfirmed(self, moves: int) -> list[TopicPartition]:
         """
-        Return the partitions that were quiet before so many moves.
+        Return the partitions that were quiet before this many moves.
 
         No broker has confirmed their positions since.
         """
         return self._marks.before(moves)
 
     def confirm(self, partitions: Collection[TopicPartition], moves: int) -> None:
-        """Note that the partitions' positions after so many moves were valid."""
+        """Note that the partitions' positions after this many moves were valid."""
         if partitions:
             self._apply(_QueuedChange(self._confirmed, partitions, moves))
 

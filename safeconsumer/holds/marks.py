@@ -16,8 +16,8 @@ class QuietMarks:
     The partitions that were quiet since their last valid position.
 
     *Moves* is the number of times that partitions became quiet or began to flow. Once a
-    broker has confirmed a position after so many moves, earlier marks of the partition
-    are void.
+    broker has confirmed a position after this many moves, earlier marks of the
+    partition are void.
 
     Thread rules: changes under the ledger's lock; it is read on any thread.
     """
@@ -30,7 +30,7 @@ class QuietMarks:
         return tp in self._quiet_until
 
     def before(self, moves: int) -> list[TopicPartition]:
-        """Return the partitions with a mark from before so many moves."""
+        """Return the partitions with a mark from before this many moves."""
         marks = self._quiet_until
         return [tp for tp, at in tuple(marks.items()) if at <= moves] if marks else []
 
@@ -40,7 +40,7 @@ class QuietMarks:
         moves: int,
         owned: Collection[TopicPartition],
     ) -> None:
-        """Mark partitions as quiet until so many moves; a second call is harmless."""
+        """Mark partitions as quiet until this many moves; a second call is harmless."""
         marks = self._quiet_until
         for tp in partitions:
             marks[tp] = moves
@@ -50,7 +50,7 @@ class QuietMarks:
                 marks.pop(tp, None)
 
     def confirm(self, partitions: Iterable[TopicPartition], moves: int) -> None:
-        """Remove the marks of partitions that were not quiet since so many moves."""
+        """Remove the marks of partitions that were not quiet since this many moves."""
         marks = self._quiet_until
         for tp in partitions:
             if tp in marks and marks[tp] <= moves:

@@ -3,7 +3,7 @@ Distinguishes ownerships, and finds the changes of a new assignment.
 
 An object identifies each ownership of a partition: the client makes a new object each time,
 as kafka-python does with its state of the partition. This module only compares the objects
-by identity. So a request of an earlier ownership is never taken for one of the present
+by identity. So a request of an earlier ownership is never taken for one of the current
 ownership.
 """
 

@@ -39,7 +39,7 @@ TopicPartition = tuple[str, int]
 
 
 class CompiledPattern(Protocol):
-    """The part of a compiled pattern that is used: ``re`` and ``re2`` both offer it."""
+    """The methods of a compiled pattern that are used; ``re`` and ``re2`` both have them."""
 
     @property
     def pattern(self) -> Any:  # noqa: ANN401 - str, but bytes must be caught
@@ -61,8 +61,7 @@ class Partition:
         return tp == (self.topic, self.partition)
 
     def __str__(self) -> str:
-        mark = _PATTERN if self.topic == _TOPIC_RE else ""
-        return f"{mark}{self.topic}:{self.partition}"
+        return partition_text(self.topic, self.partition)
 
     __repr__ = __str__
 
@@ -189,7 +188,8 @@ def _checked_partition(topic: object, number: object) -> Partition:
         message = f"partition of topic {name!r} must be an int, not {number!r}"
         raise ScopeSyntaxError(message)
     if not 0 <= which <= _MAX_PARTITION:
-        message = f"{name}:{which} is no partition: allowed are 0 to {_MAX_PARTITION}"
+        text = partition_text(name, which)
+        message = f"{text} is no partition: allowed are 0 to {_MAX_PARTITION}"
         raise ScopeSyntaxError(message)
     return Partition(name, which)
 
@@ -253,6 +253,19 @@ def parse(text: str) -> Scope:
         message = f"{text[:300]!r} is not a partition: write it as topic:number"
         raise ScopeSyntaxError(message)
     return partition(name, int(number))
+
+
+def partition_text(topic: str, numbers: int | str) -> str:
+    """
+    Return partitions of a topic in scope notation; of the topic ``re``, ``re:re:3``.
+
+    Args:
+        topic: the topic.
+        numbers: the number of a partition; or numbers and ranges as text, as in
+            ``orders:0-2,5``.
+    """
+    mark = _PATTERN if topic == _TOPIC_RE else ""
+    return f"{mark}{topic}:{numbers}"
 
 
 def matched(

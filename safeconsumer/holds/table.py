@@ -178,7 +178,7 @@ class Table(NamedTuple):
     left_quiet: Mapping[TopicPartition, bool] = {}
     left_alone: Mapping[str, Hold] = {}
 
-    # ------------------------------------------------------------ questions
+    # ------------------------------------------------------------ queries
 
     def view(self) -> View:
         """Return the view that readers get."""

@@ -82,7 +82,8 @@ class Deliveries:
             began: the fields that show when the poll or step began.
             end: the position after the records, if it is known: beyond the last record if
                 transaction markers or compacted records follow.
-            is_peek: whether the position does not move, so that the records come again.
+            is_peek: whether the position does not move, so that the records are
+                delivered again.
 
         Raises:
             JournalError: a run could not be written.

@@ -23,15 +23,15 @@ Events of every consumer:
   made, and that the program gave none, are ``journal:name#n``: the ``member`` of that
   journal's head, and its newest entry when the commit was asked for, which is the
   ``call`` or follows it. Other metadata are a program's own;
-- ``clock``: ``least``, ``most``: the broker's clock shows this journal's time and at
-  least, at most so many seconds; with ``control=``, once a minute and when it is set;
+- ``clock``: ``least``, ``most``: the broker's clock is ahead of this journal's by at
+  least, and at most, this many seconds; with ``control=``, once a minute and when it is set;
 - ``begins``: ``tp``, ``offset``: the position was set to an offset that no seek named:
   the committed offset, or the offset of the client's reset rule;
 - ``reset``: ``tp``, ``offset``, ``owner``: the ownership that has just begun is at the
   offset to which a hold of this owner, such as ``operator:alice``, moves the partition;
 - ``log_start``: ``tp``, ``first``: the first offset of the log, by the broker's first
   answer to a fetch after the client's reset rule set a position (``begins``): at the
-  begin of an ownership without a committed offset, or forward from an out-of-range one;
+  start of an ownership without a committed offset, or forward from an out-of-range one;
 - ``deliver``: the records of one partition that a poll returned, or a step of an
   iteration: ``tp``, ``from`` and ``next``, the positions before and after, ``first`` and
   ``last`` offset, ``count``, ``gaps``: offsets between these that no record had,

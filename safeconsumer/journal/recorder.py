@@ -93,7 +93,7 @@ class Recorder:
         # The offsets of the last commit, and the number of its entry. While that entry is
         # the newest, the same commit is not written again.
         self._committed: tuple[object, int] = (None, 0)
-        # The broker's answers in the present ownerships.
+        # The broker's answers in the current ownerships.
         self._answers: dict[TopicPartition, OffsetAndMetadata | None] = {}
         # Where the log begins is not known: by partition, the lowest offset of a fetch
         # whose answer counts.
@@ -541,7 +541,7 @@ class Recorder:
     @essential
     def hook(self, event: events.Event) -> None:
         """
-        Write the begins and ends of holds that no call of this process names.
+        Write the starts and ends of holds that no call of this process names.
 
         Holds of operators and of the group, holds that arrived with a partition and whole
         pauses begin so. A hold of any owner ends so if it expires or ends with its

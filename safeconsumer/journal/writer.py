@@ -37,7 +37,7 @@ class JournalWriter:
     """
     Writes one member's journal into a folder; a forked child writes a separate one.
 
-    A writer serves one consumer at a time, and each has a journal of its own. Several
+    A writer serves one consumer at a time, and each has its own journal. Several
     members of one process need a writer each; a member that is given the folder makes
     one.
 

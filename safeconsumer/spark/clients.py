@@ -43,7 +43,7 @@ class HoldsTopic(Protocol):
         Ask for the topic's present end, to read up to it.
 
         Returns:
-            The topic, if it was created again or cut: it is read from its beginning.
+            The topic, if it was recreated or cut: it is read from its beginning.
         """
 
     def read(self, until: float) -> Sequence[RawRecord]:
@@ -74,7 +74,7 @@ class Cluster(Protocol):
     """
     Answers a stream's questions about its topics.
 
-    The object connects at the first question; ``until`` is on the monotonic clock.
+    The object connects at the first request; ``until`` is on the monotonic clock.
 
     Thread rules: any thread.
     """

@@ -65,12 +65,12 @@ class Plan:
         Return ``end`` with every held partition put back to its start.
 
         A new partition starts at 0, so that all its records come after the hold is
-        lifted. A partition that was truncated or created again, and ends before its
-        start, ends there, as with the official source, which refuses a batch that ends
-        after the existing records; :meth:`losses` reports that as a loss. A partition
-        that was missing at one plan, which the query survived by
-        ``failOnDataLoss=false``, begins at 0 like a new one when it is back: it may have
-        been created again. A partition with a skip ends at the skip's target.
+        lifted. A partition that was truncated or recreated, and ends before its start,
+        ends there, as with the official source, which refuses a batch that ends after
+        the existing records; :meth:`losses` reports that as a loss. A partition that was
+        missing at one plan, which the query survived by ``failOnDataLoss=false``, begins
+        at 0 like a new one when it is back: it may have been recreated. A partition with
+        a skip ends at the skip's target.
         """
         kept = {tp: self._kept(tp) for tp in self.held if tp in end}
         skipped = {tp: to for tp, to in self.skips.items() if tp in end}

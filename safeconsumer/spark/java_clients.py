@@ -238,7 +238,7 @@ class JavaHoldsTopic:
         self._consumer: Any = None
         self._admin: Any = None
         self._partition: Any = None
-        # the question for its end, made once, as each call is costly
+        # the request for its end, made once, as each call is costly
         self._to_end: Any = None
         self._is_placed = False
         self._id = ""
@@ -370,7 +370,7 @@ class JavaStatusTopic:
 
 
 class _Admin:
-    # Java's admin client, which connects at the first question.
+    # Java's admin client, which connects at the first request.
 
     def __init__(self, clients: JavaClients) -> None:
         self._clients = clients

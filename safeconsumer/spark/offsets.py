@@ -4,7 +4,8 @@ import json
 from collections.abc import Iterable, Mapping
 
 from safeconsumer.group import report_wire
-from safeconsumer.holds.scope import TopicPartition
+from safeconsumer.group.partitions import numbers_text
+from safeconsumer.holds.scope import TopicPartition, partition_text
 
 Offsets = Mapping[TopicPartition, int]
 
@@ -34,6 +35,6 @@ def render(offsets: Offsets) -> str:
 def named(partitions: Iterable[TopicPartition]) -> str:
     """Return partitions as text for people: ``orders:0-3,7 returns:1``."""
     return " ".join(
-        topic + ":" + ",".join(f"{a}" if a == b else f"{a}-{b}" for a, b in several)
+        partition_text(topic, numbers_text(several))
         for topic, several in report_wire.ranges(partitions).items()
     )

@@ -22,7 +22,7 @@ from safeconsumer.errors.base import (
     TargetTypeError,
 )
 from safeconsumer.holds.hold import checked_owner, checked_reason
-from safeconsumer.holds.scope import Partition, Scope, TopicPartition
+from safeconsumer.holds.scope import Partition, Scope, TopicPartition, partition_text
 from safeconsumer.spark import offsets
 from safeconsumer.spark.activity import Batch, Partitions
 from safeconsumer.spark.offsets import Offsets
@@ -61,7 +61,7 @@ class Skip:
     @property
     def where(self) -> str:
         """The partition as people write it."""
-        return f"{self.topic}:{self.partition}"
+        return partition_text(self.topic, self.partition)
 
     def __str__(self) -> str:
         gone = f"offsets {self.at} to {self.to - 1} are skipped"
@@ -81,8 +81,8 @@ def checked_skip(
     Return the skip that a caller requests.
 
     Raises:
-        HoldSettingError: the offset is no number, the reason is missing, or the owner
-            or the query cannot be one.
+        HoldSettingError: the offset is not a number, the reason is missing, or the
+            owner or the query cannot be one.
         TargetTypeError: the scopes are not one partition.
     """
     if len(scopes) != 1 or not isinstance(scopes[0], Partition):
@@ -263,7 +263,7 @@ class Skipping:
     def __init__(self, requests: SkipRequests, files: SkipFiles) -> None:
         self._requests = requests
         self._files = files
-        # those of the last plan; None: there was none since the start
+        # the skips of the last plan; None: no batch was planned since the start
         self._skips: Skips | None = None
         self.refused: tuple[str, ...] = ()
 

@@ -8,7 +8,7 @@ from safeconsumer.events.base import Event, sorted_partitions
 from safeconsumer.holds.explain import counted, hold_line
 from safeconsumer.holds.hold import Hold
 from safeconsumer.holds.ledger import PauseLedger
-from safeconsumer.holds.scope import Everything, Scope, TopicPartition
+from safeconsumer.holds.scope import Everything, Scope, TopicPartition, partition_text
 from safeconsumer.holds.view import Holds
 from safeconsumer.spark import events, offsets
 from safeconsumer.spark.activity import ActivityTracker, batch_of, query_name
@@ -284,7 +284,9 @@ class Stream:
 
     def _judge_losses(self) -> None:
         found = {**self._deleted(), **self._plan.losses()}
-        losses = tuple(f"{tp[0]}:{tp[1]}: {why}" for tp, why in sorted(found.items()))
+        losses = tuple(
+            f"{partition_text(*tp)}: {why}" for tp, why in sorted(found.items())
+        )
         if losses and losses != self._reported_losses:
             self.emit(events.HeldDataLost, losses=losses)
         self._reported_losses = losses

@@ -42,7 +42,8 @@ class Cluster:
 
     Args:
         addresses: the brokers' addresses as metadata name them, in their order.
-        call_later: makes a call after so many seconds; returns a timer with ``cancel()``.
+        call_later: makes a call after this many seconds; returns a timer with
+            ``cancel()``.
         wall: the time of records, in seconds since 1970.
         random: draws topics' ids.
         clock: the time in the log of requests, in seconds; None takes ``wall``.

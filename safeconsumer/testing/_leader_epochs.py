@@ -23,7 +23,7 @@ class LeaderEpochs:
 
     @property
     def latest(self) -> int:
-        """The present leader's epoch."""
+        """The current leader's epoch."""
         return self._epochs[-1].number
 
     @property

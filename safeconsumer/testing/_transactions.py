@@ -40,7 +40,7 @@ class _Transactional:
     producer_id: int
     epoch: int
     timeout: float = 0.0
-    # The epoch of the producer before it asked for the present one.
+    # The epoch of the producer before it asked for the current one.
     former_epoch: int = -1
     parts: dict[_Part, None] = field(factory=dict)
     timer: Timer | None = None

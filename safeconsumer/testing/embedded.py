@@ -325,7 +325,7 @@ class EmbeddedBroker:
         self.command(lambda cluster: cluster.requests.clear())
 
     def members(self, group: str) -> tuple[str, ...]:
-        """Return the ids of a group's present members."""
+        """Return the ids of a group's current members."""
         return self.command(lambda cluster: cluster.groups.find(group).members)
 
     def generation(self, group: str) -> int:

@@ -89,7 +89,7 @@ def force_rebalance(kafka_clients: "Clients") -> Callable[..., list[Any]]:
     assignor if no consumer is given.
 
     Raises:
-        TypeError: an argument is no consumer.
+        TypeError: an argument is not a consumer.
         ValueError: a consumer is of another group.
     """
 

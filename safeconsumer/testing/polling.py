@@ -42,7 +42,7 @@ def poll_until(
     Raises:
         PollTimeoutError: the condition did not hold in time, or a consumer's ``poll()``
             does not return within half a minute after that.
-        TypeError: an argument is no consumer, or the condition cannot be called.
+        TypeError: an argument is not a consumer, or the condition cannot be called.
         Exception: a consumer's ``poll()`` raised it.
     """
     consumers, silently = consumers_of(consumers), consumers_of(silently)
@@ -72,7 +72,7 @@ def consumers_of(given: Any) -> tuple[Any, ...]:  # noqa: ANN401  kafka-python i
     Return one consumer, or several, as a tuple.
 
     Raises:
-        TypeError: an argument is no consumer.
+        TypeError: an argument is not a consumer.
     """
     # A consumer is an iterator, too: of its records.
     if _can_poll(given):

@@ -27,6 +27,7 @@ from safeconsumer.events import Event
 from safeconsumer.events.dispatch import Hook
 from safeconsumer.holds import scope
 from safeconsumer.holds.ledger import PauseLedger
+from safeconsumer.holds.scope import partition_text
 from safeconsumer.testing.errors import EndlessRunError
 from safeconsumer.worker.breaker import Breaker
 from safeconsumer.worker.calls import Calls, Slot, call_batch, call_each, context_of
@@ -226,8 +227,8 @@ def run_worker(  # noqa: D417, PLR0913 - the other options are those of a worker
         executor: as the worker's; None for the one that fits the handler. The handler
             runs in this thread with any of them.
         dead_letter: as the worker's, but the producer of a :class:`DeadLetter` sends
-            nothing; True for only noting them. A callable is called as a worker calls
-            it, again later if it raises.
+            nothing; True if dead letters are only noted. A callable is called as a worker
+            calls it, and again later if it raises.
         key_deserializer: as the consumer's; None if the records have the handler's
             keys already.
         value_deserializer: the same for values.
@@ -663,7 +664,7 @@ def _middle() -> float:
 
 
 def _place(record: Any) -> tuple[str, int]:  # noqa: ANN401 - upstream's
-    return f"{record.topic}:{record.partition}", record.offset
+    return partition_text(record.topic, record.partition), record.offset
 
 
 def _log(records: Iterable[Any]) -> dict[TopicPartition, list[Any]]:
@@ -680,9 +681,9 @@ def _log(records: Iterable[Any]) -> dict[TopicPartition, list[Any]]:
         offset = after if record.offset is None else record.offset
         if offset < after:
             message = (
-                f"{record.topic}:{record.partition} has offset {offset} behind "
-                f"{after - 1}: records of a partition stand in the order of their "
-                f"offsets"
+                f"{partition_text(record.topic, record.partition)} has offset {offset} "
+                f"behind {after - 1}: records of a partition stand in the order of "
+                f"their offsets"
             )
             raise WorkerSettingError(message)
         some.append(record._replace(offset=offset))

@@ -11,6 +11,7 @@ from kafka.structs import TopicPartition
 
 from safeconsumer._waits import InterruptibleEvent
 from safeconsumer.errors.base import UnansweredBatchError
+from safeconsumer.holds.scope import partition_text
 from safeconsumer.worker.calls import Errors, Slot, batch_failed, end_slot, failure_of
 from safeconsumer.worker.dead_letters import call_sink
 from safeconsumer.worker.decisions import Decisions
@@ -156,7 +157,7 @@ class Batch:
 
     @property
     def is_revoked(self) -> bool:
-        """Tell whether the partition is being taken away; records done now may come again."""
+        """Tell whether the partition is being revoked; its next owner may repeat records."""
         return self._ticket.task.epoch.revoked.is_set()
 
     def done(self, indexes: int | Iterable[int] | None = None) -> None:
@@ -182,14 +183,14 @@ class Batch:
         Report an error of records, or of all that have no answer yet. Any thread.
 
         The error means the same as one that a :class:`Worker`'s handler raises. After a
-        :class:`RetryLater` the records come again after its seconds, which uses up no
-        attempt; a :class:`Pause` also holds its scope meanwhile; a :class:`Reject` is
-        final; after any other exception they come again by the rules of ``retry``, and
-        then go to ``dead_letter``, or are treated by ``on_exhausted``. Several records
-        that fail together without indexes come again one by one, also after a
-        :class:`Reject`. Nothing is committed past a record before it is done,
-        acknowledged as a dead letter, or skipped by that policy. A second answer, or a
-        late one, changes nothing.
+        :class:`RetryLater` the records are delivered again after its seconds, which
+        uses up no attempt; a :class:`Pause` also holds its scope meanwhile; a
+        :class:`Reject` is final; after any other exception they are delivered again by
+        the rules of ``retry``, and then go to ``dead_letter``, or are treated by
+        ``on_exhausted``. Several records that fail together without indexes are
+        delivered again one by one, also after a :class:`Reject`. Nothing is committed
+        past a record before it is done, acknowledged as a dead letter, or skipped by
+        that policy. A second answer, or a late one, changes nothing.
 
         Args:
             error: the exception of these records.
@@ -235,7 +236,7 @@ class Batch:
 
     def __repr__(self) -> str:
         tp = self.partition
-        return f"Batch({tp.topic}:{tp.partition}, {len(self.records)} records)"
+        return f"Batch({partition_text(*tp)}, {len(self.records)} records)"
 
 
 class HandOut:
@@ -318,7 +319,7 @@ class HandOut:
     # ------------------------------------------------------------ calls of the program
 
     def take(self, most: float) -> list[Batch]:
-        """Return up to so many batches."""
+        """Return up to this many batches."""
         self._is_new_request = True
         for ticket in self._last:
             # A caller that asks for more has stopped its work on batches of a partition
@@ -394,6 +395,6 @@ class HandOut:
 
 def _unanswered(tp: TopicPartition) -> UnansweredBatchError:
     return UnansweredBatchError(
-        f"a batch of {tp.topic}:{tp.partition} was dropped before each of its records "
+        f"a batch of {partition_text(*tp)} was dropped before each of its records "
         f"had an answer: call done() or fail() on it; nothing was committed past them"
     )

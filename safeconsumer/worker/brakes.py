@@ -38,7 +38,7 @@ class Brakes:
     Attributes:
         work: the object that works on the records.
         pause_seconds: for each owner, the seconds for which it has held a partition.
-        refetched: records that were given back, and come again.
+        refetched: records that were given back, and are delivered again.
     """
 
     work: Decisions
@@ -220,8 +220,8 @@ class Brakes:
 
     def _most(self) -> int:
         # All records of a poll may be of one partition: so a poll takes no more than a
-        # share, or than a 64th of the room if there are so many partitions that polls
-        # would be tiny.
+        # share. If that would make polls tiny, as there are many partitions, a poll takes
+        # up to a 64th of the room.
         if self._share is None:
             return self._client.most
         least = self._limits.records // 64
@@ -241,7 +241,7 @@ class Brakes:
     def _credit(self, load: watermarks.Load) -> int:
         return watermarks.credit(self._limits, load, self._average, self._client.most)
 
-    # ------------------------------------------------------------ questions
+    # ------------------------------------------------------------ queries
 
     @property
     def is_on(self) -> bool:
@@ -257,7 +257,7 @@ class Brakes:
         """
         Return since when no record was completed although all room is taken; any thread.
 
-        None if there is room, or holds of others cover all records.
+        The result is None if there is room, or if holds of others cover all records.
         """
         epochs = tuple(self._kept.epochs.values()) if self._is_throttled else ()
         moved = [one.moved_at for one in epochs if one.records and not one.is_held]

@@ -59,7 +59,7 @@ class Breaker:
         check_waits(self.first, self.factor, self.most)
 
     def wait(self, holds: int) -> float:
-        """Return the seconds to hold the topic after so many holds that did not help."""
+        """Return the seconds to hold the topic after this many holds that did not help."""
         return longer_wait(holds, self.first, self.factor, self.most)
 
 

@@ -144,7 +144,7 @@ class _WithBlockAsync(_WithBlock):
 
 
 def with_time_limit(handle: Handler, limit: float) -> Handler:
-    """Return a coroutine handler whose calls are cancelled after so many seconds."""
+    """Return a coroutine handler whose calls are cancelled after this many seconds."""
 
     async def call(given: Any, context: Context) -> object:  # noqa: ANN401 - records
         try:

@@ -134,7 +134,7 @@ class ConsumerClient:
         self.membership.ledger.dispatcher.takeover = takeover
 
     def poll(self, timeout: float, records: int) -> Polled:
-        """Poll for at most so many records, and wait at most ``timeout`` seconds."""
+        """Poll for at most this many records, and wait at most ``timeout`` seconds."""
         with self.membership.own_call("poll"):
             polled: Polled = self._consumer.poll(
                 timeout_ms=timeout * 1000, max_records=records
@@ -155,7 +155,7 @@ class ConsumerClient:
 
     def go_back(self, tp: TopicPartition, offset: int) -> None:
         """
-        Return to this offset, so that its records come again.
+        Return to this offset, so that its records are delivered again.
 
         It undoes a seek: if the program may have made one, ask :meth:`reads_on` first.
         """
@@ -209,7 +209,7 @@ class ConsumerClient:
         lifetime: Lifetime = Lifetime.UNTIL_RESUMED,
     ) -> None:
         """
-        Hold a scope for so many seconds, across rebalances by default. Any thread.
+        Hold a scope for this many seconds, across rebalances by default. Any thread.
 
         Raises:
             NotConsumedError: the consumer does not consume the scope any more.

@@ -12,6 +12,7 @@ from safeconsumer.errors.base import (
     HandlersCannotRunError,
     RecordFailedError,
 )
+from safeconsumer.holds.scope import partition_text
 from safeconsumer.journal.format import DEAD_LETTER, SKIPPED
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.breaker import Breaker
@@ -148,8 +149,8 @@ class Decisions:
         if outcome.finished:
             self._succeed(outcome)
         if outcome.failing:
-            # In a batch that comes again later one record counts as failed, but all were
-            # handled.
+            # In a batch that is delivered again later one record counts as failed, but
+            # all were handled.
             left = len(outcome.left) if self._policy.is_batch else 0
             self.durations.add(outcome.failing, len(outcome.failed) + left)
 
@@ -189,13 +190,13 @@ class Decisions:
         self._fail(lane, task, index, error, records=self._records_again(outcome))
 
     def _records_again(self, outcome: Outcome) -> int:
-        # A batch without any result comes again as a whole.
+        # A batch without any result is delivered again as a whole.
         return 1 + len(outcome.left) if self._policy.is_batch else 1
 
     def _set_apart(self, outcome: Outcome) -> None:
-        # Each failed record comes again alone. Records of a batch that were not begun
-        # stay together: otherwise the rest of a batch that requested a delay would be
-        # tried again at once.
+        # Each failed record is delivered again alone. Records of a batch that were not
+        # begun stay together: otherwise the rest of a batch that requested a delay
+        # would be tried again at once.
         task = outcome.task
         lanes = [self.queue.own_lane(task, index) for index, _ in outcome.failed]
         if self._policy.is_batch:
@@ -209,11 +210,11 @@ class Decisions:
             if lane.state is LaneState.RUNNING:
                 self._next(lane)
 
-    # ------------------------------------------------------------ questions
+    # ------------------------------------------------------------ queries
 
     @property
     def retried_at_once(self) -> int:
-        """The number of records of one lane that may come again together."""
+        """The number of records of one lane that may be delivered again together."""
         return self._policy.quantum if self._policy.is_batch else 1
 
     def is_starving(self, epoch: Epoch | None) -> bool:
@@ -290,8 +291,8 @@ class Decisions:
             index: its index in the task.
             error: the handler's exception.
             since: the time of the failure, on the clock; None for now.
-            records: the number of records that come again together; more than 1 for a
-                batch.
+            records: the number of records that are delivered again together; more than
+                1 for a batch.
         """
         late = 0.0 if since is None else self._clock() - since
         match error:
@@ -517,4 +518,4 @@ def _record_fields(task: Task, index: int) -> dict[str, object]:
 def _where(task: Task, index: int) -> dict[str, object]:
     tp = task.epoch.tp
     offset = task.record(index).offset
-    return {"partition": f"{tp.topic}:{tp.partition}", "offset": offset}
+    return {"partition": partition_text(*tp), "offset": offset}

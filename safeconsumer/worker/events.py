@@ -14,7 +14,8 @@ class PartitionStarted(WorkerEvent):
     """
     An ownership of a partition began, with the offset of its first record.
 
-    It comes again if that offset is out of range and ``auto_offset_reset`` chooses one.
+    It is emitted again if that offset is out of range and ``auto_offset_reset`` chooses
+    one.
 
     Attributes:
         partition: the partition, such as ``orders:3``.
@@ -57,7 +58,7 @@ class NothingConsumed(WorkerEvent):
     No record can come: there is no subscription, or its topics do not exist.
 
     Attributes:
-        reason: the missing thing, as text.
+        reason: why no record can come, as text.
     """
 
     __match_args__ = ("reason",)
@@ -341,7 +342,7 @@ class HandlerStalled(WorkerEvent):
     letter is not acknowledged. kafka-python's producer waits for ``max_block_ms`` for an
     unknown topic, and for ``delivery_timeout_ms`` for an acknowledgement.
 
-    It is also emitted if a batch of a ``Pump`` has had no answer for so long; the
+    It is also emitted if a batch of a ``Pump`` has had no answer for this long; the
     record is the first one of the batch without an answer.
 
     Each call, and each such record, has one event.

@@ -12,6 +12,7 @@ from kafka.structs import TopicPartition
 from safeconsumer._checks import is_number
 from safeconsumer.errors.base import HoldSettingError, WorkerSettingError
 from safeconsumer.holds.hold import checked_duration, checked_reason
+from safeconsumer.holds.scope import partition_text
 from safeconsumer.worker.records import AnyRecord
 from safeconsumer.worker.revocation import Revocation
 from safeconsumer.worker.tracebacks import shown
@@ -113,7 +114,7 @@ class Reject(WorkerControl):
     Tells the worker that the record has failed for good, without another attempt.
 
     For a whole batch it does not name the record: as after any other error, the records
-    come again one by one. :class:`BatchFailure` names records.
+    are delivered again one by one. :class:`BatchFailure` names records.
 
     Args:
         reason: text for people; it is written into the dead letter.
@@ -136,7 +137,7 @@ class DeserializationError(Reject):
 
 
 class StopWorker(WorkerControl):
-    """Stops the worker; this record is not complete and comes again after a restart."""
+    """Stops the worker; this record is not complete, and is repeated after a restart."""
 
 
 class BatchFailure(WorkerControl):
@@ -206,10 +207,7 @@ class Context:
         return self._deadline()
 
     def __repr__(self) -> str:
-        return (
-            f"Context({self.partition.topic}:{self.partition.partition}, "
-            f"attempt={self.attempt})"
-        )
+        return f"Context({partition_text(*self.partition)}, attempt={self.attempt})"
 
 
 @frozen(kw_only=True)

@@ -7,6 +7,7 @@ from attrs import field, frozen
 from kafka.structs import TopicPartition
 
 from safeconsumer.holds.hold import BREAKER, OUTAGE
+from safeconsumer.holds.scope import partition_text
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.brakes import OWNERS
 from safeconsumer.worker.calls import Slot
@@ -25,7 +26,7 @@ class Report:
 
     Attributes:
         done: records completed: handled, acknowledged as dead letters, or skipped.
-        dropped: records that were dropped; they come again.
+        dropped: records that were dropped; they are delivered again.
         dropped_by_reason: how many of these, by reason: ``revoked``, ``lost``, ``moved``
             by a seek, ``reset-offsets`` or an offset out of range, or ``stopped``. With
             ``done`` and ``refetched`` they are all records that polls returned.
@@ -85,7 +86,7 @@ class Stats:
         leaked: records that came in spite of a hold of the worker; a value above 0 is a
             defect.
         refetched: records that waited and were given back, mostly to make room for
-            partitions that had none; they come again.
+            partitions that had none; they are delivered again.
         commits: commits that succeeded.
         commits_failed: commits that were refused or not sent.
         commits_failing: seconds for which no commit has succeeded although an offset
@@ -296,7 +297,7 @@ def examine(
     for tp, offset, since in engine.kept.blocking():
         if now - since >= age:
             reasons.append(
-                f"{tp.topic}:{tp.partition} offset {offset} failed for good "
+                f"{partition_text(*tp)} offset {offset} failed for good "
                 f"{now - since:.1f} s ago and blocks"
             )
     return Health(is_alive=is_alive, reasons=tuple(reasons))
@@ -354,7 +355,7 @@ def report_stalls(slots: Sequence[Slot], age: float, emit: Callable[..., None]) 
             continue  # it continued, for example while a hook handled the last event
         emit(
             worker_events.HandlerStalled,
-            partition=f"{tp.topic}:{tp.partition}",
+            partition=partition_text(*tp),
             offset=-1 if record is None else record.offset,
             seconds=seconds,
             stack=stack,

@@ -6,7 +6,7 @@ changed, and iterated over, under :attr:`KeptRecords.lock` and never otherwise. 
 are the epochs and their parts (progress, lanes, counters, failures), the queue, and the
 events that ``Decisions`` is about to emit. Three things are done without it:
 
-- marking a record complete: one place of its task, by the thread that has the task;
+- marking a record complete: the thread that runs a task sets one element of its list;
 - reading one number or one reference, where a moment's delay changes nothing;
 - calling foreign code: a handler, a hook, the consumer. That is never done under the
   lock.
@@ -154,7 +154,8 @@ class KeptRecords:
         Args:
             epoch: an open epoch.
             most: the records and bytes that it may keep.
-            at_once: the number of records of a failed lane that come again together.
+            at_once: the number of records of a failed lane that are delivered again
+                together.
 
         Returns:
             The offset of the first one; None if none was forgotten.

@@ -9,6 +9,7 @@ from kafka.structs import TopicPartition
 from safeconsumer._kafka.membership import Membership
 from safeconsumer.errors.base import SafeConsumerError
 from safeconsumer.events.base import Partitions, sorted_partitions
+from safeconsumer.holds.scope import partition_text
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.client import REFUSED, ConsumerClient
 from safeconsumer.worker.decisions import Decisions
@@ -78,7 +79,7 @@ class Commits:
         has_floor = self.has_floor(epoch)
         self._emit(
             worker_events.PartitionStarted,
-            partition=f"{epoch.tp.topic}:{epoch.tp.partition}",
+            partition=partition_text(*epoch.tp),
             offset=epoch.progress.next_offset,
             is_committed=has_floor,
             is_reset=not has_floor
@@ -304,7 +305,7 @@ class Departures:
     _revoked: list[Epoch] = field(factory=list)
     _owned: Mapping[TopicPartition, object] | None = None
 
-    # ------------------------------------------------------------ questions
+    # ------------------------------------------------------------ queries
 
     @property
     def deadline(self) -> float | None:

@@ -99,11 +99,11 @@ class Engine:
 
     @property
     def gone(self) -> int:
-        """The number of offsets whose records were deleted before it read them."""
+        """The number of offsets whose records were deleted before they were read."""
         return self._group.gone - self._gone_before
 
     def last_poll_at(self) -> float:
-        """Return when it last turned, in seconds since the epoch; any thread."""
+        """Return the time of the last turn, in seconds since the epoch; any thread."""
         # read first, so that the result is not too early
         ago = self._clock() - self.polled_at
         return time.time() - ago
@@ -150,8 +150,8 @@ class Engine:
         """
         Drop incomplete records, commit the others, and lift every hold of the worker.
 
-        The order matters: a record that ends during the commit comes again, and does
-        not count as done.
+        The order matters: a record that is finished during the commit is
+        delivered again, and does not count as done.
 
         Args:
             seconds: the limit of the commit.
@@ -269,8 +269,12 @@ class Engine:
             if owned.get(tp) is not epoch.ownership or number == epoch.reset:
                 continue
             epoch.has_lost_floor = True
-            records = polled.get(tp)
-            start = records[0].offset if records else self._group.position(tp)
+            records, start = polled.get(tp), self._group.position(tp)
+            if records and (start is None or start < records[0].offset):
+                # The program has sought back since: the records came too late.
+                self.brakes.refetched += len(polled.pop(tp))
+            elif records:
+                start = records[0].offset
             with self.kept.lock:
                 done = epoch.watermark().offset
             if start is not None and start < epoch.progress.next_offset:

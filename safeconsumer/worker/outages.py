@@ -7,7 +7,7 @@ from attrs import define, evolve, field
 
 from safeconsumer.errors.base import HandlersCannotRunError
 from safeconsumer.holds.hold import BREAKER, OUTAGE, end_of
-from safeconsumer.holds.scope import ALL, Partition, Scope, Topic
+from safeconsumer.holds.scope import ALL, Partition, Scope, Topic, partition_text
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.breaker import Breaker, FailureRow
 from safeconsumer.worker.groups import is_all
@@ -17,7 +17,7 @@ from safeconsumer.worker.queue import Queue
 from safeconsumer.worker.tracebacks import shown
 
 PlaceHold: TypeAlias = Callable[[Scope, str, str, float], None]
-"""Places a hold of a scope by an owner, with a reason, for so many seconds."""
+"""Places a hold of a scope by an owner, with a reason, for this many seconds."""
 
 # The most characters of an error's text in a reason: 1,024 bytes, up to 4 per character.
 _MOST_TEXT = 200
@@ -93,7 +93,7 @@ class Outages:
             return pause
         tp, scope = task.epoch.tp, scope_of(task, pause)
         reason = pause.reason or (
-            f"requested by the handler of {tp.topic}:{tp.partition} offset "
+            f"requested by the handler of {partition_text(*tp)} offset "
             f"{task.record(index).offset}"
         )
         left = self._held_for(scope)
@@ -241,7 +241,8 @@ class Outages:
         ]
         if not outcome.is_suspect:
             return evolve(outcome, failed=failed)
-        # No single record has caused the failure, so the batch comes again as a whole.
+        # No single record has caused the failure, so the batch is delivered again as a
+        # whole.
         left = [index for index, _ in failed[1:]]
         return evolve(
             outcome, failed=failed[:1], left=[*left, *outcome.left], is_suspect=False
@@ -252,7 +253,7 @@ class Outages:
         Return the topics that the breaker holds, or tries again. The lock is held.
 
         A topic is left out if its hold was lifted; or if the hold has ended and this
-        member has no record of the topic, as its present owner reports it.
+        member has no record of the topic, as its current owner reports it.
         """
         now = self._queue.clock()
         here = {tp.topic for tp, one in self._queue.kept.epochs.items() if one.records}

@@ -19,6 +19,7 @@ from attrs import Factory, define, field, frozen
 from kafka.structs import TopicPartition
 
 from safeconsumer.errors.kafka_python import CorruptBatchError
+from safeconsumer.holds.scope import partition_text
 from safeconsumer.worker.handlers import Failure
 from safeconsumer.worker.progress import Ordinals, Progress, Watermark
 from safeconsumer.worker.records import AnyRecord
@@ -138,7 +139,7 @@ class Lane:
 
     def take(self, most: int, span: int) -> Ordinals:
         """
-        Take up to so many records; none if all are beyond the span.
+        Take up to this many records; none if all are beyond the span.
 
         A record that has failed, or may have, is taken alone.
         """
@@ -324,14 +325,14 @@ class Epoch:
         Return the ordinal behind the last record that was begun.
 
         Args:
-            at_once: how many of a lane that failed come again as one.
+            at_once: how many of a lane that failed are delivered again as one.
         """
         queued: set[int] = set()
         for lane in self.all_lanes():
             # The first records of a lane that waits after a failure were begun before.
             kept = at_once if lane.state is LaneState.FAILED else 0
             if kept and lane.is_tried:
-                kept = 1  # the record comes again alone
+                kept = 1  # the record is delivered again alone
             queued.update([*lane][kept:])
         end, progress = self.progress.admitted, self.progress
         while end - 1 in queued and progress.record(end - 1).offset not in self.failed:
@@ -345,7 +346,7 @@ class Epoch:
         return self.progress.cut(end)
 
     def __repr__(self) -> str:
-        return f"Epoch({self.tp.topic}:{self.tp.partition}, {self.number})"
+        return f"Epoch({partition_text(*self.tp)}, {self.number})"
 
 
 Indexes: TypeAlias = Sequence[int]
@@ -397,7 +398,7 @@ class Task:
         """Name one of its records, as text for people."""
         tp, record = self.epoch.tp, self.records[index]
         where = "a finished record" if record is None else f"offset {record.offset}"
-        return f"{tp.topic}:{tp.partition} {where}"
+        return f"{partition_text(*tp)} {where}"
 
     def finish(self, index: int) -> None:
         """Mark one of its records complete."""

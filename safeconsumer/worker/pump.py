@@ -102,7 +102,7 @@ class Pump:
             ``partition`` hands out the next one when the one before is answered, so
             that failed records come before those behind them.
         limits: how many records and bytes may be out.
-        retry: how often, and when, a failed record comes again.
+        retry: how often, and when, a failed record is delivered again.
         dead_letter: the place for records that failed for good: a :class:`DeadLetter`,
             or a callable ``(record, failure)`` that returns once they are safe. It is
             called in a thread of the pump, once you ask for more batches.
@@ -286,7 +286,7 @@ class Pump:
         broken = self._worker._failure  # noqa: SLF001 - ours
         return self._error if broken is None else broken
 
-    # ------------------------------------------------------------ questions
+    # ------------------------------------------------------------ queries
 
     def healthy(self) -> Health:
         """

@@ -533,7 +533,7 @@ class Queue:
             self.notify()
 
     def delay(self, lane: Lane, delay: float) -> None:
-        """Let a lane wait for so many seconds, as its first record has failed."""
+        """Let a lane wait for this many seconds, as its first record has failed."""
         self.block(lane)
         due = self.clock() + delay
         heapq.heappush(self._delayed, (due, next(self._numbers), lane))

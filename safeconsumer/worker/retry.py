@@ -36,7 +36,7 @@ def check_waits(first: float, factor: float, most: float) -> None:
 
 
 def longer_wait(before: int, first: float, factor: float, most: float) -> float:
-    """Return the seconds of a wait after so many earlier ones."""
+    """Return the seconds of a wait after this many earlier ones."""
     wait = first
     for _ in range(before):
         if wait >= most or factor == 1:
@@ -74,12 +74,12 @@ class Retry:
         check_waits(self.first, self.factor, self.most)
 
     def is_final(self, failures: int, error: BaseException) -> bool:
-        """Tell whether a record is not tried again after so many failures."""
+        """Tell whether a record is not tried again after this many failures."""
         return failures >= self.attempts or is_all(error, self.never)
 
     def delay(self, failures: int, draw: float) -> float:
         """
-        Return the seconds to wait after so many failures.
+        Return the seconds to wait after this many failures.
 
         Args:
             failures: their number, 1 or more.

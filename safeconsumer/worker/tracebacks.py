@@ -182,7 +182,7 @@ def shorten_tracebacks(error: BaseException) -> None:
 
 
 def shortened(text: str, most: int) -> str:
-    """Return the beginning of a text, at most so many bytes of it."""
+    """Return the beginning of a text, at most this many bytes of it."""
     data = text.encode("utf-8", "replace")
     if len(data) <= most:
         return data.decode("utf-8")

@@ -8,7 +8,7 @@ from kafka.structs import TopicPartition
 from safeconsumer.errors.base import RecordFailedError
 from safeconsumer.errors.kafka_python import CorruptBatchError
 from safeconsumer.holds.hold import Lifetime
-from safeconsumer.holds.scope import Partition
+from safeconsumer.holds.scope import Partition, partition_text
 from safeconsumer.journal.format import SKIPPED
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.client import UNREADABLE, ConsumerClient
@@ -118,7 +118,7 @@ class Unreadable:
     def _report(self, tp: TopicPartition, batch: UnreadableBatch, then: str) -> None:
         self._emit(
             worker_events.BatchUnreadable,
-            partition=f"{tp.topic}:{tp.partition}",
+            partition=partition_text(*tp),
             offset=batch.error.offset,
             error=shown(batch.error.__cause__),
             then=then,
@@ -127,7 +127,7 @@ class Unreadable:
 
 def shown_place(tp: TopicPartition, error: CorruptBatchError) -> str:
     """Return the name of the first offset that cannot be read."""
-    return f"{tp.topic}:{tp.partition} offset {error.offset}"
+    return f"{partition_text(*tp)} offset {error.offset}"
 
 
 def _failed(tp: TopicPartition, error: CorruptBatchError) -> RecordFailedError:

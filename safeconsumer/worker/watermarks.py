@@ -69,7 +69,7 @@ class Marks:
 
 
 def marks(limits: Limits, parts: int = 1) -> Marks:
-    """Return the marks for everything kept together, or for one of so many parts."""
+    """Return the marks for everything kept together, or for one of this many parts."""
     high = Load(max(1, limits.records // parts), max(1, limits.bytes // parts))
     return Marks(high, Load(high.records // 2, high.bytes // 2))
 

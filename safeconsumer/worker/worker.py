@@ -397,7 +397,7 @@ class Worker:
             self._closed.wait(timeout)
         return self._report
 
-    # ------------------------------------------------------------ questions
+    # ------------------------------------------------------------ queries
 
     def healthy(self) -> health.Health:
         """

@@ -47,7 +47,7 @@ def _write_one(emit, member, names, rows, run):
 
 
 def judged(row, length, rows, limit):
-    """Judge so many rows, and ten times as many, so long to a run."""
+    """Judge this many rows and ten times as many, for this long in each run."""
 
     def figures(stage):
         few = rows // stage.sizes.scale

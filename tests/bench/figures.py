@@ -122,7 +122,7 @@ def percentiles(row, name, values, targets, note=""):
 
 
 def percentile(values, percent):
-    """Return the smallest value that at least so many percent do not exceed."""
+    """Return the smallest value that at least this many percent do not exceed."""
     ordered = sorted(values)
     rank = -(-len(ordered) * percent // 100)  # rounded up
     return ordered[max(0, int(rank) - 1)]

@@ -52,7 +52,7 @@ class Bench:
 
     @contextmanager
     def topic(self, records, size, codec="none"):
-        """Lend a topic with so many records."""
+        """Lend a topic with this many records."""
         case = Case(partitions=_PARTITIONS, size=size, codec=codec)
         name = self._stage.filled(case, records)
         try:

@@ -42,7 +42,7 @@ _OTHERS = [one for one in CLIENTS if one != OURS]
 def resumed(stage):
     """Time ``resume`` after half a second's pause in the middle of a backlog."""
     topic = stage.filled(SMALL, max(2_400, _RECORDS // stage.sizes.scale))
-    # By default a request may still be in flight for so long at the resume.
+    # By default a request may still be in flight for this long at the resume.
     every = {"partitions": SMALL.partitions, "wait_ms": 500}
     kinds = {one: stage.reader(one, topic, **every) for one in CLIENTS}
     taken = lapped(kinds, "stop", rounds=stage.sizes.rounds, laps=LAPS)
@@ -80,7 +80,7 @@ def kept(result):
     ]
     found = {(one["row"], one["name"]): one["measured"] for one in result["figures"]}
     return {
-        "stamp": f"It was measured {result['date'][:10]}, on "
+        "stamp": f"It was measured on {result['date'][:10]}, on "
         f"{result['machine']['cores']} cores, "
         f"Python {result['versions']['python']}, Apache Kafka {KAFKA_VERSION}; "
         f"{', '.join(versions)}.",

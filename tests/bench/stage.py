@@ -12,7 +12,7 @@ from attrs import field, frozen
 
 _PRODUCE_TIMEOUT = 120.0
 _TRANSACTIONS, _ABORTED = 20, 4  # of a topic; each fourth one is aborted
-# The cleaner takes closed segments only; a segment is closed after so many ms.
+# The cleaner takes closed segments only; a segment is closed after this many ms.
 _COMPACTED = {
     "cleanup.policy": "compact",
     "segment.ms": "200",
@@ -67,7 +67,7 @@ class Case:
         """Return the number of written records that a consumer gets."""
         if self.is_transactional:
             return records - records // _ABORTED
-        # One more to each partition ends the segment with the others.
+        # One more record in each partition closes the segment that has the others.
         return records // 2 + self.partitions if self.is_compacted else records
 
 

@@ -1,5 +1,5 @@
 """
-Arms of a measurement, each in a process of its own, controlled step by step.
+Arms of a measurement, each in its own process, controlled step by step.
 
 The processes run side by side and work in turns, so that a slow moment of the machine affects
 all arms, and the memory of one arm none of the others.
@@ -42,7 +42,7 @@ class Arm:
         self._say({"step": step, "with": args})
 
     def answer(self, timeout):
-        """Wait so many seconds for the step that was begun; it must not have failed."""
+        """Wait this many seconds for the step that was begun; it must not have failed."""
         try:
             line = self._process.take(timeout)
         except NotReachedError:

@@ -61,7 +61,7 @@ class Copy:
         os.utime(path, (self._planted, self._planted))
 
     def run(self, tests, limit, *options):
-        """Run tests for so many seconds at most; end the processes that they started."""
+        """Run tests for this many seconds at most; end the processes that they started."""
         process = self._start([*tests, *options])
         try:
             output, _ = process.communicate(timeout=limit)

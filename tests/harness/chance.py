@@ -31,7 +31,7 @@ settings.register_profile(
 
 
 def by_day(count):
-    """Have a test draw so many examples, or the usual number if draws are random."""
+    """Have a test draw this many examples, or the usual number if draws are random."""
     is_random = settings.get_current_profile_name() == "random"
     return settings() if is_random else settings(max_examples=count)
 

@@ -11,7 +11,7 @@ def examples(by_day, at_night):
 
 
 def draw(most, test, **strategies):
-    """Call ``test`` with so many examples drawn by the strategies."""
+    """Call ``test`` with this many examples drawn by the strategies."""
     slow = (HealthCheck.too_slow, HealthCheck.data_too_large)
     most_of_it = settings(max_examples=most, deadline=None, suppress_health_check=slow)
     most_of_it(given(**strategies)(test))()

@@ -7,7 +7,7 @@ from tests.harness.waiting import end_of
 
 class Polled:
     """
-    Polls consumers, each on a thread of its own, until its block ends.
+    Polls consumers, each on its own thread, until its block ends.
 
     Their records are dropped; a subclass may keep them.
     """

@@ -1,7 +1,7 @@
 """
 Polls a consumer in this thread until a condition holds, with a bound.
 
-Several consumers at once, each in a thread of its own, are polled by
+Several consumers at once, each in its own thread, are polled by
 :func:`safeconsumer.testing.poll_until`, or in the background by
 :class:`tests.harness.members.Polled`.
 """
@@ -28,7 +28,7 @@ def collect(got, polled):
 
 
 def read(consumer, count, limit=20.0):
-    """Poll until at least so many records have come, and return them."""
+    """Poll until at least this many records have come, and return them."""
     records = []
 
     def are_there():

@@ -27,19 +27,19 @@ def write(producer, records, limit=LIMIT):
 
 
 def numbered(topic, *counts):
-    """Yield so many records for each partition; their values count from 0."""
+    """Yield this many records for each partition; their values count from 0."""
     for partition, count in enumerate(counts):
         for number in range(count):
             yield {"topic": topic, "partition": partition, "value": b"%d" % number}
 
 
 def produce(producer, topic, *counts, limit=LIMIT):
-    """Write :func:`numbered` records: so many to partition 0, so many to partition 1, …."""
+    """Write :func:`numbered` records: the first count to partition 0, the next to 1, …."""
     write(producer, numbered(topic, *counts), limit)
 
 
 def filled(clients, partitions=2, records=20):
-    """Return a topic of its own with so many records in each partition."""
+    """Return a topic of its own with this many records in each partition."""
     topic = clients.topic(partitions)
     producer = KafkaProducer(**clients._broker.client_config)
     produce(producer, topic, *[records] * partitions)

@@ -1,4 +1,4 @@
-"""Starts the command ``safeconsumer`` as a user does, in a process of its own."""
+"""Starts the command ``safeconsumer`` as a user does, in its own process."""
 
 import os
 import subprocess

@@ -28,7 +28,7 @@ class Places:
     A place is one where Python may call a signal handler. Other threads go on there.
 
     Args:
-        inside: begins of file names; the functions of these files have places.
+        inside: prefixes of file names; the functions of these files have places.
         is_here: returns whether a handler could interrupt the running thread.
 
     Attributes:

@@ -1,10 +1,10 @@
 """
-Waits, with a bound, for a condition; an error has the last state that was seen.
+Waits for a condition, with a bound; the error includes the last observed state.
 
 A bound is for tests that hang, and a busy machine is not a hang. So the seconds in which
 threads of the test waited for a core do not count: beside others that take all cores, a
-process that imports for two seconds needs minutes. :mod:`tests.harness.timeouts` gives the
-same to pytest's own time limit, which ends waits without a bound.
+process that imports for two seconds needs minutes. :mod:`tests.harness.timeouts` does the
+same for pytest's own time limit, which ends waits without a bound.
 """
 
 import math
@@ -15,10 +15,10 @@ from pathlib import Path
 from tests.sim.threads import world
 
 LIMIT = 60.0
-"""Seconds after which an awaited condition is taken for one that never holds."""
+"""Seconds after which a test assumes that the awaited condition will never hold."""
 
 PAUSE = 0.01
-"""Seconds between two looks at the state of other threads and processes."""
+"""Seconds between two checks of the state of other threads and processes."""
 
 _EVERY = 1.0
 """Seconds between two readings of the waits for a core."""
@@ -88,7 +88,7 @@ class Bound:
     """
     The limit of a wait, which does not count the seconds that threads waited for a core.
 
-    A limit of None is none. In a simulated world no thread waits for a core.
+    With the limit None the wait never ends. In a simulated world no thread waits for a core.
 
     Attributes:
         starved: the seconds that do not count, of all threads together.
@@ -113,7 +113,7 @@ class Bound:
     def _count(self, waits):
         if self._seen is not None:
             self.starved += sum(
-                # a number that the kernel gave again begins at 0
+                # the kernel may reuse a thread's number; the count then begins at 0
                 max(0.0, seconds - self._seen.get(thread, 0.0))
                 for thread, seconds in waits.items()
             )

@@ -2,7 +2,7 @@
 Finds the commonest faults of English in pages of Markdown and in docstrings.
 
 Code, tables, headings and comments are not read. A sentence counts as one without a verb if
-none of its words may be a verb: few false alarms come, and some fragments are missed. In
+none of its words can be a verb: this gives few false alarms, and misses some fragments. In
 docstrings the lint checks only words and the beginning of a module: a class or an attribute
 may be described without a verb.
 """
@@ -12,7 +12,7 @@ import re
 
 from tests.harness.docs.pages import ROOT
 
-_MADE = ROOT / "docs" / "generated"
+_GENERATED = ROOT / "docs" / "generated"
 
 # Phrases that no colleague says aloud, and what to write instead.
 PHRASES = {
@@ -22,7 +22,7 @@ PHRASES = {
     r"roused": "woken",
 }
 
-# The same for docstrings, where more of them were.
+# The same for docstrings, in which more such phrases were found.
 DOCSTRING_PHRASES = {
     r"(?<!there )(?:is|are|was|were) none": "there is no ..., or ``None``",
     r"said of": "a ... is called, or is reported",
@@ -39,9 +39,9 @@ DOCSTRING_PHRASES = {
 # A module's first line says what the module does.
 _RIDDLE = re.compile(r"(?:What|Whether|Where|When|Which|Who|How)\b")
 _NAME = re.compile(r"^ *\w+: ", re.MULTILINE)
-# A section of names, each with a colon; following lines are indented further.
-_TAKEN = re.compile(r"^(?:Args|Attributes):\n((?: {4}.+\n?)+)", re.MULTILINE)
-_LOST = re.compile(r"^ {4}(?!\*{0,2}\w+:(?: |$))(?! ).+", re.MULTILINE)
+# A section of names, each with a colon; continuation lines are indented further.
+_SECTION = re.compile(r"^(?:Args|Attributes):\n((?: {4}.+\n?)+)", re.MULTILINE)
+_UNINDENTED = re.compile(r"^ {4}(?!\*{0,2}\w+:(?: |$))(?! ).+", re.MULTILINE)
 _PYTHON_CODE = re.compile(r":\w+:`[^`]*`|``[^`]*``")
 
 _FENCE = re.compile(r"^(`{3,}|:{3,}).*?^\1\s*$", re.MULTILINE | re.DOTALL)
@@ -53,7 +53,8 @@ _BLOCK_START = re.compile(r"^\s*(?:[-*+]|\d+\.) ")
 _LABEL = re.compile(r"(?:\w+ ){0,3}\w+: ")
 _SENTENCE = re.compile(r"(?<=[.!?:])\s+(?=[A-Z*_(])")
 
-# Verbs that do not end as verbs do; and those that may be nouns, and begin a sentence.
+# Verbs without the ending "s" or "ed"; and words that are verbs at the beginning of a
+# sentence, and otherwise may be nouns.
 _VERBS = frozenset(
     re.findall(
         r"\w+",
@@ -82,7 +83,9 @@ def findings():
 
 
 def _files():
-    pages = (one for one in (ROOT / "docs").rglob("*.md") if _MADE not in one.parents)
+    pages = (
+        one for one in (ROOT / "docs").rglob("*.md") if _GENERATED not in one.parents
+    )
     modules = (ROOT / "safeconsumer").rglob("*.py")
     contract = ROOT / "design" / "contract.md"
     return [ROOT / "README.md", contract, *sorted(pages), *sorted(modules)]
@@ -104,8 +107,8 @@ def docstring_faults(source):
     for text, is_of_module in docstrings(source):
         if is_of_module and _RIDDLE.match(text):
             yield f"say what the module does: {text.splitlines()[0]}"
-        for section in _TAKEN.findall(text):
-            for line in _LOST.findall(section):
+        for section in _SECTION.findall(text):
+            for line in _UNINDENTED.findall(section):
                 yield f"indent it, or the reference loses it: {line.strip()}"
         bare = " ".join(_PYTHON_CODE.sub("`x`", _NAME.sub("", text)).split())
         for sentence in _SENTENCE.split(bare):
@@ -136,7 +139,7 @@ def sentences(text):
 
 
 def _blocks(text):
-    # An item is a block of its own; tables and headings are none.
+    # Each list item is a block; tables and headings are left out.
     lines = (line for line in text.splitlines() if not re.match(r"\s*(\||#|>)", line))
     return "\n".join(
         f"\n{_BLOCK_START.sub('', line)}" if _BLOCK_START.match(line) else line
@@ -145,7 +148,7 @@ def _blocks(text):
 
 
 def has_verb(sentence):
-    """Return whether one of its words may be a verb; True if it is not a sentence."""
+    """Return whether a word of the text may be a verb; True if it is not a sentence."""
     if not sentence.endswith(".") or _LABEL.match(sentence):
         return True
     words = re.findall(r"`x`|[A-Za-z']+", sentence.lower())

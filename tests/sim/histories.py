@@ -333,7 +333,7 @@ class History:
     # ------------------------------------------------------------ playing
 
     def play(self, steps):
-        """Play so many operations; then let everything flow, and read all records."""
+        """Play this many operations; then let everything flow, and read all records."""
         names, weights = zip(*WEIGHTS.items(), strict=True)
         for name in self.rng.choices(names, weights, k=steps):
             getattr(self, name)()

@@ -21,7 +21,7 @@ _is_warm = []
 
 def play(scenario, seed=0, *, nodes=1, preempt=0.0, **given):
     """
-    Run ``scenario(lab, **given)`` in a world of its own, and return its result.
+    Run ``scenario(lab, **given)`` in its own world, and return its result.
 
     Args:
         scenario: the main task of the world.
@@ -101,7 +101,7 @@ class Lab:
         return [one.api for one in self.cluster.requests][since:]
 
     def fetched_partitions(self, since=0):
-        """Return the partitions that Fetch requests named, without the first so many."""
+        """Return the partitions that Fetch requests named after the first ``since``."""
         some = list(self.cluster.requests)[since:]
         return {tp for one in some if one.api == "Fetch" for tp in one.partitions}
 
@@ -195,7 +195,7 @@ class Lab:
 
 class Member:
     """
-    A program that polls until a test stops it, in a process of its own.
+    A program that polls until a test stops it, in its own process.
 
     Attributes:
         consumer: its consumer; a test may call what any thread may call.

@@ -25,9 +25,8 @@ from tests.sim.reading import Reader
 
 OURS = str(Path(safeconsumer.__file__).parent)
 OWNERS = ("app", "ops")
-_WAIT = (
-    1.0  # virtual seconds after which a call that waits for the other is left waiting
-)
+# Virtual seconds for which one call waits for the other; then the test goes on without it.
+_WAIT = 1.0
 
 
 class Meeting:

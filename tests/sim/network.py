@@ -341,7 +341,8 @@ class Network:
         Args:
             process: whose bytes.
             least: additional seconds.
-            spread: up to so many random seconds on top; connections may overtake each other.
+            spread: up to this many random seconds on top; connections may overtake each
+                other.
         """
         self._slow[process] = (least, spread)
 

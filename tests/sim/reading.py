@@ -180,7 +180,7 @@ class Reader:
         return other, given
 
     def take(self, count):
-        """Read exactly so many records more."""
+        """Read exactly this many records more."""
         start, end = len(self.log), self.lab.now + 30
         while (missing := start + count - len(self.log)) > 0:
             assert self.lab.now < end, f"{missing} of {count} records never came"
@@ -188,7 +188,7 @@ class Reader:
         return self.log[start:]
 
     def reads(self, tp, offsets):
-        """Read until so many records came of a partition, and assert which."""
+        """Read until this many records came of a partition, and assert which."""
         wanted, start = list(offsets), len(self.log)
         self.until(lambda: len(self.offsets(tp, start)) >= len(wanted))
         assert self.offsets(tp, start) == wanted

@@ -158,7 +158,7 @@ def test_an_error_of_an_ended_ownership_is_not_raised(lab):
 
 
 def parking(lab, room, **settings):
-    """Park ten records of each of four partitions, with room for so many of them."""
+    """Park ten records of each of four partitions, with room for this many of them."""
     tps = lab.topic("t", 4, records=10)
     most = int(room * size(lab, tps[0]))
     reader = Watching(lab, tps=tps, parked_max_bytes=most, **settings)
@@ -215,7 +215,7 @@ def test_dropped_half_read_batch_continues_at_the_position(lab, how, decoder):
 
 @both_decoders
 def test_records_that_the_final_check_puts_back_count_as_parked(lab, decoder):
-    """Beyond the cap they are dropped, and come again."""
+    """Beyond the cap they are dropped, and are delivered again."""
     reader = Meddled(lab, parked_max_bytes=1, decoder=decoder)
     reader.meddler.at(20, lambda: reader.consumer.pause(reader.in_order[0]))
     reader.once()

@@ -103,7 +103,7 @@ both_clients = pytest.mark.parametrize("kind", [SafeConsumer, KafkaConsumer])
 
 @pytest.mark.contract("P8", "P10")
 @both_clients
-def test_a_batch_without_records_is_passed(lab, kind):
+def test_reading_continues_after_a_batch_without_records(lab, kind):
     """Compaction leaves it of an idempotent producer; this Fetch gets no other batch."""
     (tp,) = lab.topic("t")
     producer = KafkaProducer(**lab.connection, enable_idempotence=True)

@@ -595,7 +595,7 @@ def test_interrupted_seek_to_the_end_is_asked_for_again_at_once(lab):
 
 
 def test_position_waits_for_the_answer_that_an_interrupted_poll_asked_for(lab):
-    """P18: the handler raises before the poll has noted its question."""
+    """P18: the handler raises before the poll has noted its request."""
     (tp,) = lab.topic("t", 1, records=3)
     reader = Reader(lab, SafeConsumer, tps=[tp])
     reader.take(3)

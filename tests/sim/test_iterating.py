@@ -19,7 +19,7 @@ pytestmark = pytest.mark.usefixtures("both_steps")
 
 
 def iterating(lab, taken=3, **settings):
-    """Take so many records of the first of two partitions."""
+    """Take this many records of the first of two partitions."""
     reader = Meddled(lab, how="iterate", **settings)
     reader.take(taken)
     assert reader.offsets(reader.in_order[0]) == [*range(taken)]

@@ -1,9 +1,9 @@
 """
-Joins that outlast their ``poll``, are late, are for another subscription, or fail.
+Joins that outlast their ``poll``, are late, are for an older subscription, or fail.
 
 kafka-python asks whether it needs to join; once JoinGroup is sent the answer is no. If
 that ``poll`` has ended meanwhile, no call takes the answer: the member keeps its old
-assignment with its heartbeats off, and goes on delivering what others own by then.
+assignment without heartbeats, and keeps delivering partitions that others own by then.
 """
 
 import pytest
@@ -33,7 +33,7 @@ def ask_to_join(lab):
 
 
 def held_join(lab, reader):
-    """Let a poll give up on a join; the answer to its JoinGroup is kept back."""
+    """Let a poll give up on a join; the answer to its JoinGroup is held back."""
     late = lab.cluster.fail("JoinGroup", is_held=True, origin="test")
     ask_to_join(lab)
     reader.until(lambda: late.kept)
@@ -157,7 +157,7 @@ def test_member_that_leaves_during_a_join_leaves_at_once(lab, assignor, leave):
 @pytest.mark.contract("P22")
 @both_protocols
 def test_member_that_has_read_and_closes_during_a_join_leaves_at_once(lab, assignor):
-    """Records that it could not commit come again."""
+    """Records that it could not commit are delivered again."""
     automatic = {"enable_auto_commit": True, "auto_commit_interval_ms": 3_600_000}
     lab.topic("t", 4, records=10)
     reader = Reader(lab, SafeConsumer, "t", assignor=assignor, **automatic)
@@ -197,7 +197,7 @@ def test_close_during_a_join_waits_three_seconds_for_its_broker(lab, is_away):
     assert lab.now - began < 3.1
 
 
-def test_coordinator_stays_known_if_heartbeats_and_unsubscribe_leave_at_once(lab):
+def test_coordinator_stays_known_if_heartbeats_and_unsubscribe_leave_together(lab):
     reader, _ = joined(lab, max_poll_interval_ms=20_000, session_timeout_ms=10_000)
     held_join(lab, reader).end()
     lab.sleep(1)
@@ -218,7 +218,7 @@ def test_kafka_pythons_close_during_a_join_waits_half_a_minute(lab):
     assert 29 < lab.now - began < 32
 
 
-# A join that is for another subscription by the time it succeeds
+# A join whose subscription has changed by the time it succeeds
 
 
 @simulated(seeds=1, nightly=2)
@@ -240,7 +240,7 @@ def test_partitions_assigned_by_hand_flow_after_a_dropped_join(lab):
 
 
 def follow(lab, late):
-    """Let a join's answer come, and keep back that of the join that follows."""
+    """Let the answer to a join arrive, and hold back the answer to the next join."""
     late.end()
     return lab.cluster.fail("JoinGroup", is_held=True, origin="test")
 
@@ -304,22 +304,22 @@ def test_join_is_applied_if_the_subscription_has_only_grown_since(lab, assignor)
         pytest.param(
             KafkaConsumer,
             "SyncGroup",
-            marks=known("an eager member keeps the positions of what comes back"),
+            marks=known("an eager member keeps the positions of returned partitions"),
         ),
     ],
 )
 @simulated(seeds=1, nightly=2)
 def test_membership_that_ends_inside_a_join_ends_the_ownership(lab, kind, api):
     """
-    Reading goes on at the committed offset: others may have had the partition.
+    Reading continues at the committed offset: others may have had the partition.
 
-    A broker that does not know the member ends it, and so does a generation without it,
-    as after a lost answer to SyncGroup: another member may have read on in that.
+    The membership ends if the broker does not know the member, or if a generation began
+    without it, as after a lost answer to SyncGroup: another member may have read on then.
     """
     reader, p0 = joined(lab, kind)
     commit(reader, p0, 4)
-    is_told = api == "JoinGroup"
-    how = {"error": UNKNOWN_MEMBER_ID} if is_told else {"is_lost": True}
+    is_reported = api == "JoinGroup"
+    how = {"error": UNKNOWN_MEMBER_ID} if is_reported else {"is_lost": True}
     lab.cluster.fail(api, count=1, **how)
     ask_to_join(lab)
     reader.until(lambda: len(reader.log) == 16, seconds=120, each=1)
@@ -394,11 +394,11 @@ def subscribes_again(_, reader):
 @pytest.mark.parametrize("leave", [end_membership, subscribes_again])
 def test_member_that_was_lost_claims_no_partition_in_its_next_join(lab, kind, leave):
     """
-    P6: the present owner gives a partition up first, and commits.
+    P6: the current owner gives a partition up first, and commits.
 
-    An hour of churn found the defect: a member that thawed got partitions in the very
-    generation in which their owner was asked for them, began at the last offset committed
-    so far, and delivered records that the owner committed a moment later.
+    An hour-long churn test found the defect: a thawed member got partitions in the same
+    generation in which their owner was asked to give them up, began at the last committed
+    offset, and delivered records that the owner committed a moment later.
     """
     tps = lab.topic("t", 2)
     reader = Reader(lab, kind, "t", assignor=COOPERATIVE)
@@ -409,7 +409,7 @@ def test_member_that_was_lost_claims_no_partition_in_its_next_join(lab, kind, le
     )
     ask_to_join(lab)
     reader.until(lambda: joins, each=5)
-    assert joins.pop() == set(tps), "what it owns, it claims"
+    assert joins.pop() == set(tps), "a member claims what it owns"
     reader.is_silent()
     leave(lab, reader)
     reader.until(lambda: joins, each=5)
@@ -419,7 +419,7 @@ def test_member_that_was_lost_claims_no_partition_in_its_next_join(lab, kind, le
 # A broker that is gone, or silent, while a join begins
 
 
-@stock_fails("poll raises what a pattern subscriber meets while it asks for metadata")
+@stock_fails("poll raises the error of a pattern subscriber's metadata request")
 @pytest.mark.parametrize("is_cut", [True, False], ids=["cut", "silent"])
 def test_poll_does_not_raise_if_a_broker_is_down_before_a_join(lab, kind, is_cut):
     """The next polls join."""

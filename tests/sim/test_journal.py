@@ -216,7 +216,7 @@ def test_a_broker_that_refuses_the_note_gets_the_commit_without_it(
 
 def refuses_notes(monkeypatch, digits):
     """
-    Have brokers refuse notes whose number has so many digits, or more.
+    Have brokers refuse notes whose number has this many digits, or more.
 
     Return a list of the offsets that they commit.
     """

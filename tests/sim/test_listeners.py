@@ -167,7 +167,7 @@ def test_poll_waits_for_on_partitions_lost_inside_a_join(lab, *, is_woken):
     reader.owns(tps, seconds=100, each=1)  # the broker has forgotten the member
 
 
-# ------------------------------------------------------------ questions in a listener
+# ------------------------------------------------------------ queries in a listener
 
 BLOCKING = {
     "commit": lambda consumer, _: consumer.commit(),

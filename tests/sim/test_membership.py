@@ -151,7 +151,7 @@ def test_fenced_static_member_raises_in_every_later_poll(lab, kind):
 
 @pytest.mark.contract("P11")
 def test_static_member_fenced_by_the_answer_to_a_commit_raises(lab):
-    """P11: the commit belongs to the present membership."""
+    """P11: the commit belongs to the current membership."""
     reader, _ = static_member(lab)
     lab.cluster.fail("OffsetCommit", error=FENCED_INSTANCE_ID, count=1)
     with pytest.raises(FencedInstanceIdError):

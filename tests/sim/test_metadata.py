@@ -1,5 +1,5 @@
 """
-One wrong answer about metadata removes no topic, and ``allow_auto_create_topics=False``.
+One wrong metadata response removes no topic, and ``allow_auto_create_topics=False``.
 
 A broker that is starting, or is behind the others, gives such an answer. A topic that was
 really deleted
@@ -57,7 +57,7 @@ def reading(lab, way, kind=SafeConsumer, **settings):
 
 
 def goes_on(lab, reader, tps):
-    """Assert that the pause lasts, and that reading goes on at its position."""
+    """Assert that the pause lasts, and that reading continues at its position."""
     since = len(reader.log)
     reader.is_silent(seconds=5)
     for tp in tps:
@@ -93,7 +93,7 @@ def test_one_answer_with_an_error_ends_no_pause_and_repeats_no_record(
 
 @stock_fails("the topic leaves and returns")
 @pytest.mark.parametrize("error", [UnknownTopicOrPartitionError, UnknownError])
-def test_without_a_group_no_record_comes_again(lab, kind, error):
+def test_without_a_group_no_record_is_delivered_again(lab, kind, error):
     reader, tps = reading(lab, "topics", kind, group_id=None)
     lab.cluster.fail("Metadata", error=error.errno, count=1)
     goes_on(lab, reader, tps)

@@ -168,8 +168,10 @@ def test_each_record_that_an_overridden_poll_returns_is_yielded_once(lab, base, 
 
 @pytest.mark.parametrize("is_held", [False, True])
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_records_of_a_failed_overridden_poll_come_again(lab, error, *, is_held):
-    """The records of earlier polls in the same step come again, too."""
+def test_records_of_a_failed_overridden_poll_are_delivered_again(
+    lab, error, *, is_held
+):
+    """The records of earlier polls in the same step are delivered again, too."""
     failures = [3, 7]
 
     class Failing(SafeConsumer):

@@ -40,7 +40,7 @@ def test_a_late_answer_about_commits_is_not_used_after_newer_ones(lab, kind, *, 
     consumer.commit({p0: at(2)})
     late = lab.cluster.fail("OffsetFetch", is_held=True)
     reader.until(lambda: late.kept)
-    consumer.seek(p0, 7)  # the question is not asked again; its answer comes
+    consumer.seek(p0, 7)  # the request is not sent again; its answer comes
     late.end()
     lab.sleep(1)
     reader.reads(p0, range(7, 10))

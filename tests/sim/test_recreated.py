@@ -71,7 +71,7 @@ def without_ids(lab, **settings):
 
 
 def is_named(reader, tp):
-    """Tell whether an answer about metadata has named the topic since the gain."""
+    """Tell whether a metadata response has named the topic since the gain."""
     state = reader.consumer._subscription.assignment.get(tp)
     return state is not None and not state.is_presumed
 
@@ -405,7 +405,7 @@ def test_an_idle_partition_does_not_delay_one_that_waits_for_ids(lab):
 
 @pytest.mark.contract("P21", "P18")
 @everywhere
-def test_handler_may_raise_at_every_place_of_the_poll_that_finds_a_recreation(lab):
+def test_handler_may_raise_anywhere_in_the_poll_that_detects_a_recreated_topic(lab):
     (tp,) = lab.topic("t")
     reader = subscribed(lab)
     reader.owns([tp])
@@ -490,7 +490,8 @@ def test_the_next_owner_goes_on_at_the_commit_of_the_new_topic(lab, assignor, re
     new = {*range(155, 175)}
     idle.until(lambda: {*idle.values()} == new, seconds=60)
     idle.is_silent(seconds=2 * 60)
-    assert len(idle.log) <= 2 * len(new)  # once its metadata are new they come again
+    # Once its metadata are new, the records are delivered again.
+    assert len(idle.log) <= 2 * len(new)
 
 
 def test_a_commit_of_old_offsets_in_a_listener_is_refused(lab):

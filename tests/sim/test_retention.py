@@ -51,7 +51,7 @@ class Late(Watching):
         self.owns([self.tp])
 
     def fill(self, lab, count, first=0):
-        """Append so many records, a batch each."""
+        """Append this many records, a batch each."""
         for number in range(first, first + count):
             lab.append(self.tp, first=number)
 
@@ -365,7 +365,7 @@ def test_a_position_beyond_the_end_goes_where_the_policy_says(lab, reset, *, is_
     ],
     ids=["throttled", "preferred", "diverging"],
 )
-def test_an_answer_that_read_nothing_proves_no_position(lab, monkeypatch, instead):
+def test_answer_without_a_read_does_not_confirm_the_position(lab, monkeypatch, instead):
     """
     A leader that names a replica to read from, or another log, checks no offset.
 

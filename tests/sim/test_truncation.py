@@ -64,7 +64,7 @@ def test_a_log_that_was_cut_during_a_restart_is_read_from_the_cut(lab, reset, as
     second.reads_new()
 
 
-def test_an_end_that_was_cut_before_a_record_came_is_read_from_the_cut(lab):
+def test_reading_starts_at_the_cut_if_no_record_came_before_the_truncation(lab):
     """The position has the epoch that the broker answered with the end."""
     (tp,) = lab.topic("t", records=END)
     reader = Member(lab, auto_offset_reset="latest", metadata_max_age_ms=1000)

@@ -127,7 +127,7 @@ def test_a_pause_on_another_thread_during_a_hook_is_obeyed(lab):
 @both_decoders
 @pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, ValueError])
 @pytest.mark.parametrize("at", [1, 10, 14])
-def test_records_of_a_poll_that_raised_come_again(lab, decoder, error, at):
+def test_records_of_a_poll_that_raised_are_delivered_again(lab, decoder, error, at):
     """kafka-python never delivers them, and its next poll does not return."""
     reader = Meddled(lab, group_id=GROUP, decoder=decoder)
     reader.meddler.raise_at(at, error)

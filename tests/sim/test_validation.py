@@ -14,7 +14,7 @@ def test_poll_validates_positions_only_after_a_new_position_or_leader(lab, monke
     first, second = lab.topic("t", 2, records=10)
     reader = Reader(lab, SafeConsumer, "t")
     reader.take(20)
-    reader.is_silent(seconds=2)  # an answer about metadata has named what was gained
+    reader.is_silent(seconds=2)  # a metadata response has named what was gained
     subscription = reader.consumer._subscription
     compared = []
     ask = subscription.maybe_validate_position_for_current_leader

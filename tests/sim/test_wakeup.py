@@ -241,8 +241,8 @@ def test_a_program_that_is_woken_before_each_poll_joins_and_reads(lab, assignor)
 
 @pytest.mark.parametrize("is_woken", [True, False])
 @both_protocols
-def test_the_commit_before_a_join_is_waited_for(lab, assignor, is_woken):
-    """The broker refuses it at first: it loads its groups. No record is read twice."""
+def test_join_waits_for_the_commit_before_it(lab, assignor, is_woken):
+    """The broker refuses the commit while it loads its groups; no record is read twice."""
     lab.topic("t", 2, records=30)
     by_itself = {"enable_auto_commit": True, "auto_commit_interval_ms": 10**8}
     reader = Reader(lab, SafeConsumer, "t", assignor=assignor, **by_itself)

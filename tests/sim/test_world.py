@@ -89,7 +89,7 @@ def test_world_that_cannot_go_on_is_ended_with_the_reason(main):
 
 
 def test_loop_that_logs_an_error_for_ever_is_ended(monkeypatch):
-    """kafka-python's for metadata wrote 7 GB within one turn."""
+    """The loop in kafka-python that refreshes metadata wrote 7 GB within one turn."""
 
     def no_timers(*_):
         message = "as planned"

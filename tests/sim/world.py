@@ -85,7 +85,7 @@ class Process:
         """
         Count a turn; return how many it has taken without sleep.
 
-        Each process has a machine of its own: other processes do not slow it down.
+        Each process has its own machine: other processes do not slow it down.
 
         Args:
             slept: how many turns' worth the world has slept so far.
@@ -217,7 +217,7 @@ class World:
         ]
 
     def park(self, timeout=None):
-        """Wait until another task wakes this one, or until so many seconds are over."""
+        """Wait until another task wakes this one, or until this many seconds are over."""
         if self.is_over:
             raise GreenletExit
         task = self.task

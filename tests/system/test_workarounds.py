@@ -59,7 +59,7 @@ with offline(KafkaConsumer, value_deserializer=Picky()) as consumer:
 @pytest.mark.timeout(180)  # a process that starts; its endless loop ends by itself
 @pytest.mark.parametrize("kind", range(len(KINDS)))
 def test_a_poll_after_a_batch_that_cannot_be_read_never_returns(kind):
-    """The poll asks a batch whose generator has raised forever."""
+    """The poll never stops asking a batch whose generator has raised."""
     done = ran_python("-W", "ignore", "-c", _STOCK, kind, timeout=150)
     assert (done.stdout, done.stderr) == ("raised\nspins\n", "")
 

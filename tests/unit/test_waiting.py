@@ -15,7 +15,7 @@ from tests.sim.lab import play
 
 
 class Machine:
-    """A clock, and threads that wait for a core in a part of each second."""
+    """A clock, and threads that wait for a core for part of each second."""
 
     def __init__(self, **parts):
         self.now = 0.0

@@ -22,7 +22,7 @@ _FINAL = {TopicAuthorizationFailedError.errno, InvalidTopicError.errno}
 
 class PauseSafeCluster(ClusterMetadata):
     """
-    Asks again when an answer belongs to an older question, or lacks a topic or a leader.
+    Asks again when an answer belongs to an older request, or lacks a topic or a leader.
 
     Upstream 3.0.12 takes any answer for the one it waits for. If a topic is subscribed
     while a request is in flight, such as the first one of a new consumer, the topic stays
@@ -49,7 +49,7 @@ class PauseSafeCluster(ClusterMetadata):
 
     on_ids: Callable[[Mapping[str, UUID], float], bool] | None = None
     """
-    Called after each answer with the ids of its topics, and with the time of the question,
+    Called after each answer with the ids of its topics, and with the time of the request,
     in monotonic seconds; returns whether another answer is needed.
     """
 

@@ -116,7 +116,7 @@ class EndOffsets:
     Asks for the ends and topic ids of partitions, over its own connections.
 
     A broker answers the requests of one connection in order: behind an idle fetch of the
-    reader a question would wait for ``fetch_max_wait_ms``.
+    reader a request would wait for ``fetch_max_wait_ms``.
 
     Args:
         consumer: a consumer without a group that never polls.

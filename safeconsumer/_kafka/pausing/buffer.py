@@ -125,7 +125,7 @@ class Buffer:
 
     def take(self, most: int) -> list[ConsumerRecord]:
         """
-        Return up to so many records from the cursor on, and move it past them.
+        Return up to this many records from the cursor on, and move it past them.
 
         Deserializers run here. If a signal handler has interrupted the last take, the batch
         may not continue the last record: then it is thrown away.

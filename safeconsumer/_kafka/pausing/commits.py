@@ -9,6 +9,7 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 
 from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from safeconsumer.errors.kafka_python import NotOwnedError
+from safeconsumer.holds.scope import partition_text
 
 States = Mapping[TopicPartition, OwnedPartitionState]
 Offsets = dict[TopicPartition, OffsetAndMetadata]
@@ -205,5 +206,5 @@ class OwnedOffsets(Offsets):
 
 
 def _refusal_text(partitions: Iterable[TopicPartition], why: str) -> str:
-    names = ", ".join(f"{tp.topic}:{tp.partition}" for tp in sorted(partitions))
+    names = ", ".join(partition_text(*tp) for tp in sorted(partitions))
     return f"commit of {names} refused, and nothing sent: {why}"

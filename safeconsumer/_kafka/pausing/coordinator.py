@@ -142,15 +142,15 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         self._owned: States = {}
         self._revoking: States = {}
         self._drained: States = {}
-        # The ownerships at the time of upstream's pending questions for offsets.
+        # The ownerships at the time of upstream's pending offset requests.
         self._owned_when_asked: Owned | None = None
-        # The held partitions whose commits were asked for last, and that question.
+        # The held partitions whose commits were asked for last, and that request.
         self._quiet_when_asked: frozenset[TopicPartition] | None = None
         self._held_question = Future().success(None)
         self._is_committed_elsewhere = False
-        # The time of the last question for the coordinator.
+        # The time of the last request for the coordinator.
         self._coordinator_asked_at = -math.inf
-        # The time of its last refusal of a join or question.
+        # The time of its last refusal of a join or request.
         self._refused_at = -math.inf
         self._join_of_poll: Future | None = None  # done when the join of a poll ends
         # Done when the listener has returned from a loss within a join.
@@ -405,7 +405,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         Return the protocols of a join, which claim only partitions that are owned now.
 
         Upstream's cooperative assignor claims partitions from before a lost membership. A
-        leader would give them back while their present owner still reads them.
+        leader would give them back while their current owner still reads them.
         """
         owned = self._subscription.assigned_partitions()
         offered: list[tuple[str, ConsumerProtocolSubscription]] = (
@@ -901,8 +901,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         Fetch committed offsets, and note in each ownership whether the group has one.
 
-        Upstream keeps a question that outlasts its poll, for hours and generations. Here
-        a change of ownerships, or a commit of one of its partitions, ends the question.
+        Upstream keeps a request that outlasts its poll, for hours and generations. Here
+        a change of ownerships, or a commit of one of its partitions, ends the request.
         """
         owned = self.ledger.owned()
         if owned is not self._owned_when_asked:

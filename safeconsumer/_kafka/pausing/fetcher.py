@@ -93,7 +93,7 @@ class PauseSafeFetcher(Fetcher):
         # The partition and offset that a drain reads, and whether a broker refused them.
         self._source: tuple[TopicPartition, int, bool]
         self._reports_delivery = reports_delivery
-        # The partitions without a known leader in the present question for offsets.
+        # The partitions without a known leader in the current offset request.
         self._leaderless: set[TopicPartition] = set()
         self._reset_under_way: Future | None = None  # done when the reset has ended
         # The cluster's version when positions were last compared with its leaders' epochs.
@@ -208,8 +208,8 @@ class PauseSafeFetcher(Fetcher):
         """
         Put back the records that the last ``poll`` took and did not return, as it raised.
 
-        They come again, out of the buffer. Each ``poll`` calls this first, as a ``poll`` may
-        return without a drain.
+        They are delivered again, out of the buffer. Each ``poll`` calls this first, as a
+        ``poll`` may return without a drain.
         """
         subscription = self._subscriptions
         if not subscription.undelivered.taken:
@@ -447,7 +447,7 @@ class PauseSafeFetcher(Fetcher):
         return [tp for tp in fetchable if tp not in waiting]
 
     def drop_decoded(self) -> None:
-        """Throw away deserialized records; they are fetched again. Not during a poll."""
+        """Throw away deserialized records, to fetch them again. Never called in a poll."""
         with self._subscriptions._lock:
             taken = list(self._subscriptions.undelivered.taken.values())
         for buffer in (
@@ -472,7 +472,7 @@ class PauseSafeFetcher(Fetcher):
         self._buffer_answers()
         super().close()
 
-    # ------------------------------------------------------------ questions for offsets
+    # ------------------------------------------------------------ offset requests
 
     def maybe_validate_positions(self) -> None:
         """
@@ -536,8 +536,8 @@ class PauseSafeFetcher(Fetcher):
             for tp, (strategy, epoch) in timestamps_and_epochs.items():
                 state = assignment.get(tp)
                 if state is not None and state.reset_strategy != strategy:
-                    # A seek came since upstream chose the question. Without this line the
-                    # new reset would wait as long as an answer to the question may take.
+                    # A seek came since upstream chose the request. Without this line the
+                    # new reset would wait as long as an answer to the request may take.
                     state.next_allowed_retry_time = None
                 else:
                     stamped[tp] = Stamped.of(strategy, state), epoch
@@ -564,8 +564,8 @@ class PauseSafeFetcher(Fetcher):
     async def _send_list_offsets_requests(
         self, timestamps: Mapping[TopicPartition, int]
     ) -> tuple[dict[TopicPartition, Any], set[TopicPartition]]:
-        # Upstream leaves out partitions without a known leader, and repeats a question
-        # that a broker refuses without any pause.
+        # Upstream leaves out partitions without a known leader, and if a broker refuses
+        # a request, repeats it without any pause.
         leaderless: set[TopicPartition] = set()
         self._leaderless = leaderless
         offsets, refused = await super()._send_list_offsets_requests(timestamps)

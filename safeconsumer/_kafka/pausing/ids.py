@@ -8,7 +8,7 @@ from kafka.structs import TopicPartition
 from safeconsumer._kafka.pausing.undelivered import Fetch, OwnedPartitionState
 from safeconsumer.holds.ledger import PauseLedger
 
-# Seconds between two questions for ids. In between a doubtful partition is fetched and
+# Seconds between two requests for ids. In between a doubtful partition is fetched and
 # stays doubtful.
 _EVERY = 1.0
 # Seconds without a proof of its topic after which a partition is doubtful. If it was held
@@ -24,7 +24,7 @@ class TopicIds:
     """
     Decides which topics may have been recreated since they were last known to exist.
 
-    An answer about metadata proves that a topic exists, and so does a fetch in flight: a
+    A metadata response proves that a topic exists, and so does a fetch in flight: a
     broker answers it with an error if the topic is deleted meanwhile. A partition is
     doubtful if its topic had no such proof for a while: a fetch by name would be answered
     from the log of a new topic.
@@ -42,11 +42,11 @@ class TopicIds:
         self.in_flight: Callable[[], Collection[Fetch]] = tuple
         self._ledger = ledger
         self._last_asked_at = -math.inf
-        # The time of the pending question; None: no question is pending.
+        # The time of the pending request; None: no request is pending.
         self._asked_at: float | None = None
 
     def answered(self) -> None:
-        """Note an answer about metadata, and wake the polls that wait for one."""
+        """Note a metadata response, and wake the polls that wait for one."""
         if self._asked_at is not None:
             self._asked_at = None
             self._ledger.wake()

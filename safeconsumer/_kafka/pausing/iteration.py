@@ -62,7 +62,7 @@ class Iteration:
         self.when_done: Callable[[], object] | None = None
 
     def is_stepping(self) -> bool:
-        """Tell whether the present poll of this thread belongs to a step of iteration."""
+        """Tell whether the current poll of this thread belongs to a step of iteration."""
         return self._stepping == threading.get_ident()
 
     def one_poll(self, poll: Callable[[], T]) -> T:
@@ -212,7 +212,7 @@ class Iteration:
         Take a record by upstream's step, which calls ``next()`` and is wrapped by tracing.
 
         If a signal handler raises in the step, the position moves back, and the record
-        comes again.
+        is delivered again.
         """
         self._taken_record = None
         try:
@@ -237,8 +237,8 @@ class Iteration:
                     subscription.journal.comes_again(tp, record.offset)
 
     def _polled(self) -> list[tuple[Steps, OffsetAndMetadata | None]]:
-        # Outside of the try: the records of the last step were yielded, and must not come
-        # again.
+        # Outside of the try: the records of the last step were yielded, and must not be
+        # delivered again.
         self._consumer._subscription.undelivered.step_starts.clear()
         try:
             return list(self._steps_of(self._poll()))
@@ -309,7 +309,7 @@ class Iteration:
 
     def _put_back_taken(self) -> None:
         # A program's own poll() was interrupted, or raised, after it had polled: the taken
-        # records come again.
+        # records are delivered again.
         subscription = self._consumer._subscription
         with subscription._lock:
             for tp, (

@@ -27,6 +27,7 @@ from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import APP, Lifetime
 from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.ownership import Cause, Reassignment
+from safeconsumer.holds.scope import partition_text
 
 
 class Journal(Protocol):
@@ -160,7 +161,7 @@ class LedgerSubscription(SubscriptionState):
         self._is_whole = True
         self._is_settled = False
 
-    # ------------------------------------------------------------ questions
+    # ------------------------------------------------------------ queries
 
     def refuse_other_poll(self) -> None:
         """
@@ -306,11 +307,11 @@ class LedgerSubscription(SubscriptionState):
 
     # ------------------------------------------------------------ settled positions
 
-    # Upstream asks all partitions three questions in each poll, which takes most of its
-    # time with a thousand partitions. Nearly always all positions have been settled before.
+    # Upstream checks all partitions three times in each poll, which takes most of its time
+    # with a thousand partitions. Nearly always all positions have been settled before.
 
     def unsettle(self) -> None:
-        """Let the next question check every position again."""
+        """Let the next check look at every position again."""
         self._is_settled = False
 
     def has_all_fetch_positions(self) -> bool:
@@ -378,7 +379,7 @@ class LedgerSubscription(SubscriptionState):
         for tp, state in gained:
             self._adopt(tp, state, earlier.get(tp))
         self.unsettle()
-        # Also for presumed ids: a signal handler may have interrupted the last call.
+        # Presumed ids count, too: a signal handler may have interrupted the last call.
         if gained or any(state.is_presumed for state in self.assignment.values()):
             self.ask_ids()
         by_hand = self.subscription_type == SubscriptionType.USER_ASSIGNED
@@ -485,11 +486,11 @@ class LedgerSubscription(SubscriptionState):
         commits and records of the old topic refer to the old state.
 
         Args:
-            ids: the ids in an answer about metadata, by topic.
-            asked_at: the time of the question, in monotonic seconds.
+            ids: the ids in a metadata response, by topic.
+            asked_at: the time of the request, in monotonic seconds.
 
         Returns:
-            Whether another answer is needed, as a partition was gained after the question.
+            Whether another answer is needed, as a partition was gained after the request.
 
         Thread rules: the IO thread.
         """
@@ -628,7 +629,7 @@ class LedgerSubscription(SubscriptionState):
 
         Without a strategy the position is out of range. A broker does not report whether
         records were deleted or the position is beyond the end: if the partition was held,
-        the first question is where the log begins.
+        the first request asks where the log begins.
 
         Raises:
             IllegalStateError: the partition is not assigned; another thread may have
@@ -637,7 +638,7 @@ class LedgerSubscription(SubscriptionState):
         with self._lock:
             state = self.assignment.get(partition)
             if state is None:
-                message = f"{partition.topic}:{partition.partition} is not assigned"
+                message = f"{partition_text(*partition)} is not assigned"
                 raise IllegalStateError(message)
             position = state.position
             if offset_reset_strategy is not None or position is None:

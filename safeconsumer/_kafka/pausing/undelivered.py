@@ -73,12 +73,12 @@ class OwnedPartitionState(TopicPartitionState):
     has_commit: bool | None = None
     """
     Whether the group has a committed offset, by the coordinator's last answer; None: it has
-    not answered a question of this ownership, as if the program has set the first position.
+    not answered a request of this ownership, as if the program has set the first position.
     """
 
     commits_sent: int = 0
     """
-    How many commits of the partition were sent: a question that is older than the last
+    How many commits of the partition were sent: a request that is older than the last
     commit cannot prove that the group has no offset.
     """
 
@@ -321,8 +321,8 @@ class Undelivered:
         yielding: the partition of the record that an iteration yielded last; empty while
             the iteration fetches the next record; None: a poll followed.
         are_returned: whether the poll has returned the records. The poll sets it last, and
-            without a call: a signal handler raises either before it, and the records come
-            again, or after the poll has returned.
+            without a call: a signal handler raises either before it, and the records are
+            delivered again, or after the poll has returned.
         is_step: whether a step of an iteration polls: the partitions of all its polls are
             kept until the step knows which records it yields.
         step_starts: the positions at which the polls of a step began to take records,
@@ -346,7 +346,7 @@ class Undelivered:
         return frozenset(self.taken if self.yielding is None else self.yielding)
 
     def note(self, tp: TopicPartition, state: OwnedPartitionState) -> None:
-        """Remember the present position, unless an earlier one of this poll counts."""
+        """Remember the current position, unless an earlier one of this poll counts."""
         self.taken[tp] = state
         position = state.position
         if state.before is None:
@@ -383,7 +383,8 @@ class Undelivered:
         iteration. A signal handler may interrupt this call; the next call repeats it.
 
         Args:
-            comes_again: called with the positions from which records come again.
+            comes_again: called with the positions from which records are delivered
+                again.
 
         Returns:
             The states of the partitions with taken records.

@@ -154,8 +154,8 @@ def _log_start(case: Case, epoch: Epoch) -> int | None:
 
 
 def _before_begins(case: Case, epochs: Sequence[Epoch]) -> Iterator[tuple[Epoch, Span]]:
-    # The offsets between the begin of an ownership without a commit and the next lower
-    # position, or 0. Of ownerships with one begin the log's latest start counts.
+    # The offsets between the start of an ownership without a commit and the next lower
+    # position, or 0. Of ownerships with one start the log's latest start counts.
     lacking = [one for one in epochs if one.lacked_commit(case.address.group)]
     if not lacking:
         return
@@ -174,7 +174,7 @@ def _before_begins(case: Case, epochs: Sequence[Epoch]) -> Iterator[tuple[Epoch,
 @frozen
 class Unrecorded:
     """
-    Offsets that positions passed and of which no member had a record.
+    Offsets that positions passed and for which no member got a record.
 
     Each transaction leaves at least one of them, so they are counted, not kept.
 
@@ -189,7 +189,7 @@ class Unrecorded:
 
 def unrecorded(case: Case) -> Unrecorded:
     """
-    Return the offsets that positions passed and of which no member had a record.
+    Return the offsets that positions passed and for which no member got a record.
 
     Offsets that a producer or the topic accounts for are not among them.
     """

@@ -1,5 +1,5 @@
 """
-A4: within an ownership no record is passed over, and none comes again.
+A4: within an ownership no record is passed over, and none is delivered again.
 
 Within an ownership a run of records begins at the position. An ownership begins at the
 committed offset in the broker's answer, or where the member left off if a rebalance

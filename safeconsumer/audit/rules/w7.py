@@ -2,7 +2,7 @@
 W7: records of a lane are handled one at a time, in the order of offsets.
 
 Records that begin together, as a batch or in another process, are one step of their
-lane: they may come again in any smaller steps, before any later record.
+lane: they may be delivered again in any smaller steps, before any later record.
 """
 
 from collections.abc import Iterator

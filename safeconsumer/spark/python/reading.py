@@ -21,6 +21,7 @@ from kafka import TopicPartition
 from safeconsumer._kafka.of_group.control_reader import topic_ids
 from safeconsumer.consumer import SafeConsumer
 from safeconsumer.errors.base import DataLostError, StreamStalledError
+from safeconsumer.holds.scope import partition_text
 from safeconsumer.spark.python.settings import Settings
 
 _POLL_MS = 1_000
@@ -57,7 +58,7 @@ class Range:
 
     def __str__(self) -> str:
         """Return the partition as people write it."""
-        return f"{self.topic}:{self.partition}"
+        return partition_text(self.topic, self.partition)
 
 
 def lose(settings: Settings, what: str) -> None:

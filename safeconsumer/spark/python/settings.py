@@ -9,6 +9,7 @@ from attrs import field, frozen
 
 from safeconsumer.errors.base import ClientPropertyError, SparkSettingError
 from safeconsumer.group.properties import client_configs
+from safeconsumer.holds.scope import partition_text
 from safeconsumer.spark import options as holds_options
 from safeconsumer.spark.options import SourceOptions
 
@@ -84,7 +85,7 @@ class Settings:
         starting: ``earliest``, ``latest``, or offsets by partition.
         max_offsets: the most offsets of a batch; None: no limit.
         min_ranges: the least number of ranges of a batch.
-        min_records: the offsets that a task reads at the least, if there are so many.
+        min_records: the offsets that a task reads at the least, if there are that many.
         has_headers: whether rows have headers.
         patience: seconds for which a range may make no progress.
         connection: kafka-python's settings of the connection, with secrets.
@@ -251,7 +252,7 @@ def _starting(given: Mapping[str, str]) -> str | dict[tuple[str, int], int]:
             if not (is_number and _is_offset(offset)) or (topic, int(number)) in found:
                 message = (
                     "startingOffsets names each partition once, with an offset of 0 or "
-                    f"more, -1 or -2, not {topic}:{number} {offset!r:.40}"
+                    f"more, -1 or -2, not {partition_text(topic, number)} {offset!r:.40}"
                 )
                 raise SparkSettingError(message)
             found[topic, int(number)] = offset

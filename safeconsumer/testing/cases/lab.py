@@ -116,7 +116,7 @@ class Lab:
         self.produce(tps, each)
 
     def add_partition(self, tps: list[TopicPartition]) -> TopicPartition:
-        """Let the topic of these partitions grow by one; return the new one."""
+        """Add a partition to the topic of these; return the new partition."""
         topic = tps[0].topic
         self.broker.add_partitions(topic, len(tps) + 1)
         self._renew_producer()  # the old producer keeps the old number for five minutes

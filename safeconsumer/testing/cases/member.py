@@ -1,5 +1,5 @@
 """
-One consumer in a process of its own: calls on stdin, answers on stdout, as JSON.
+One consumer in its own process: calls on stdin, answers on stdout, as JSON.
 
 ``python -m safeconsumer.testing.cases.member MODULE:ADAPTER [ARGUMENT ...]``.
 """

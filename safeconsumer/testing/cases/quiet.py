@@ -31,7 +31,7 @@ class Pause:
 
     def prove(self, among: Iterable[TopicPartition] | None = None) -> None:
         """
-        Fail unless ``among`` gives no record while paused, and its next ones once resumed.
+        Fail unless ``among`` gives no record while paused, and the next ones after a resume.
 
         One partition is resumed, and read to its end and three records beyond: by then
         any other assigned and unpaused partition would have given records. Its earlier

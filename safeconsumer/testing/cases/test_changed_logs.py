@@ -20,11 +20,11 @@ def test_log_cut_while_away(lab: Lab) -> None:
     An unclean election cuts a log. Records that the new leader then writes at offsets
     below the committed one are new ones.
 
-    kafka-python 3.0, 2.3, aiokafka and confluent-kafka go on at the committed number,
-    and never give these. The Java client asks where the logs part.
+    kafka-python 3.0, 2.3, aiokafka and confluent-kafka continue at the committed
+    number, and never give these. The Java client asks where the logs part.
     """
     tps, group = lab.topic_with(5, partitions=1), lab.name("g")
-    lab.produce(tps, 5)  # in batches of their own
+    lab.produce(tps, 5)  # in their own batches
     consumer = lab.consumer(group)
     consumer.subscribe(tps[0].topic)
     take(consumer, tps, 10)
@@ -41,8 +41,8 @@ def test_recreated_longer_while_paused(lab: Lab) -> None:
 
     A paused topic is not fetched, and no metadata was asked for meanwhile.
 
-    kafka-python 3.0, 2.3, aiokafka and confluent-kafka go on at the number that was a
-    position in the old log. With KIP-848 confluent-kafka passes: its broker revokes
+    kafka-python 3.0, 2.3, aiokafka and confluent-kafka continue at the number that was
+    a position in the old log. With KIP-848 confluent-kafka passes: its broker revokes
     the topic that is gone.
     """
     here, paused = _recreated(lab, each=25)

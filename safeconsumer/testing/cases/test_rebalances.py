@@ -76,7 +76,7 @@ def test_moves_and_returns(lab: Lab) -> None:
 
 def test_another_member_went_on_meanwhile(lab: Lab) -> None:
     """
-    A paused partition returns after another member read on: it goes on at that commit.
+    A paused partition returns after another member read on, and continues at its commit.
 
     The partition stays paused until the program resumes it.
 
@@ -111,7 +111,7 @@ def test_paused_before_each_poll(lab: Lab) -> None:
     """
     KAFKA-13463: a program that pauses its assignment before each poll gets no record.
 
-    The partitions go on at the next record once they are resumed.
+    The partitions continue at the next record once they are resumed.
 
     kafka-python 3.0, 2.3 and aiokafka deliver what a poll() gains: it was not assigned
     yet when the loop paused. confluent-kafka passes.
@@ -306,7 +306,7 @@ def test_commit_while_paused(lab: Lab) -> None:
 
 def test_closed_while_paused(lab: Lab) -> None:
     """
-    A paused consumer can be closed; the next one goes on at the next record.
+    A paused consumer can be closed; the next one continues at the next record.
 
     kafka-python 3.0 passes, as do 2.3, aiokafka and confluent-kafka.
     """

@@ -1,4 +1,4 @@
-"""Changed subscriptions, and topics that are deleted and created again."""
+"""Changed subscriptions, and topics that are deleted and recreated."""
 
 from safeconsumer.testing.cases.lab import Lab
 from safeconsumer.testing.cases.quiet import pause
@@ -26,7 +26,7 @@ def test_unsubscribed_and_back(lab: Lab) -> None:
 
 def test_another_topic_and_back(lab: Lab) -> None:
     """
-    A paused topic is left for another one and subscribed again: it is still paused.
+    A paused topic is unsubscribed and subscribed again: it is still paused.
 
     kafka-python 3.0, 2.3 and aiokafka forget the pause, as the Java client documents.
     confluent-kafka passes.
@@ -44,7 +44,7 @@ def test_another_topic_and_back(lab: Lab) -> None:
 
 def test_topic_created_again(lab: Lab) -> None:
     """
-    A paused topic is deleted and created again: it is still paused.
+    A paused topic is deleted and recreated: it is still paused.
 
     kafka-python 3.0, 2.3 and aiokafka forget the pause, as the Java client documents.
     confluent-kafka passes.

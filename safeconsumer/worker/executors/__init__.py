@@ -28,7 +28,7 @@ class Runner(Protocol):
 
     def wait_ready(self, seconds: float) -> bool:
         """
-        Tell whether it has begun within so many seconds.
+        Tell whether it has begun within this many seconds.
 
         Raises:
             LifespanError: the lifespan could not be entered, so it never will.
@@ -38,7 +38,7 @@ class Runner(Protocol):
         """Return handed-over records that have not begun; from now on no record begins."""
 
     def stop(self, seconds: float = END_SECONDS) -> None:
-        """End within so many seconds, without waiting for handlers that take longer."""
+        """End within this many seconds, without waiting for handlers that take longer."""
 
 
 def choose(

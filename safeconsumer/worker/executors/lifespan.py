@@ -173,7 +173,7 @@ class LifespanThread:
 
     def wait_entered(self, seconds: float) -> bool:
         """
-        Tell whether the lifespan was entered within so many seconds.
+        Tell whether the lifespan was entered within this many seconds.
 
         Raises:
             LifespanError: it could not be entered.
@@ -184,7 +184,7 @@ class LifespanThread:
         return is_over
 
     def leave(self, seconds: float) -> None:
-        """Leave the lifespan, and wait up to so many seconds until it is left."""
+        """Leave the lifespan, and wait up to this many seconds until it is left."""
         self._leaving.set()
         if self._thread.is_alive():
             self._thread.join(seconds)

@@ -39,7 +39,7 @@ class Setup(NamedTuple):
     partitions: int  # the number of its partitions
     # Whether it subscribes in its own group, or assigns by hand.
     is_member: bool = False
-    # The last partitions, so many, have no records and are paused all the time.
+    # This many of the last partitions have no records, and are always paused.
     quiet: int = 0
     strangers: int = 0  # for our consumer: how many missing partitions it holds
     wait_ms: int = _LAST_WAIT_MS  # how long a broker keeps a fetch of a non-member
@@ -79,7 +79,7 @@ def client_of(setup):
     Return the client.
 
     Each has ``owned``, how many partitions it has; ``poll``, which returns values;
-    ``read``, which reads from the start, so many records or until that time, and looks
+    ``read``, which reads from the start, this many records or until that time, and looks
     at key, value and offset of each; ``take``, which does one call of it; ``rest``, after
     which nothing is fetched; ``pause`` and ``resume`` of partitions of ``every``;
     ``within``, which calls these as its application does; and ``close``.
@@ -426,7 +426,7 @@ class Reader:
 
     def read(self, records, seconds=None):
         """
-        Read from the start, so many records; or again and again, for so many seconds.
+        Read this many records from the start, or read again and again for this many seconds.
 
         Returns:
             How many, seconds of CPU and of wall, and the peak memory.
@@ -497,7 +497,7 @@ class Reader:
 
     def follow(self, records):
         """
-        Take so many records; each value is the time at which it was produced.
+        Take this many records; each value is the time at which it was produced.
 
         Returns:
             Seconds from produced to returned of each, and per record, from the first

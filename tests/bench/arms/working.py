@@ -21,7 +21,7 @@ class Working:
     Works on one topic with a handler that does nothing.
 
     ``mode`` is "plain" for a loop, or the order or the executor of a worker. It ends
-    after so many ``records``, or two minutes.
+    after this many ``records``, or two minutes.
     """
 
     def __init__(  # noqa: PLR0913 - a measurement has that many settings

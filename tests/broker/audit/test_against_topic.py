@@ -47,9 +47,9 @@ def test_a_record_that_a_client_lost_is_found_in_the_topic(
 
 
 @pytest.mark.any_broker
-def test_a_deleted_topic_is_named_and_not_created_again(clients, tmp_path, monkeypatch):
+def test_a_deleted_topic_is_named_and_not_recreated(clients, tmp_path, monkeypatch):
     """Reading creates no topic, and a missing partition is named without a wait."""
-    # So many polls of half a second take an hour.
+    # This many polls of half a second take an hour.
     monkeypatch.setattr(records, "_MAX_IDLE_POLLS", 7200)
     there = clients.topic(1)
     gone = f"{there}-gone"

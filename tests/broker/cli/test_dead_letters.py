@@ -62,7 +62,7 @@ class DeadLetterTopic:
         send(SimpleNamespace(key=key, value=value, **fields), failure).get(SECONDS)
 
     def put_several(self, count):
-        """Write so many letters, whose values are their numbers."""
+        """Write this many letters, whose values are their numbers."""
         for number in range(count):
             self.put(b"%d" % number)
 
@@ -560,7 +560,7 @@ def test_dry_run_names_the_targets_and_changes_nothing(topic):
     assert (topic.returned(), topic.committed()) == ([], None)
 
 
-def test_letters_that_cannot_go_back_are_named_and_passed(topic):
+def test_letters_that_cannot_go_back_are_named_and_skipped(topic):
     gone = f"{topic.origin}-gone"
     topic.put_foreign()
     topic.put(b"1", topic=gone)

@@ -1,4 +1,4 @@
-"""The program as a user starts it: in a process of its own."""
+"""The program as a user starts it: in its own process."""
 
 import os
 import re

@@ -167,7 +167,7 @@ class Program:
             self._producer.send(self.topic, value=value, partition=0).get(SECONDS)
 
     def wait_seen(self, count):
-        """Wait until handlers have been called with so many records."""
+        """Wait until handlers have been called with this many records."""
         file = self.folder / "seen"
 
         def seen():
@@ -290,7 +290,7 @@ def test_record_that_fails_for_good_is_named_in_the_last_line(program):
 
 
 @pytest.mark.any_broker
-def test_missing_topic_is_named_with_the_nearest_and_waited_for(program):
+def test_worker_names_a_missing_topic_with_the_nearest_name_and_waits(program):
     """Other topics of this broker may have names that are near, too."""
     process = program.start("handlers:misspelt")
     nearest = (

@@ -74,7 +74,7 @@ def reading(team, member):
 
 
 def came(member, count):
-    """Poll until so many records have come; return where they were, in order."""
+    """Poll until this many records have come; return where they were, in order."""
     return sorted((one.partition, one.offset) for one in read(member, count, 60.0))
 
 
@@ -323,7 +323,7 @@ def test_records_that_were_put_back_are_not_committed_by_themselves(team, member
 
 
 @pytest.mark.contract("P6", "P7", "G9")
-def test_a_manual_assignment_that_is_made_again_stays_held(team, member):
+def test_a_repeated_manual_assignment_stays_held(team, member):
     """Aiokafka's paused flags are gone each time."""
     one = member()
     one.consumer.hold(f"{team.topic}:0")

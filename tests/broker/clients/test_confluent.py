@@ -43,7 +43,7 @@ def member(team):
 
 
 def taken(consumer, count, by=1):
-    """Poll until so many records have come; return their partitions and offsets."""
+    """Poll until this many records have come; return their partitions and offsets."""
     return polled(consumer, lambda came: len(came) >= count, by)
 
 
@@ -311,7 +311,7 @@ def stored(consumer, partition):
 
 
 @pytest.mark.parametrize("by", [1, 2], ids=["poll", "consume"])
-def test_few_records_of_a_burst_come_again_if_the_program_then_stalls(
+def test_few_records_of_a_burst_are_delivered_again_if_the_program_then_stalls(
     team, member, monkeypatch, by
 ):
     """The number of records requested within a tenth of a second does not matter."""
@@ -381,7 +381,7 @@ class Late(confluent_kafka.Consumer):
         return found
 
 
-def test_an_assignment_made_again_stores_no_position_of_the_last_one(team, member):
+def test_a_repeated_assignment_stores_no_position_of_the_last_one(team, member):
     consumer = member(kind=type("Mine", (Consumer, Late), {}))
     consumer.assign([TopicPartition(team.topic, n, 0) for n in range(4)])
     taken(consumer, 20)
@@ -397,7 +397,7 @@ def test_an_assignment_made_again_stores_no_position_of_the_last_one(team, membe
 
 
 @pytest.mark.contract("P6", "P7", "G9")
-def test_a_manual_assignment_that_is_made_again_stays_held(team, member):
+def test_a_repeated_manual_assignment_stays_held(team, member):
     """Librdkafka may forget its paused flags at an assignment, or keep them."""
     consumer = member()
     theirs = [TopicPartition(team.topic, n, 0) for n in range(4)]

@@ -50,7 +50,7 @@ ALICE = ("--owner", "alice")
 
 
 def came(member, count):
-    """Poll until so many records have come; return where they were, in order."""
+    """Poll until this many records have come; return where they were, in order."""
     return sorted((one.partition, one.offset) for one in read(member, count, 60.0))
 
 
@@ -186,7 +186,7 @@ def make_again(team):
 
 @pytest.mark.contract("G5")
 @pytest.mark.embedded_broker
-def test_a_holds_topic_that_was_made_again_lifts_nothing(team, client, monkeypatch):
+def test_recreating_the_holds_topic_lifts_nothing(team, client, monkeypatch):
     """Holds that it lacks stay, and its offsets are not those of the topic before."""
     monkeypatch.setattr(control_topics, "COMPARE_EVERY", 0.1)  # not 30 s
     events = []

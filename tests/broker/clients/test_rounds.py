@@ -144,7 +144,7 @@ class Rounds:
         return any((one.is_listed and one.claimed) or not has_share for one in found)
 
     def _wait_until_quiet(self, scope, partitions):
-        """Wait by a command, or by the reports of living members."""
+        """Wait with the command, or by reading the reports of living members."""
         if time.monotonic() - self._killed_at < REMEMBERED:
             wait_for(lambda: self.team.are_quiet("ab", partitions), "quiet", pause=0.2)
             return

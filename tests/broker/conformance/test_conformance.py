@@ -52,7 +52,7 @@ def test_a_client_has_its_known_verdict(client, case, lab_of):
 @pytest.mark.contract("P20")
 @pytest.mark.parametrize("client", CLIENTS)
 def test_client_has_its_known_verdict_on_a_cut_log(client, tmp_path):
-    """The case has a broker of its own, which is killed and restarted."""
+    """The case has its own broker, which is killed and restarted."""
     launch = launch_of(CLIENTS[client])
     with JavaBroker() as broker, Lab(broker, launch, "range", tmp_path / "log") as lab:
         outcome = tried(CASES[LOG_CUT], lab, client)

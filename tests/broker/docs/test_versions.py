@@ -62,7 +62,7 @@ def test_installed_version_behaves_as_the_table_says():
 
 @pytest.mark.nightly
 def test_version_2_3_behaves_as_the_table_says():
-    """That version has an environment of its own."""
+    """That version has its own environment."""
     assert printed(python_of("kafka-python==2.3.3"), "versions.py", "t") == OLD
 
 

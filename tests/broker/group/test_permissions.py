@@ -19,7 +19,7 @@ from tests.harness.group.secured import PASSWORDS, allow
 from tests.harness.polling import poll_until
 
 pytestmark = [
-    pytest.mark.real_broker,  # the test starts its own broker, where one can be expected
+    pytest.mark.real_broker,  # the test starts its own broker, if this machine can run one
     pytest.mark.skipif(
         choice.why_no_java() is not None, reason=f"{choice.why_no_java()}"
     ),

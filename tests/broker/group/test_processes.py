@@ -113,7 +113,7 @@ def test_a_command_works_without_stdin_and_stdout(team, command):
 REASON = "db \u65e5\u672c"
 ESCAPED = REASON.encode("ascii", "backslashreplace").decode()
 
-# Each command but those that go on until they are stopped; the folder has a journal.
+# Each command except those that run until they are stopped; the folder has a journal.
 TYPED = {
     "pause": f"@all --group {{group}} --reason '{REASON}' --replace --future",
     "extend": "@all --group {group} --for 2h",

@@ -12,7 +12,7 @@ from tests.harness.polling import poll_until
 
 pytestmark = [
     pytest.mark.usefixtures("time_to_look"),
-    pytest.mark.real_broker,  # the test starts its own broker, where one can be expected
+    pytest.mark.real_broker,  # the test starts its own broker, if this machine can run one
     pytest.mark.skipif(
         choice.why_no_java() is not None, reason=f"{choice.why_no_java()}"
     ),
@@ -23,7 +23,7 @@ OWNER = ("--owner", "alice")
 
 
 def ends_well(story, *arguments):
-    """Let alice type a command, and return its output."""
+    """Run a command as alice, and return its output."""
     ended = story.alice(*arguments)
     assert (ended.exit_code, ended.stderr) == (Status.DONE, "")
     return ended.stdout
@@ -102,8 +102,8 @@ def test_an_operators_story(story):
     ]
 
 
-def test_the_printed_rights_move_a_group_without_members(story):
-    """The command commits for it."""
+def test_the_printed_rights_suffice_to_move_a_group_without_members(story):
+    """The command itself commits the offsets for the group."""
     team, topic = story.team, story.team.topic
     consumer = story.member("gone")
     team.catch_up(consumer)

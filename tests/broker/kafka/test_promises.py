@@ -54,7 +54,7 @@ class Reading:
         poll_until(self.consumer, condition, got=self.got)
 
     def until_read(self, tp, count):
-        """Poll until so many records of a partition have come."""
+        """Poll until this many records of a partition have come."""
         self.until(lambda: len(self.got[tp]) == count)
 
 
@@ -98,7 +98,7 @@ def test_owners_hold_and_lift_their_own(reading):
 
 @pytest.mark.contract("P16")
 def test_records_that_were_deleted_under_a_hold_are_reported(reading, kafka_broker):
-    """P16: under ``latest`` reading goes on at the first one left."""
+    """P16: under ``latest`` reading continues at the first one left."""
     reported = EventLog()
     one = reading(start_paused=True, auto_offset_reset="latest", hooks=(reported,))
     consumer, first, second = one.consumer, one.first, one.second

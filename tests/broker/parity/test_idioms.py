@@ -14,7 +14,7 @@ from tests.sim.idioms import ASSIGNORS, PROGRAMS, SITUATIONS, expected, play
 from tests.sim.parity.stages import CLIENTS, RealStage
 
 _BESIDE = 8  # games at a time, most of which wait
-# One of so many games is played by day; the simulation plays a sixth of them.
+# One of this many games is played by day; the simulation plays a sixth of them.
 _DAYS_SHARE = 4
 PLAYED = [name for name in SITUATIONS if name != "lost at go"]
 

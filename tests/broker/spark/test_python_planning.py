@@ -109,7 +109,7 @@ def test_without_its_holds_topic_a_stream_reads_nothing(planned, operator):
 
 
 @pytest.mark.contract("S9", "S4")
-def test_a_holds_topic_that_is_deleted_and_made_again(planned, operator):
+def test_a_holds_topic_that_is_deleted_and_recreated(planned, operator):
     """Everything is held while the topic is gone; an earlier hold stays until its lift."""
     planned.start(**operator.options(), **{"holds.controlTimeoutMs": "500"})
     operator.hold(f"{planned.topic}:0")
@@ -347,7 +347,7 @@ def test_a_new_partition_that_lost_its_first_records_is_a_loss(planned):
 
 @pytest.mark.contract("S9")
 @pytest.mark.parametrize("count", [5, 50], ids=["shorter", "longer"])
-def test_a_topic_that_was_made_again_is_a_loss_and_no_old_record_comes(
+def test_a_recreated_topic_is_a_loss_and_no_old_record_is_read(
     planned, kafka_broker, count
 ):
     """A reader that is kept between batches has fetched records of the old topic."""
@@ -362,7 +362,7 @@ def test_a_topic_that_was_made_again_is_a_loss_and_no_old_record_comes(
     assert planned.at[planned.topic, 0] == count
 
 
-def test_a_topic_that_was_made_again_fails_the_query_by_its_id(planned, kafka_broker):
+def test_a_new_topic_id_fails_the_query(planned, kafka_broker):
     planned.produce(10, 0)
     planned.start()
     planned.batch()
@@ -378,7 +378,7 @@ def made_again(planned, broker):
 
 
 @pytest.mark.contract("S9")
-def test_a_held_topic_that_was_made_again_is_a_loss(planned, operator, kafka_broker):
+def test_a_recreated_held_topic_is_a_loss(planned, operator, kafka_broker):
     planned.produce(10, 10)
     planned.start(**operator.options())
     planned.batch()

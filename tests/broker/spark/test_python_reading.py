@@ -85,7 +85,7 @@ def keyed(topic, number):
     return {"topic": topic, "key": b"%d" % number, "value": b"x"}
 
 
-def test_a_topic_made_again_between_plan_and_read_is_a_loss(planned):
+def test_a_topic_recreated_between_plan_and_read_is_a_loss(planned):
     planned.start()
     start, end = planned.plan()
     ((wanted,),) = planned.tasks(start, end)

@@ -1,4 +1,4 @@
-"""Workers on the broker of this run, in threads of their own."""
+"""Workers on the broker of this run, in their own threads."""
 
 import pytest
 

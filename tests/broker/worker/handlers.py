@@ -33,7 +33,7 @@ class Recording:
     A handler that obeys its record's value and writes a line for each call.
 
     A value is a list of orders, by ``;``: ``touch=name`` (make a file of this name in
-    the folder), ``until=name`` (wait for that file), ``fail``, ``fail=2`` (so many
+    the folder), ``until=name`` (wait for that file), ``fail``, ``fail=2`` (this many
     attempts), ``later=0.1``, ``pause=0.1`` and ``kill``, which ends its process (the
     first attempt), ``reject``.
     """

@@ -28,7 +28,7 @@ class Journals:
         lab.new_topic(partitions=2)
 
     def run(self, handle, *, protocol="eager", **settings):
-        """Run a worker with a journal of its own."""
+        """Run a worker with its own journal."""
         consumer = self._lab.consumer(
             journal=self.folder,
             max_poll_records=20,
@@ -120,7 +120,7 @@ def test_audit_finds_nothing_in_workers_with_processes_that_come_and_go(
     assert broken(journals.folder) == set()
 
 
-def test_record_of_a_killed_process_comes_again_first(lab, journals, tmp_path):
+def test_record_of_a_killed_process_is_delivered_again_first(lab, journals, tmp_path):
     count = journals.produce([*[""] * 30, "kill", *[""] * 9])
     running = journals.run(Recording(tmp_path), order="partition")
     running.wait_done(count)

@@ -20,7 +20,7 @@ _AT_ONCE = 25  # records that an iteration takes before its program does somethi
 
 class Member:
     """
-    A program that consumes topics in a process of its own, simulated or real.
+    A program that consumes topics in its own process, simulated or real.
 
     Args:
         host: the program's clock and draws, and the numbers of its world.
@@ -137,7 +137,7 @@ class Member:
             self.book.log(f"{type(error).__name__}: {scope}")
 
     def nap(self, seconds):
-        """Do nothing for so long, or until the churn is over."""
+        """Do nothing for this long, or until the churn is over."""
         self.book.log(f"naps for {seconds:.0f} s")
         end = self.host.now + seconds
         while self.host.now < end and not (self.is_calm or self.is_over):

@@ -41,7 +41,7 @@ class Nemesis:
         self.members, self.leaving = [], []
 
     def run(self, seconds, faults=inf):
-        """Draw events for a time, or until so many faults; then repair everything."""
+        """Draw events for a time, or until this many faults; then repair everything."""
         end = self.now + seconds
         weights = self.weights()
         for _ in range(self.at_first):

@@ -219,7 +219,7 @@ def until_level(served, group, level):
 
 
 def until_settled(served, group, members, reporting):
-    """Wait until the list shows so many members of a stable group, and reports."""
+    """Wait until the list shows this many members of a stable group, and reports."""
 
     def is_settled():
         row = row_of(served, group)

@@ -111,7 +111,7 @@ def aiokafka(
 
 def AiokafkaMember(loop, team, name, assignor="range", control=None, **more):  # noqa: N802 - it makes one
     """
-    Make a member that is polled on a thread of its own.
+    Make a member that is polled on its own thread.
 
     Args:
         loop: its event loop.

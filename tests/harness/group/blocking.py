@@ -31,7 +31,7 @@ class Blocking:
 
 class Running(Polled):
     """
-    A member that is polled on a thread of its own.
+    A member that is polled on its own thread.
 
     Attributes:
         came: the partition and offset of each record that it got.

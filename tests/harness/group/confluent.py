@@ -49,7 +49,7 @@ def confluent(team, name="a", protocol="range", *, control=None, kind=Consumer, 
 
 def ConfluentMember(team, name, protocol=NEWER, control=None, **more):  # noqa: N802 - it makes one
     """
-    Make a member that polls on a thread of its own.
+    Make a member that polls on its own thread.
 
     Args:
         team: the cluster, the group and the topic.

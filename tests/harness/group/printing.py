@@ -24,7 +24,7 @@ _ASSIGNORS = {
 
 class PrintingMember(Process):
     """
-    A member in a process of its own, which leaves when its stdin ends.
+    A member in its own process, which leaves when its stdin ends.
 
     It prints a record before it asks for the next. A line is the time, the topic, the
     partition and the offset.

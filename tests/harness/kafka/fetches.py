@@ -29,7 +29,7 @@ def corrupted(data):
 
 
 def answer(consumer, tp, offset, data, *, error=0):
-    """Put an answer to a Fetch of the present ownership into the buffer."""
+    """Put an answer to a Fetch of the current ownership into the buffer."""
     fetcher = consumer._fetcher
     state = consumer._subscription.assignment.get(tp)
     is_ours = isinstance(state, OwnedPartitionState)

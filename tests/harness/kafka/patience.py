@@ -7,7 +7,7 @@ _WHOLE = "default_api_timeout_ms"
 
 def patient(request_ms, **more):
     """
-    Return settings by which an answer may take so many milliseconds.
+    Return settings by which an answer may take this many milliseconds.
 
     In kafka-python 3.1 the timeout of a whole call must be no shorter; 3.0 has none.
     """

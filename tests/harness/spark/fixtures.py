@@ -20,10 +20,10 @@ SETTINGS = {
     "spark.ui.showConsoleProgress": "false",
 }
 
-# Of every JVM that a test starts, its own clusters' and programs' too. They live for
-# seconds: half of their CPU went into compiling what is run a few times.
+# Options of every JVM that a test starts, also of its clusters and programs. A JVM lives
+# for seconds: half of its CPU time went into compiling code that runs a few times.
 JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-# What programs that are run as users run them find as the user's own defaults. Delta
+# The user's defaults for programs that tests run as users do. Delta
 # would look at a table of ten files in 50 tasks, on two cores.
 DEFAULTS = {
     "spark.databricks.delta.snapshotPartitions": "2",

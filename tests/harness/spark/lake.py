@@ -34,7 +34,7 @@ class Lake:
         self.expected = Counter()
 
     def produce(self, topic, count):
-        """Write so many records into each partition of a topic."""
+        """Write this many records into each partition of a topic."""
         self._write(numbered(topic, *[count] * self.partitions))
 
     def produce_values(self, topic, partition, *values):

@@ -44,7 +44,7 @@ class Operator:
         return {**self.options(), "holds.statusTopic": status}
 
     def judged(self, lake, since=0.0):
-        """Judge a lake's checkpoint, as if each hold were older by so many seconds."""
+        """Judge a lake's checkpoint, as if each hold were older by this many seconds."""
         found = checkpoint_of("c", dict(checkpoints._read_local(lake.checkpoint)))
         control = read_control(lake.broker.client_config, self.topic)
         older = tuple(evolve(one, start=one.start - since) for one in control.spans)

@@ -46,7 +46,7 @@ class Planned:
         return KafkaAdminClient(**self.broker.client_config)
 
     def produce(self, *counts, topic=None, prefix=b""):
-        """Write so many records into each partition; their values have this prefix."""
+        """Write this many records into each partition; their values have this prefix."""
         producer = KafkaProducer(**self.broker.client_config)
         records = numbered(topic or self.topic, *counts)
         try:

@@ -294,7 +294,7 @@ class Writer:
 
 
 def a_producer_numbers_its_batches(place):
-    """Repeat batches, which is right until five have followed; an error has no offset."""
+    """Repeat batches: a broker accepts a repeated batch until five others have followed."""
     topic, answers = place.topic(), []
     numbers = [(0, n) for n in (5, 6, 7, 8, 9, 10, 10, 6, 5, 12)]
     for epoch, number in (*numbers, (1, 3), (1, 0), (0, 11)):
@@ -459,7 +459,7 @@ def a_session_diverges_from_the_log(place):
 
 
 def a_reader_asks_where_epochs_end(place):
-    """Send OffsetForLeaderEpoch for the present epoch, a later one, and none."""
+    """Send OffsetForLeaderEpoch for the current epoch, a later one, and none."""
     topic = place.topic()
     kind = OffsetForLeaderEpochRequest.OffsetForLeaderTopic
     answers = []

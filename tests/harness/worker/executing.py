@@ -28,7 +28,7 @@ multiprocessing.set_forkserver_preload([__name__, "pytest"])
 
 
 class TwoArgumentsError(Exception):
-    """An exception that can be pickled and not made again."""
+    """An exception that can be pickled but not unpickled."""
 
     def __init__(self, one, _two):
         super().__init__(one)
@@ -117,7 +117,7 @@ class ExecutorFixture(Desk):
         wait_for(turned, what, seen=seen)
 
     def finish(self, count):
-        """Admit so many records, and wait until all are done or given up."""
+        """Admit this many records, and wait until all are done or given up."""
         self.admit(count)
         self.wait(lambda: not self.kept.records, "all to be done or given up")
 

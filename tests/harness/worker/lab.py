@@ -34,7 +34,7 @@ class Running:
             self.error = error
 
     def wait_done(self, count, limit=LIMIT):
-        """Return once so many records are complete."""
+        """Return once this many records are complete."""
         wait_for(
             lambda: self.worker.stats().done >= count or not self._thread.is_alive(),
             f"{count} records done",
@@ -127,7 +127,7 @@ class Lab:
         }
 
     def read(self, topic, count):
-        """Return so many records of a topic, as a group of their own reads them."""
+        """Return this many records of a topic, as their own group reads them."""
         reader, found = self._make_consumer(topic, group=f"g-{topic}"), []
 
         def are_there():

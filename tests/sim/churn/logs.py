@@ -12,7 +12,7 @@ class Logs:
 
     Attributes:
         starts: of each partition, its first start and each to which retention moved it.
-        committed: the group's offsets at the last look.
+        committed: the group's offsets at the last check.
     """
 
     def __init__(self, cluster, group, topics):

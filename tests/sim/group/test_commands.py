@@ -305,7 +305,7 @@ def test_a_topic_for_other_data_does_not_mean_that_nothing_is_held(team):
 
 @pytest.mark.contract("G8")
 @played()
-def test_a_scope_is_waited_for_in_a_rebalance(team):
+def test_pause_waits_during_a_rebalance_until_its_scope_is_known(team):
     """The owners of partitions are not known meanwhile."""
     first = team.subscribed("a", control=None)
     poll_until(first, team.has_all(first))

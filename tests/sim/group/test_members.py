@@ -203,7 +203,7 @@ def test_closing_takes_no_longer_than_its_timeout(lab, *, is_answered):
 
 
 @simulated(seeds=1)
-def test_a_missing_status_topic_is_asked_for_seldom(lab, caplog):
+def test_member_rarely_requests_a_missing_status_topic(lab, caplog):
     """A member reports once the topic is made."""
     lab.topic("t", 1)
     lab.cluster.create_topic("ops", 1, topics.HOLDS_SETTINGS)
@@ -214,7 +214,7 @@ def test_a_missing_status_topic_is_asked_for_seldom(lab, caplog):
     lab.sleep(40)
     assert lab.kinds(since).count("Metadata") < 10
     errors = [one for one in caplog.records if one.name.startswith("kafka.")]
-    assert len(errors) <= 4  # upstream logs errors for each of two questions
+    assert len(errors) <= 4  # upstream logs errors for each of two requests
     lab.cluster.create_topic("status", 1, topics.STATUS_SETTINGS)
     since = len(lab.cluster.requests)
     lab.until(lambda: "Produce" in lab.kinds(since))

@@ -25,7 +25,7 @@ FAILED = Status.FAILED
 
 
 def tried(team, command, *arguments, owner="alice"):
-    """Run a command whose output is on both streams."""
+    """Run a command; return its status and the output of both streams."""
     whose = ("--group", team.group, "--owner", owner)
     return run(team, command, *whose, *arguments)
 

@@ -16,6 +16,7 @@ from safeconsumer.errors import (
     HoldSettingError,
     ScopeSyntaxError,
 )
+from safeconsumer.group import events as control_events
 from safeconsumer.group.history import history_of
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.plan import place_action
@@ -284,3 +285,12 @@ def test_a_trusted_topic_is_not_checked(team):
         one.pause(team.group, "orders", owner="loader")
         one.resume(team.group, "orders", owner="loader")
     assert logged(team) == [("orders", True), ("orders", False)]
+
+
+@pytest.mark.contract("G4")
+@played()
+def test_a_member_that_trusts_the_topic_warns_once_that_nobody_checks_it(team):
+    team.settings = evolve(unfit(team), trust_topic=True)
+    member = team.ready()
+    warnings = team.emitted(member).of(control_events.ControlUnchecked)
+    assert ["trust_topic" in one.reason for one in warnings] == [True]

@@ -177,7 +177,7 @@ def test_a_dry_run_changes_nothing(team):
 )
 @played(work)
 def test_a_target_outside_of_the_log_is_refused(team, to, why):
-    """A position beyond the end would be out of range, and all records come again."""
+    """A position beyond the end would be out of range, and all records would be repeated."""
     pause(team, team.topic)
     asked = (team.topic, "--to", to)
     assert why in reset(team, *asked, status=FAILED)
@@ -285,7 +285,7 @@ def test_a_reset_ends_if_no_leader_looks_up_its_time(team):
 
 
 class Producing(Fault):
-    """Appends records to the team's topic for each question about offsets."""
+    """Appends records to the team's topic for each request about offsets."""
 
     cluster = topic = None
 
@@ -371,7 +371,7 @@ def test_wait_moved_ends_at_once_without_a_reset(team, monkeypatch):
 
 @played(leave)
 def test_the_command_moves_a_group_without_members(team):
-    """So does a group that only a stream obeys; the stream goes on at its checkpoint."""
+    """So does a group that only a stream obeys; the stream continues at its checkpoint."""
     pause(team, team.topic)
     move(team, team.topic, "3")
     assert team.committed() == dict.fromkeys(range(4), 3)

@@ -597,7 +597,7 @@ def test_a_recreated_topic_is_left_alone_and_the_report_names_it(lab, operator):
 
 
 @operated()
-def test_a_holds_topic_made_again_keeps_the_hold_and_moves_nothing(lab, operator):
+def test_recreating_the_holds_topic_keeps_the_hold_and_moves_nothing(lab, operator):
     """Lifts and commits of the meantime are unknown."""
     one = held(lab, operator)
     away = lab.cluster.fail("OffsetFetch", is_held=True, client_id="a")

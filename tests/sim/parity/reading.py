@@ -161,7 +161,7 @@ def _retained(s, reset, *, is_held, **settings):
 
 @both
 def retention_passes_a_held_position_to_the_latest(s):
-    """Reading goes on at the end, or with the first remaining record."""
+    """Reading continues at the end, or with the first remaining record."""
     one = _retained(s, "latest", is_held=True)
     (tp,) = one.consumer.assignment()
     one.settle()

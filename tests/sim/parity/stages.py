@@ -175,7 +175,7 @@ class Stage:
         return self._closed_at_the_end(Reader(self, self.kind, *names, **given))
 
     def member(self, *topics, **settings):
-        """Start a member of the group, which polls in a thread of its own."""
+        """Start a member of the group, which polls in its own thread."""
         names = [self.name(one) for one in topics]
         given = {
             "group_id": self.group,
@@ -269,7 +269,7 @@ class Reader(Inspected, reading.Reader):
         )
 
     def read(self, count):
-        """Poll until so many records have come in all; return the last ones' values."""
+        """Poll until this many records have come in all; return the last ones' values."""
         began = len(self.log)
         self.until(lambda: len(self.log) >= count)
         return [int(one.value) for one in self.log[began:]]
@@ -289,7 +289,7 @@ class Reader(Inspected, reading.Reader):
 
 class Member(Inspected, lab.Member):
     """
-    A member of the group that polls in a thread of its own until it is stopped.
+    A member of the group that polls in its own thread until it is stopped.
 
     Attributes:
         polls: how many polls have ended.
@@ -311,7 +311,7 @@ class Member(Inspected, lab.Member):
         self.polls += 1
 
     def owns(self, count):
-        """Wait until the member owns so many partitions, and no join is under way."""
+        """Wait until the member owns this many partitions, and no join is under way."""
         self.lab.until(
             lambda: len(self.consumer.assignment()) == count and self.is_settled(),
             what=f"{count} partitions",

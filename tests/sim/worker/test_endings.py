@@ -110,7 +110,7 @@ def test_stop_is_bounded_without_a_broker(lab, fault):
 
 
 def without_an_answer(lab, **options):
-    """Begin a rebalance while the broker keeps its answers to commits."""
+    """Begin a rebalance while the broker holds back its answers to commits."""
     lab.topic("t", 2, records=1)
     run = Working(lab, Handler(lab), settings=quick(), **options)
     run.done(2)
@@ -265,7 +265,7 @@ def test_interrupt_passes_over_no_record(lab, method):
 
 
 @pytest.mark.contract("W4", "W12")
-def test_first_records_of_an_ownership_come_again_after_an_interrupt(lab):
+def test_first_records_of_an_ownership_are_delivered_again_after_an_interrupt(lab):
     (tp,) = lab.topic("t", 1, records=5)
     latest = {"auto_offset_reset": "latest"}
     late = lab.cluster.fail("Fetch", is_held=True)
@@ -285,7 +285,7 @@ def test_first_records_of_an_ownership_come_again_after_an_interrupt(lab):
 
 
 @pytest.mark.contract("W4")
-def test_record_that_ends_during_the_last_commit_is_not_done(lab):
+def test_record_finished_during_the_last_commit_does_not_count_as_done(lab):
     filled(lab, 1, "", "slow", "", "")
     handler = Handler(lab, slow=4)
     drain = Drain(shutdown=1.0)
@@ -314,7 +314,7 @@ def test_drain_is_counted_from_the_request_to_stop(lab):
 
 
 class HangingHook:
-    """A hook that hangs for so many seconds, once switched on, or at one kind of event."""
+    """A hook that hangs for this many seconds, once switched on, or at one kind of event."""
 
     def __init__(self, lab, seconds=10**9, kind=None):
         self._lab, self._seconds, self._kind = lab, seconds, kind

@@ -30,7 +30,7 @@ def latest(protocol):
 
 
 class Pumping:
-    """A pump in a process of its own that answers each batch at once."""
+    """A pump in its own process that answers each batch at once."""
 
     def __init__(self, lab, handler, settings, **options):
         self.lab = lab
@@ -270,7 +270,7 @@ def test_a_restarted_worker_begins_where_the_log_was_cut(lab, reset):
 )
 @simulated(seeds=1, nightly=2)
 def test_worker_with_queued_records_goes_on_at_the_end_of_a_cut_log(lab, cut, count):
-    """Unhandled records that are still in the log come again."""
+    """Unhandled records that are still in the log are delivered again."""
     (tp,) = filled(lab, 1, "a", "b", "slow", *["old"] * 7)
     handler = Handler(lab, slow=5.0)
     run = Working(lab, handler, concurrency=1, commit=OFTEN, settings=SETTINGS)
@@ -286,6 +286,39 @@ def test_worker_with_queued_records_goes_on_at_the_end_of_a_cut_log(lab, cut, co
     assert kept >= set(range(cut))
     new = {one.offset for one in handler.calls if one.value == b"new"}
     assert new == set(range(cut, cut + count))
+
+
+@pytest.mark.contract("P20", "W5")
+@pytest.mark.parametrize(
+    ("target", "first"), [(0, 0), (5, 2), (12, 2), ("beginning", 0)]
+)
+@simulated(seeds=1, nightly=2)
+def test_seek_during_the_poll_that_finds_the_log_cut_is_kept(lab, target, first):
+    """Unhandled records come again, whether the target is before or behind them."""
+    (tp,) = filled(lab, 1, "a", "b", "slow", *["old"] * 7)
+    handler = Handler(lab, slow=5.0)
+    run = Working(lab, handler, concurrency=1, commit=OFTEN, settings=SETTINGS)
+    lab.until(lambda: len(handler.calls) == 3)
+    poll = run.consumer.poll
+
+    def sought(**how):
+        polled = poll(**how)
+        if run.consumer.position(tp) == 7:
+            run.consumer.poll = poll
+            while not (polled := poll(**how)):
+                pass
+            if target == "beginning":
+                run.consumer.seek_to_beginning(tp)
+            else:
+                run.consumer.seek(tp, target)
+        return polled
+
+    run.consumer.poll = sought
+    lab.cluster.truncate("t", 0, 7)
+    put(lab, tp, *["new"] * 10)
+    lab.until(lambda: committed(lab) == [17], 200.0)
+    run.stop()
+    assert handler.offsets()[3:] == [*range(first, 17)]
 
 
 @pytest.mark.contract("P20")

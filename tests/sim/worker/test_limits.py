@@ -549,7 +549,7 @@ WITHIN = 10.0
 
 
 def longest_idle(lab, run, done):
-    """Work until so many records are done; return how long limits kept all handlers idle."""
+    """Work until this many records are done; return how long limits kept handlers idle."""
     longest, since = 0.0, lab.now
 
     def is_done():

@@ -58,7 +58,7 @@ def pumping(lab, records, partitions=1, **options):
 
 
 def done(pump, count):
-    """Answer batches at once until so many records are done; return their offsets."""
+    """Answer batches at once until this many records are done; return their offsets."""
     found = []
     while len(found) < count:
         for one in pump.turn():
@@ -79,7 +79,7 @@ def slow_letters(lab):
 
 
 def nothing(lab, pump, seconds):
-    """Return whether the pump hands out no batch for so many seconds."""
+    """Return whether the pump hands out no batch for this many seconds."""
     end = lab.now + seconds
     found = []
     while lab.now < end - 0.3:
@@ -225,7 +225,7 @@ def test_slow_sink_delays_no_batch(lab):
 
 
 def rejected(pump, seconds, lab):
-    """Fail each record by itself, for so many seconds."""
+    """Fail each record by itself, for this many seconds."""
     end = lab.now + seconds
     while lab.now < end:
         for batch in pump.turn():
@@ -373,7 +373,7 @@ def test_exception_waits_for_batches_of_other_threads(lab):
 
 @pytest.mark.contract("W5", "W6")
 def test_exception_waits_for_the_last_batch_if_another_thread_answers_it(lab):
-    """Given back, its records would come again at the next owner."""
+    """If they were given back, the next owner would get its records again."""
 
     def loop():
         with pumping(lab, 4, drain=Drain(shutdown=60)) as pump:

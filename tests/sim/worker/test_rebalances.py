@@ -453,7 +453,7 @@ def test_records_deleted_unread_make_a_new_floor(lab):
 
 
 def cut_back(lab, **does):
-    """Start at 5 of 10 records; the last two are in a batch of their own."""
+    """Start at 5 of 10 records; the last two are in their own batch."""
     (tp,) = filled(lab, 1, *[""] * 5)
     put(lab, tp, "slow", "", "")
     put(lab, tp, "", "")

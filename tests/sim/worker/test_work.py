@@ -53,7 +53,7 @@ def test_handlers_slower_than_max_poll_interval_evict_no_member(lab, executor):
 
 @pytest.mark.contract("W7")
 @in_both
-def test_failed_record_comes_again_after_its_waits(lab, executor):
+def test_failed_record_is_tried_again_after_its_waits(lab, executor):
     filled(lab, 1, "", "bad", "late", "")
     seen = []
 
@@ -297,7 +297,7 @@ BREAKER = Breaker(on=(OSError,), failures=1, first=4.0)
 def test_exception_group_has_the_effect_of_its_errors(
     lab, executor, errors, options, seconds
 ):
-    """A record waits for so many seconds; with 0 it is a dead letter at once."""
+    """A record waits for this many seconds; with 0 it is a dead letter at once."""
     filled(lab, 1, "a", "b")
     handle = raising_once(*errors, executor=executor)
     found = []

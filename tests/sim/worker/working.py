@@ -15,7 +15,7 @@ from safeconsumer.testing._batches import NewRecord
 from tests.sim.lab import GROUP
 from tests.sim.reading import COOPERATIVE, EAGER
 
-UNKNOWN_MEMBER = 25  # the answer to a heartbeat of a client that is no member any more
+UNKNOWN_MEMBER = 25  # the answer to a heartbeat of a former member
 UNKNOWN_TOPIC = 3
 LOADING = 14  # the coordinator loads its offsets, as after it has moved
 UNAVAILABLE = 15  # the coordinator is not available
@@ -180,7 +180,7 @@ def fitting(handle, executor):
 
 class Working:
     """
-    A worker in a process of its own.
+    A worker in its own process.
 
     A test of coroutines stops it, since asyncio warns of tasks that are left in a loop.
 
@@ -221,7 +221,7 @@ class Working:
             self.error = error
 
     def done(self, count, seconds=100.0):
-        """Wait until so many records are complete."""
+        """Wait until this many records are complete."""
 
         def is_done():
             is_enough = self.worker.stats().done >= count
@@ -231,7 +231,7 @@ class Working:
         self.lab.until(is_done, seconds, what=f"{count} records are done")
 
     def owns(self, count):
-        """Wait until the worker owns so many partitions."""
+        """Wait until the worker owns this many partitions."""
         what = f"it owns {count}"
         self.lab.until(lambda: len(self.consumer.assignment()) == count, what=what)
 

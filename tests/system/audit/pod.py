@@ -29,7 +29,7 @@ FLEETS = {
 
 class Pod:
     """
-    Runs a member of each fleet in a thread of its own.
+    Runs a member of each fleet in its own thread.
 
     Args:
         plan: ``number`` of the pod, ``folder`` for journals, ``topics`` and ``groups``

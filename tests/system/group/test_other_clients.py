@@ -28,7 +28,7 @@ WAIT = "60s"
 
 
 def frozen_later(story, name, protocol):
-    """Start a member in a process of its own, which can be frozen; it commits by itself."""
+    """Start a member in its own process, which can be frozen; it commits by itself."""
     settings = {**settings_of(story.team, name, protocol), **login_of(story)}
     settings |= {"enable.auto.commit": True, "auto.commit.interval.ms": 100}
     if protocol != NEWER:

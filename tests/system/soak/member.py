@@ -1,5 +1,5 @@
 """
-One member in a process of its own: ``python -m tests.system.soak.member JSON``.
+One member in its own process: ``python -m tests.system.soak.member JSON``.
 
 A line on stdin is a call as JSON: ``["call", METHOD, ARGUMENT, ...]`` between two polls,
 or ``["call_beside", ...]`` in another thread. The member leaves when stdin ends.

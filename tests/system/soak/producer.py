@@ -24,7 +24,7 @@ _SETTINGS = {
 
 class Producer:
     """
-    Writes bursts of records in a thread of its own, until :meth:`end`.
+    Writes bursts of records in its own thread, until :meth:`end`.
 
     Attributes:
         acknowledged: how many records all replicas have.

@@ -47,7 +47,7 @@ def parsed(arguments=None, *, about=None):
         help="the client, such as kafka:KafkaConsumer",
     )
     add("--minutes", type=float, default=5.0)
-    add("--faults", type=int, help="end after so many")
+    add("--faults", type=int, help="end after this many")
     add("--seed", type=int, default=1)
     add("--rate", type=int, default=300, help="records per second")
     add("--out", type=Path, help="a new folder for all files")

@@ -254,7 +254,7 @@ def kill_in_batches(server, lakes, **given):
 def test_a_server_killed_until_20_batches_were_cut_off(
     server, kafka_broker, operator, tmp_path
 ):
-    """Batches of the offset log come again in full, held or not: none lost, none twice."""
+    """Batches of the offset log are repeated in full, held or not; no record is lost."""
     given = operator.options()
     client, rounds = server.session(), []
     folders = [tmp_path / str(number) for number in range(3)]

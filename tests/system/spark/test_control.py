@@ -59,7 +59,7 @@ def test_a_plan_obeys_every_hold_and_lift_that_was_acknowledged_before(
 
 
 @pytest.mark.nightly
-def test_a_topic_that_is_made_again_is_read_from_its_beginning(following, operator):
+def test_a_recreated_topic_is_read_from_its_beginning(following, operator):
     """The new topic is longer; a hold that it lacks stays until it is lifted."""
     operator.hold("orders")
     assert following.current_holds().covers(("orders", 0))

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(90
     ],
 )
 def test_a_driver_killed_in_the_middle_of_a_batch(lake, kind):
-    """The batch in the offset log comes again in full, with partitions held by now."""
+    """The batch in the offset log is repeated in full, though partitions are held by then."""
     if kind == "delta" and not connector.delta().is_dir():
         pytest.skip(
             f"no Delta in {connector.delta()}: python -m tests.harness.spark.connector"

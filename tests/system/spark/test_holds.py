@@ -82,7 +82,7 @@ def test_a_partition_that_is_added_under_a_hold_comes_whole(lake):
 
 @pytest.mark.contract("S4")
 def test_a_decision_that_fails_or_hangs_holds_everything(lake, controller, monkeypatch):
-    """S4: the query lives, reports the reason, and goes on once decisions come again."""
+    """S4: the query lives, reports the reason, and goes on once decisions arrive again."""
     import threading  # noqa: PLC0415
 
     from safeconsumer.spark.stream import Stream  # noqa: PLC0415

@@ -210,7 +210,7 @@ def test_writing_is_refused_with_the_reason(lake, controller, mode):
 
 
 @pytest.mark.nightly
-def test_the_jar_can_be_made_again(tmp_path):
+def test_the_jar_can_be_rebuilt(tmp_path):
     """The JDK that the jar names makes the same bytes with each Spark."""
     made = shim.compiled(tmp_path / "made.jar")
     if shim.facts(made)["Build-Jdk"] != shim.facts(provision.JAR)["Build-Jdk"]:
@@ -252,7 +252,7 @@ def test_streams_that_could_not_be_opened_leave_nothing(lake, controller):
 @pytest.mark.nightly
 def test_a_stopped_session_leaves_no_stream_and_logs_once(lake):
     """
-    The session has a process of its own, in which a decision first hangs for twenty triggers.
+    The session has its own process, in which a decision first hangs for twenty triggers.
 
     A query that is stopped while it is planned is not reported as held.
     """

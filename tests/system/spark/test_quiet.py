@@ -40,7 +40,7 @@ def test_the_program_waits_for_the_batch_that_was_planned_before(lake, controlle
 
 
 @pytest.mark.nightly
-def test_a_stream_that_starts_is_waited_for_from_the_first_moment(
+def test_wait_includes_a_starting_stream_from_the_first_moment(
     lake, controller, monkeypatch
 ):
     """The query runs its unfinished batch again, held since or not."""

@@ -21,7 +21,7 @@ EVERY = {"processingTime": "100 milliseconds"}
 
 
 def transactions(lake, topic, *ends):
-    """Write five records a transaction into each partition, and end each so."""
+    """Per transaction, write five records into each partition; then commit or abort it."""
     settings = {"transactional_id": f"of-{topic}", "enable_idempotence": True}
     producer = KafkaProducer(**lake.broker.client_config, **settings)
     producer.init_transactions()
@@ -87,7 +87,7 @@ def test_apache_spark_31089_deleted_offsets_are_not_skipped_silently(lake, contr
 
 @pytest.mark.contract("S2")
 def test_spark_25214_records_after_a_loss_come_once(lake, controller):
-    """They do not come again for each of the deleted offsets."""
+    """They are not delivered again for each of the deleted offsets."""
     options = {"failOnDataLoss": "false", "maxOffsetsPerTrigger": "8"}
     lake.produce(lake.orders, 20)
     controller.pause(f"{lake.orders}:2")

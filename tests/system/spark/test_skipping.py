@@ -40,7 +40,7 @@ def last(query):
 
 
 def skipped(lake, **partitions):
-    """Return the produced records without the skipped ones: so many of each partition."""
+    """Return the produced records without the skipped ones: this many of each partition."""
     return {
         (topic, number, offset): 1
         for topic, number, offset in lake.produced()

@@ -220,7 +220,7 @@ def runs(draw):
 
 
 def log_of(plans, is_moved, ahead=0.0):
-    """Return the offset log of plans, written by a clock that is so many seconds ahead."""
+    """Return the offset log of plans, as a clock that is ``ahead`` seconds fast writes it."""
     end, batches = 0, []
     for began, took in plans:
         end += 10 * is_moved(began, took)

@@ -285,6 +285,14 @@ def test_reset_targets_are_decoded_as_in_the_history():
     }
 
 
+def test_history_names_a_reset_partition_of_the_topic_re_as_a_target():
+    value = b'{"v":1,"id":"a","reset":{"to":{"re":[[3,4]]},"topic_ids":{},"asked":"x"}}'
+    log = [RawRecord(b"1\0g\0alice\0re", value, 0, 1000)]
+    text = history(log)
+    assert '"to": {"re:re:3": 4}' in text
+    assert from_history("file", text).targets == control_of([], decoded(log)).targets
+
+
 def test_reset_target_counts_until_its_hold_names_another_or_is_lifted():
     def placed(*offsets, at, is_held=True):
         targets = tuple((f"t:{number}", one) for number, one in enumerate(offsets))

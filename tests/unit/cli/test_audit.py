@@ -362,6 +362,7 @@ def test_trace_has_the_partitions_that_were_asked_for(tmp_path):
     [
         ("nowhere:7", "no journal names nowhere:7; they name orders:0"),
         ("order", "no journal names the topic order; they name orders:0"),
+        ("re:re:3", "no journal names re:re:3; they name orders:0"),
     ],
 )
 def test_partition_that_no_journal_names_has_status_2(clean, partition, reason):
@@ -383,6 +384,13 @@ def test_topic_selects_all_its_partitions(tmp_path):
     assert (done.exit_code, named) == (1, ["orders:0 of g", "orders:1 of g"])
     assert sum(one.startswith("  > ") for one in lines) == 2
     assert lines[-1] == "violations: 1 journal, 2 partitions"
+
+
+def test_partition_of_the_topic_re_is_printed_as_a_target(tmp_path):
+    """``pause`` takes re:3, its name in journals, for a pattern."""
+    journal = MemberJournal().assigned("re:3").pause("re").poll("re:3", 0, 2)
+    first, *_ = run(written(tmp_path, [journal])).stdout.splitlines()
+    assert first.startswith("A1  re:re:3 of g  1 x")
 
 
 def test_cause_of_several_checks_and_partitions_is_printed_once(tmp_path):

@@ -40,7 +40,7 @@ NO_ANSWER = "no answer from the broker"
         ("KafkaConfigurationError", USAGE, "a setting is not acceptable"),
     ],
 )
-def test_error_of_kafka_has_a_status_and_keeps_its_words(name, status, start):
+def test_kafka_error_has_a_status_and_keeps_its_message(name, status, start):
     error = getattr(kafka_errors, name)("three replicas, please")
     assert status_of(error) is status
     assert error_text(error).startswith(f"{start}: {name}: three replicas, please")

@@ -73,7 +73,7 @@ def test_time_of_the_login_counts_for_the_timeout(clock, monkeypatch):
     ("timeout", "words"), [(0.0, "1.5s"), (2.5, "2.5s"), (12.0, "12s"), (90.0, "1m30s")]
 )
 def test_wait_without_an_answer_says_how_long_it_took(clock, timeout, words):
-    """A look takes 1.5 s at least, however little time was given."""
+    """Each check of the group may take 1.5 s, however little time was given."""
 
     def look(_, *, timeout, **__):
         clock.sleep(timeout)
@@ -100,7 +100,7 @@ def test_wait_ends_at_once_if_its_condition_cannot_be_met_any_more(clock):
 
 
 def test_wait_flowing_goes_on_if_the_question_for_topics_has_no_answer(clock):
-    """The question may take the time that is left, as every look may."""
+    """The request may take the time that is left, like every check of the group."""
     tp, limits = TopicPartition("t", 0), []
 
     def within(seconds, _):

@@ -36,14 +36,14 @@ def test_reading_begins_at_its_last_position_or_at_the_first_record(first, at, b
 
 
 @pytest.mark.parametrize(("end", "is_other"), [(2, False), (9, True)])
-def test_a_topic_that_was_made_again_is_read_from_its_first_record(end, is_other):
+def test_a_recreated_topic_is_read_from_its_first_record(end, is_other):
     one = begun(at=3)
     beginning = one.beginning(1, end, is_other=is_other)
     assert one.begin(beginning) == (RecreatedTopic("holds", 3, end),)
     assert one.offsets == {("holds", 0): 1}
 
 
-def test_recreated_topic_is_found_again_if_its_first_beginning_fails():
+def test_recreated_topic_is_found_again_if_the_first_start_of_reading_fails():
     """A client may fail between the answer of the brokers and its first turn."""
     one = begun(at=3)
     found = one.beginning(1, 9, is_other=True)

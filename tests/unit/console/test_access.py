@@ -296,7 +296,7 @@ def test_parameter_that_the_route_does_not_take_is_refused(console, method, path
 # ---------------------------------------------------------------- rights and owners
 
 
-def test_read_only_console_shows_and_takes_no_change():
+def test_read_only_console_offers_and_accepts_no_change():
     served, _ = writing(groups(), is_read_only=True)
     for path in ("/place", "/lift"):
         for method in ("GET", "POST"):

@@ -119,7 +119,7 @@ def test_group_that_cannot_be_described_has_no_figures_of_its_members():
 
 
 def placed(hold, seconds, **changed):
-    """Return a hold that was placed so many seconds ago."""
+    """Return a hold that was placed this many seconds ago."""
     body = evolve(hold.hold, since_ms=int((time.time() - seconds) * 1000))
     return evolve(hold, hold=body, **changed)
 
@@ -181,7 +181,7 @@ def test_oldest_hold_without_an_end_has_its_time():
 
 
 class Connection(Limited):
-    """A connection that may delay its first answer, and refuses all but so many requests."""
+    """A connection that gives a number of answers, the first perhaps late, and then fails."""
 
     def __init__(self, answers=1, *, is_slow=False):
         super().__init__()

@@ -42,7 +42,7 @@ def _text(data):
 
 
 def scope(data):
-    """A scope that is read is written in the one notation, and read the same again."""
+    """A scope stays the same if it is written in the notation and read again."""
     text = _text(data)
     with suppress(ScopeSyntaxError):
         read = scopes.parse(text)
@@ -51,14 +51,14 @@ def scope(data):
 
 
 def control_key(data):
-    """A key that is read is written the same, and read the same again."""
+    """A key stays the same if it is written and read again."""
     read = wire.decode_key(data)
     if read is not None:
         assert wire.decode_key(wire.encode_key(read)) == read
 
 
 def control_hold(data):
-    """A hold of our version is read the same after it was written again."""
+    """A hold of our version stays the same if it is written and read again."""
     read = wire.decode_hold(data)
     if read is not None and read.version == wire.VERSION:
         assert wire.decode_hold(wire.encode_hold(read)) == read

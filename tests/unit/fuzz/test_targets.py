@@ -171,7 +171,7 @@ FOUND = {
             b'"from":9,"next":-5,"first":9,"last":-4,"count":-7'
         ),
     ),
-    # Python converts no number of so many digits.
+    # Python converts no number of this many digits.
     "properties": (b"retry.backoff.ms=" + b"9" * 5000,),
     "settings": (
         # Whole numbers beyond all floats are not finite, and not comparable to any.

@@ -174,7 +174,7 @@ def test_a_wrong_clock_waits_for_one_report(ahead):
     assert len(listened) == 1
 
 
-def test_without_reporters_no_report_is_waited_for():
+def test_view_waits_for_no_report_if_no_member_reports():
     topics = Topics(ahead=3600)
     topics.hold()
     topics.report("a", state="stopped")

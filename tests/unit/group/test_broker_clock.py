@@ -22,7 +22,7 @@ class ClockLab(ControlLab):
         self.assign(A)
 
     def report(self, took=0.0):
-        """Acknowledge a report after so many seconds."""
+        """Acknowledge a report after this many seconds."""
         arrived = self.clock.now
         at = arrived - took + self.ahead
         self.broker_clock.acknowledged(at, arrived - took, arrived)

@@ -17,7 +17,7 @@ PART = st.floats(0.01, 0.99)
 
 
 def held(ahead, seconds, after, *, is_reported, skew=0.0):
-    """Hold a group, and view it so many seconds later with a wrong clock."""
+    """Hold a group, and view it this many seconds later with a wrong clock."""
     topics = Topics(ahead, skew)
     topics.report("a", state="stopped")
     topics.hold("t", ttl_ms=int(seconds * 1000))

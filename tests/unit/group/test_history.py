@@ -153,7 +153,7 @@ def test_a_hold_that_a_record_changes_in_its_skew_has_not_expired(later, what):
     ],
     ids=short,
 )
-def test_a_stream_begins_at_a_moment(since, whats):
+def test_history_stream_begins_at_the_given_time(since, whats):
     several = [at(0, "1", ttl=60), evolve(at(None, "2", owner="bob"), offset=1)]
     found = EntryStream(skew, since).of(several, 91.0)
     assert [one.what for one in found] == whats

@@ -62,6 +62,19 @@ def test_a_partition_is_moved_by_kafkas_offset_and_its_owners_report(
     assert whys(under_a_reset(OWNER, one, committed=committed)) == {0: why, 1: why}
 
 
+def test_reason_of_a_report_about_the_topic_re_is_found():
+    """Members name its partition 3 re:3 in reports, as earlier versions did."""
+    tp = TopicPartition("re", 3)
+    hold = ControlHold("h", "x", reset=Reset((("re", 3, 4),), (), "4"))
+    record = HoldRecord(key=ControlKey("g", "alice", "re"), hold=hold, at=1.0, offset=1)
+    resets = Resets(PauseLedger())
+    resets.troubles = {("re", 3): "waits: x"}
+    owned = {"assigned": {"re": ((3, 3),)}, "quiet": {"re": ((3, 3),)}}
+    one = report("a", **owned, resets=unmoved_lines(resets, [tp]))
+    (found,) = movements(evolve(viewed(facts("a", tp), one), holds=(record,)))
+    assert (found.name, found.why) == ("re:re:3", "at a it waits: x")
+
+
 MUTE = report("a", **BOTH, resets=None)
 
 
@@ -96,7 +109,7 @@ def test_a_partition_that_a_full_report_leaves_out_is_not_moved():
     assert whys(under_a_reset(OWNER, one)) == {0: left, 1: "at a it waits: x"}
 
 
-def test_a_stream_moves_no_partition_and_is_not_waited_for():
+def test_reset_does_not_wait_for_a_stream():
     """A stream keeps its offsets in its checkpoint; the group's belong to its members."""
     stream = report("s", kind=STREAM, member_id=None, generation=None, **BOTH)
     done = under_a_reset(OWNER, report("a", **BOTH, resets=()), stream)

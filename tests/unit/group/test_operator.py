@@ -1,4 +1,4 @@
-"""An operator's questions to brokers, and their limits of time."""
+"""An operator's requests to brokers, and their limits of time."""
 
 import itertools
 import threading

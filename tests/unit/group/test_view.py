@@ -776,7 +776,7 @@ def test_number_of_scans_does_not_depend_on_the_number_of_holds(show, times):
 
 
 def test_line_ends_in_names_forge_no_lines(capsys):
-    """A client id and a group's name may have line ends."""
+    """A client id and a group's name may have newlines."""
     forged = "m\nbilling-9  vm  obeys all"
     view = evolve(held(facts(forged, ZERO)), group="g\nholds: none")
     lines = status(view)

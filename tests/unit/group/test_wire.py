@@ -120,7 +120,7 @@ def test_a_report_is_read_as_written(report):
     ],
     ids=short,
 )
-def test_hostile_values_are_none(data):
+def test_hostile_values_are_read_as_none(data):
     assert wire.decode_hold(data) is None
 
 
@@ -158,8 +158,8 @@ def test_unreadable_texts_of_a_reset_are_left_out(texts):
     assert wire.decode_hold(value) == ControlHold("x", reset=expected)
 
 
-def test_text_of_all_partitions_is_that_of_each():
-    """Versions before 0.9 write no others."""
+def test_one_target_text_counts_for_each_partition():
+    """Versions before 0.9 write no separate texts."""
     value = json.dumps({"v": 1, "id": "x", "reset": RESET}).encode()
     assert wire.decode_hold(value).reset.typed() == {("t", 0): "4"}
 
@@ -198,7 +198,7 @@ def test_a_key_of_a_later_version_names_its_scope():
     ],
     ids=short,
 )
-def test_bad_keys_are_none(data):
+def test_bad_keys_are_read_as_none(data):
     assert wire.decode_key(data) is None
 
 
@@ -252,7 +252,7 @@ UNPRINTABLE = ["\ud800", "\x1b[31m", "", "x" * 250]
 
 @pytest.mark.parametrize("topic", UNPRINTABLE, ids=short)
 @pytest.mark.parametrize("name", ["applied", "assigned", "quiet"])
-def test_a_report_with_an_illegal_topic_is_none(topic, name):
+def test_a_report_with_an_illegal_topic_is_read_as_none(topic, name):
     """Commands and pages print topics."""
     document = json.loads(report_wire.encode_report(BARE))
     value = 7 if name == "applied" else [[0, 1]]
@@ -269,13 +269,13 @@ def test_a_reset_of_an_illegal_topic_moves_nothing(topic, name):
     assert wire.decode_hold(data) == ControlHold("x")
 
 
-def test_a_report_without_a_version_is_none():
+def test_a_report_without_a_version_is_read_as_none():
     document = json.loads(report_wire.encode_report(BARE))
     assert document.pop("v") == wire.VERSION
     assert report_wire.decode_report(json.dumps(document).encode()) is None
 
 
-def test_a_report_of_too_many_partitions_is_none():
+def test_a_report_of_too_many_partitions_is_read_as_none():
     """Counting them would take an hour."""
     assert as_read(evolve(BARE, quiet={"t": ((0, 2**31 - 1),)})) is None
 

@@ -287,9 +287,9 @@ def test_log_handler_that_raises_breaks_nothing():
     assert dict(lab.ledger.dispatcher.failures) == {"Broken()": 1}
 
 
-def test_thread_hands_out_a_bounded_number_of_others_events():
+def test_thread_hands_out_a_bounded_number_of_events_of_other_threads():
     """
-    So the network's thread, for example, returns to its work.
+    The network's thread, for example, then returns to its work.
 
     A hook that makes an event of each event stands in for the other thread.
     """

@@ -72,7 +72,7 @@ def test_answers_of_a_pattern_are_bounded():
 
 
 @pytest.mark.contract("P4")
-def test_expression_that_raises_at_the_pause_places_nothing():
+def test_pause_places_no_hold_if_the_pattern_raises():
     """The caller gets the exception."""
     lab = LedgerLab(owns=[A, C])
     with pytest.raises(PatternError):

@@ -289,7 +289,9 @@ def test_pause_that_was_taken_over_is_a_warning_with_the_call_that_lifts_it():
         (Cause.CLOSED, set()),
     ],
 )
-def test_departed_pauses_that_the_group_does_not_know_are_reported(cause, left):
+def test_pauses_of_revoked_partitions_that_are_not_handed_over_are_reported(
+    cause, left
+):
     lab = carrying(C, owns=[A, B, C])
     lab.pause(Partition(*A))
     lab.hold(Partition(*B), Partition(*C))

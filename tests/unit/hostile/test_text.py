@@ -42,7 +42,7 @@ def test_a_command_refuses_such_a_pattern_in_one_line():
     ids=short,
 )
 def test_control_characters_are_shown_escaped(text, shown):
-    """Among them are escapes, line ends, direction marks and halves of characters."""
+    """Among them are escapes, newlines, direction marks and halves of characters."""
     assert printable(text) == shown
 
 

@@ -76,7 +76,7 @@ def test_a_resume_of_a_plain_pause_is_written_as_its_lift(tmp_path):
 
 
 def test_a_writer_is_for_one_consumer_at_a_time(tmp_path):
-    """Two at once would be judged by each other's holds; each has a journal of its own."""
+    """Two at once would be judged by each other's holds; each has its own journal."""
     writer = JournalWriter(tmp_path, group="g")
     first = Recorder(writer, "a", "g")
     with pytest.raises(JournalError, match="close that one first, or give each"):

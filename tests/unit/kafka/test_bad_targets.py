@@ -76,7 +76,7 @@ def test_a_bad_target_pauses_nothing(consumer, target, error, named):
 
 @pytest.mark.contract("P4")
 @pytest.mark.parametrize(("target", "error", "named"), BAD_TARGETS, ids=short)
-def test_a_bad_target_resumes_and_explains_nothing(consumer, target, error, named):
+def test_resume_and_explain_refuse_a_bad_target(consumer, target, error, named):
     """A target that is not held causes no error."""
     consumer.pause(A, B)
     with pytest.raises(error, match=named):

@@ -89,7 +89,7 @@ def test_forgetting_keeps_the_records_from_the_position_on():
 
 
 def test_a_position_outside_of_the_buffer_empties_it():
-    """Delivered records do not come again; an open batch that begins there stays."""
+    """Delivered records are not delivered again; an open batch that begins there stays."""
     buffer = _filled()
     buffer.take(3)
     buffer.forget(3, 0)

@@ -171,7 +171,7 @@ def test_an_answer_is_used_for_the_reset_that_asked_only(consumer):
     assert consumer.position(A) == 7
 
 
-def test_dropped_decoded_records_come_again(consumer):
+def test_dropped_decoded_records_are_delivered_again(consumer):
     """Other deserializers read them again; unopened answers stay."""
     assert offsets(consumer.poll(0, max_records=3)) == {0: [0, 1, 2]}
     consumer._fetcher.drop_decoded()

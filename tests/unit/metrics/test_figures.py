@@ -215,7 +215,7 @@ class Shown:
 
 
 def place(consumer, count):
-    """Place so many holds, one after the other."""
+    """Place this many holds, one after the other."""
     consumer.assign([A])
     for _ in range(count):
         consumer.pause(A)

@@ -20,7 +20,7 @@ FORBIDDEN = {
     *("owner_name", "reason", "scope", "hold", "hold_id", "member", "member_id"),
     *("host", "key", "offset", "error", "partition"),
 }
-# Events of these levels that have a counter of their own.
+# Events of these levels that have their own counter.
 COUNTED = {
     *("control_records_skipped", "control_topic_reset", "gates_opened_unread"),
     *("commit_rejected", "work_dropped", "breaker_closed", "unread_records_deleted"),

@@ -133,7 +133,7 @@ def test_a_client_that_cannot_be_taken_is_closed(monkeypatch, fails):
     assert KeptClient._idle == {}
 
 
-def test_a_kept_client_of_a_topic_that_was_made_again_is_closed(monkeypatch):
+def test_a_kept_client_of_a_recreated_topic_is_closed(monkeypatch):
     """It has fetched records of the old topic."""
     made = []
 

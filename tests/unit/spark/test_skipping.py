@@ -117,7 +117,7 @@ def test_recreated_topic_can_be_read_from_any_of_its_offsets(lab):
 
 @pytest.mark.contract("S8")
 @pytest.mark.parametrize("was_planned", [True, False], ids=["in the log", "not yet"])
-def test_a_skip_of_a_batch_that_was_cut_off_is_made_again(lab, was_planned):
+def test_the_skip_of_an_interrupted_batch_is_repeated(lab, was_planned):
     """The checkpoint has the skip, so no user has to request it again."""
     lab.controller.skip("orders:0", to=7, reason="poison")
     end = offsets.parse(lab.batch(START, LATEST)["end"])
@@ -360,7 +360,7 @@ def test_held_records_that_are_deleted_are_reported_before_the_hold_ends(
     assert "metric.heldLost" not in lab.batch(START, LATEST)
 
 
-def test_a_topic_that_was_made_again_under_a_hold_is_reported_when_that_ends(lab):
+def test_a_topic_recreated_under_a_hold_is_reported_when_the_hold_ends(lab):
     """The new topic is as long as the old one; its id differs."""
     lab.controller.pause("orders")
     lab.batch(START, LATEST)
@@ -373,7 +373,7 @@ def test_a_topic_that_was_made_again_under_a_hold_is_reported_when_that_ends(lab
 
 
 @pytest.mark.contract("S8")
-def test_a_topic_that_was_made_again_is_reported_until_its_hold_has_ended(lab):
+def test_a_recreated_topic_is_reported_until_its_hold_has_ended(lab):
     """Each progress reports it, and one event."""
     lab.controller.pause("orders")
     lab.batch(START, LATEST)
@@ -430,7 +430,7 @@ def test_a_held_topic_without_an_id_fails_no_plan(lab):
     assert "orders:0: its topic was" in lab.batch(START, LATEST)["metric.heldLost"]
 
 
-def test_a_topic_that_is_made_again_between_two_holds_is_not_reported(lab):
+def test_a_topic_recreated_between_two_holds_is_not_reported(lab):
     """The cluster does not answer when the first hold ends."""
     lab.controller.pause("orders")
     lab.batch(START, LATEST)
@@ -667,7 +667,7 @@ def test_the_last_batch_is_committed_before_a_stream_closes(group, committing, f
 def test_offsets_of_a_fleet_stay_if_the_group_was_not_asked_at_the_start(
     group, committing
 ):
-    """The cluster did not answer then, and the fleet is away."""
+    """The cluster did not answer at the start, and all members of the fleet are stopped."""
     group.committed[ORDERS] = 100, ""
     stream = committing()
     assert stream.batch(900) == 100

@@ -61,7 +61,7 @@ def test_a_command_to_a_stopped_broker_is_refused():
         EmbeddedBroker().create_topic("orders")
 
 
-def test_a_topic_that_exists_is_not_created_again(broker):
+def test_an_existing_topic_is_not_recreated(broker):
     broker.create_topic("orders")
     with pytest.raises(BrokerCommandError, match="already exists"):
         broker.create_topic("orders")

@@ -100,6 +100,23 @@ def test_skipped_record_is_passed_and_a_blocked_one_blocks_later_ones():
     assert [record.value for record in run.done] == ["a", "c"]
 
 
+def test_events_and_contexts_name_a_partition_of_the_topic_re_as_a_target():
+    """``pause`` takes re:3 for a pattern."""
+    texts = []
+    handler = Failing(bad=[Reject("no")])
+
+    def handle(record, context):
+        texts.append(repr(context))
+        handler(record, context)
+
+    records = some("bad", topic="re", partition=3)
+    run = run_worker(handle, records, on_exhausted="skip")
+    assert texts == ["Context(re:re:3, attempt=1)"]
+    assert [one.value for one in run.skipped] == ["bad"]
+    named = {one.partition for one in run.events if hasattr(one, "partition")}
+    assert named == {"re:re:3"}
+
+
 def test_dead_letters_have_record_error_and_letter():
     handler = Failing(bad=[Reject("no")])
     records = [make_record(b"a"), make_record("bad", headers=[("h", b"1")])]
@@ -264,7 +281,7 @@ def test_interrupts_and_pytest_failures_are_raised():
 
 
 def test_pause_delays_its_topic_and_uses_no_attempt():
-    """Other topics go on; the record comes again first."""
+    """Other topics continue; that record is delivered again before its successors."""
     records = [make_record("a"), make_record("b"), make_record("c", topic="other")]
     run = run_worker(Failing(a=[Pause(300)]), records)
     assert [call.records[0].value for call in run.calls] == ["a", "c", "a", "b"]

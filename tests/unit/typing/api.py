@@ -326,7 +326,7 @@ def typed_work(consumer: SafeConsumer) -> None:
     wider = narrow  # a record is only read
     use(wider)
     Worker(consumer, takes_one)  # type: ignore[arg-type]  # without a context
-    Worker(consumer, takes_a_number)  # type: ignore[arg-type]  # a record is no number
+    Worker(consumer, takes_a_number)  # type: ignore[arg-type]  # a record is not a number
 
 
 def takes_records() -> Any:

@@ -138,7 +138,7 @@ def test_credit_stays_within_limit_and_poll(  # noqa: PLR0913, PLR0917 - one val
 
 
 def test_marks_have_hysteresis():
-    """Polling stops at the high mark, and goes on at the low one."""
+    """Polling stops at the high mark, and continues at the low one."""
     both = marks(Limits(records=10, bytes=1000))
     assert not both.is_throttled(Load(9, 999), was=False)
     assert both.is_throttled(Load(10, 0), was=False)

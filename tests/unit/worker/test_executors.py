@@ -43,7 +43,7 @@ def exhausted(made):
 
 
 def names_none(_records, _context):
-    """Raise without failures, like code that collects failures and always raises."""
+    """Raise an empty failure, like code that collects failures and always raises."""
     raise BatchFailure({})
 
 
@@ -134,7 +134,9 @@ def test_cancelled_handler_fails_its_record(executor, handle, batch):
         made.finish(4)
         assert made.decisions.fatal is None
         assert exhausted(made) == [1]
-        assert made.kept.done == 4  # the one that was passed over counts as well
+        assert (
+            made.kept.done == 4
+        )  # the failed record, which was passed over, counts too
 
 
 def test_handler_that_cancels_its_task_and_returns_is_done():
@@ -178,7 +180,7 @@ def test_tasks_left_by_handlers_are_cancelled_and_awaited():
         try:
             await asyncio.Event().wait()
         finally:
-            await asyncio.sleep(0.01)  # a few turns of the loop come without a wait
+            await asyncio.sleep(0.01)  # the loop turns a few times even without a wait
             ended.append(number)
 
     left = set()
@@ -255,7 +257,7 @@ def test_stack_of_a_sink_is_shown(executor):
 
 
 class MadeBy:
-    """A handler that another process makes by a call."""
+    """A handler that another process unpickles by calling a function."""
 
     def __init__(self, call, *args):
         self.made_by = call, args
@@ -268,7 +270,7 @@ class MadeBy:
 
 
 HANGS = MadeBy(signal.pause)
-# A handler that is larger than its pipe when it is sent.
+# A handler whose pickle is larger than the pipe that it is sent through.
 HANGS_WITH_A_TABLE = MadeBy(tuple, (HANGS, bytes(1_000_000)))
 
 
@@ -277,24 +279,24 @@ HANGS_WITH_A_TABLE = MadeBy(tuple, (HANGS, bytes(1_000_000)))
 )
 def test_process_that_hangs_in_its_import_ends_the_worker(handle, monkeypatch):
     """No record is blamed, and none is passed over."""
-    first_word = processes.Processes._first_message
+    first_message = processes.Processes._first_message
 
     def soon(runner, child):
         # The process has started: its start is not limited here, as the machine may be busy.
         runner._calls = evolve(runner._calls, start_seconds=0.5)
-        return first_word(runner, child)
+        return first_message(runner, child)
 
     monkeypatch.setattr(processes.Processes, "_first_message", soon)
     before = set(multiprocessing.active_children())
     with executing("process", handle, **ONCE) as made:
         made.admit(2)
-        made.wait(lambda: made.decisions.fatal, "it to be given up")
+        made.wait(lambda: made.decisions.fatal, "the worker to give up")
         assert isinstance(made.decisions.fatal, HandlersCannotRunError)
         assert "not ready within 0.5 s" in str(made.decisions.fatal)
         assert any("has ended" in one for one in made.complaints())
         assert exhausted(made) == []
         assert made.kept.records == 2
-    # A thread may be at its process still, which is on no list any more.
+    # A thread may still be ending its process, which the runner does not list any more.
     wait_for(lambda: set(multiprocessing.active_children()) <= before, "its end")
 
 
@@ -307,24 +309,24 @@ def test_process_that_cannot_be_started_delays_no_stop(start_seconds, monkeypatc
         runner = made.runner
         make = runner._context.Process
 
-        def make_standing(**how):
+        def make_stuck(**how):
             process = make(**how)
 
             def start():
                 begun.set()
                 go_on.wait()
-                del process.start  # it is pickled with all that it has
+                del process.start  # the process is pickled with its attributes
                 process.start()
                 started.append(process)
 
             process.start = start
             return process
 
-        monkeypatch.setattr(runner._context, "Process", make_standing)
+        monkeypatch.setattr(runner._context, "Process", make_stuck)
         made.admit(1)
         wait_for(begun.is_set, "the start")
         if start_seconds < 1:
-            made.wait(lambda: made.decisions.fatal, "it to be given up")
+            made.wait(lambda: made.decisions.fatal, "the worker to give up")
             assert "not started within 0.05 s" in str(made.decisions.fatal)
         stopping = threading.Thread(target=runner.stop, args=(0.05,))
         stopping.start()
@@ -339,9 +341,9 @@ def test_process_that_cannot_be_started_delays_no_stop(start_seconds, monkeypatc
 
 
 def test_process_that_ends_in_its_import_during_a_stop_does_not_fail(monkeypatch):
-    """A Ctrl-C is for all processes, and reaches the worker a moment later."""
+    """A Ctrl-C goes to all processes, and may reach the worker a moment later."""
     monkeypatch.setattr(processes, "_RECALL_SECONDS", 30.0)
-    ends = MadeBy(os._exit, 1)  # as by a Ctrl-C that is for all processes
+    ends = MadeBy(os._exit, 1)  # as after a Ctrl-C, which goes to all processes
     with executing("process", ends, count=1, **ONCE) as made:
         made.admit(1)
         runner = made.runner
@@ -380,7 +382,7 @@ def test_killed_idle_process_blames_no_record(tmp_path):
         runner = made.runner
         (child,) = runner._children.values()
         end_of(child.process)
-        made.finish(2)  # the same, and one more
+        made.finish(2)  # the first record again, and one more
         assert exhausted(made) == []
         assert made.decisions.retries == 0
         died = [one for one in made.events if one.name == "worker_process_died"]
@@ -400,7 +402,7 @@ def test_process_that_leaves_when_asked_is_replaced(tmp_path, monkeypatch):
     asked = []
 
     def end_the_first(question):
-        if question is not handle:  # that is sent to try whether it can be
+        if question is not handle:  # the handler is pickled first, as a check
             asked.append(question)
         return pickle.dumps(None if len(asked) == 1 else question)
 
@@ -424,12 +426,12 @@ def test_failure_to_start_a_process_blames_no_record(where):
         raise RuntimeError(FROM_OUTSIDE)
 
     before = set(multiprocessing.active_children())
-    # One place and one record: for another one the next process may be starting when
-    # the first is given up.
+    # One slot and one record: with two, the next process may be starting when the
+    # first is given up.
     with executing("process", HANGS, count=1, **ONCE) as made:
         setattr(made.runner, where, fail)
         made.admit(1)
-        made.wait(lambda: made.decisions.fatal, "it to be given up")
+        made.wait(lambda: made.decisions.fatal, "the worker to give up")
         assert isinstance(made.decisions.fatal, HandlersCannotRunError)
         assert "RuntimeError('from outside')" in str(made.decisions.fatal)
         assert any("has ended" in one for one in made.complaints())
@@ -440,7 +442,7 @@ def test_failure_to_start_a_process_blames_no_record(where):
 
 
 def test_answer_left_in_the_pipe_is_not_read_as_the_next(tmp_path, monkeypatch):
-    """The process is ended together with the wait for its answer."""
+    """The worker ends the process if the wait for its answer fails."""
     handle = NotesItsAttempt(tmp_path)
     with executing("process", handle, count=1, retry=Retry(first=0.01)) as made:
         wait, first = processes._Child.has_message, []
@@ -484,7 +486,7 @@ class StartsAProcess:
         os.read(ready, 1)  # until then the child may not have reset its signals
         os.kill(forked, signal.SIGTERM)
         _, status = os.waitpid(forked, 0)
-        os.kill(os.getpid(), signal.SIGTERM)  # which is for the worker, not for this
+        os.kill(os.getpid(), signal.SIGTERM)  # the worker's to handle; ignored here
         os.kill(os.getpid(), signal.SIGINT)
         text = f"{done.stdout.strip()} {os.WTERMSIG(status)}"
         (self.folder / "result").write_text(text)
@@ -499,7 +501,7 @@ def test_programs_started_by_a_handler_handle_signals_as_usual(tmp_path):
 
 
 class TwoRejectedError(Reject):
-    """A rejection that can be pickled and not made again."""
+    """A rejection that can be pickled but not unpickled."""
 
     def __init__(self, one, _two):
         super().__init__(f"reason {one}")
@@ -564,7 +566,7 @@ def test_error_sent_again_has_one_note_with_its_stack():
         assert stack.count("raise error") <= CALLS
 
 
-def of_a_module_made_there(record, _context):
+def raise_an_error_of_a_plugin(record, _context):
     """Raise an error that only this process can import, such as a plugin's."""
     if record.offset == 15:
         module = types.ModuleType("plugin_of_the_child")
@@ -574,12 +576,12 @@ def of_a_module_made_there(record, _context):
         raise kind(15, "poison")
 
 
-def each_of_a_module_made_there(records, context):
+def raise_an_error_of_a_plugin_for_each(records, context):
     """Raise such an error for each record of the batch."""
     failed = {}
     for at, record in enumerate(records):
         try:
-            of_a_module_made_there(record, context)
+            raise_an_error_of_a_plugin(record, context)
         except LookupError as error:
             failed[at] = error
     if failed:
@@ -588,7 +590,7 @@ def each_of_a_module_made_there(records, context):
 
 @pytest.mark.parametrize(
     ("handle", "batch"),
-    [(of_a_module_made_there, None), (each_of_a_module_made_there, 8)],
+    [(raise_an_error_of_a_plugin, None), (raise_an_error_of_a_plugin_for_each, 8)],
 )
 def test_error_that_only_its_process_can_import_blames_its_record(handle, batch):
     """The records before it are done."""
@@ -619,5 +621,5 @@ def test_task_that_ignores_cancellation_delays_no_stop():
     with executing("asyncio", handle, count=1) as made:
         made.finish(1)
         made.runner.stop(0.05)
-    for task in left:  # or its end is a warning
+    for task in left:  # otherwise Python warns that the task was destroyed
         task.get_coro().close()

@@ -125,7 +125,7 @@ class NotSentError(ConnectionError):
 @pytest.mark.parametrize(
     "make", [group, lambda error: BatchFailure({0: group(error)})], ids=["", "batch"]
 )
-def test_a_group_comes_back_from_a_process(make):
+def test_exception_group_keeps_its_class_on_the_way_from_a_process(make):
     """An error that cannot be pickled arrives as its class."""
     parcel = packed(make(NotSentError(None)))
     arrived = pickle.loads(pickle.dumps(parcel))  # noqa: S301 - ours

@@ -57,7 +57,7 @@ def broken(order=Order.KEY, records=6, **policy):
 
 
 def regain(desk, count):
-    """Lose the partition and get it back, with so many records."""
+    """Lose the partition and get it back, with this many records."""
     desk.regain()
     desk.admit(count)
 
@@ -160,7 +160,7 @@ def test_pause_of_a_partition_that_leaves_holds_the_rest_of_its_scope(scope):
 @EACH_ORDER
 @pytest.mark.parametrize("error", [None, DOWN])
 def test_call_of_an_earlier_ownership_decides_nothing(order, error):
-    """A record of the present ownership closes the breaker."""
+    """A record of the current ownership closes the breaker."""
     desk = broken(order, 3, retry=_RETRY)
     desk.pass_time(10.0)
     old = claim(desk)
@@ -238,7 +238,7 @@ _NO_HOLD = ("unordered", "key")
 
 @pytest.mark.parametrize("scope", ["key", "topic"])
 @pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
-def test_paused_batch_comes_again_as_one(order, scope):
+def test_paused_batch_is_repeated_as_one(order, scope):
     desk = Desk(order, is_batch=True, quantum=4, records=6)
     fail_batch(desk, Pause(60.0, scope))
     assert desk.work() == ([4, 5] if (order.value, scope) == _NO_HOLD else [])
@@ -262,7 +262,7 @@ def test_any_record_of_a_batch_may_pause():
     assert not desk.epoch.failed
 
 
-def test_records_that_pause_together_come_again_together():
+def test_records_that_pause_together_are_repeated_together():
     desk = Desk(Order.PARTITION, is_batch=True, quantum=4, records=4)
     errors = {at: Pause(60.0) for at in (1, 2, 3)}
     fail_batch(desk, BatchFailure(errors))
@@ -451,7 +451,7 @@ def test_failed_batch_counts_as_one_failure(answer):
     assert not owners(desk)
 
 
-def test_batch_that_opens_the_breaker_comes_again_whole():
+def test_batch_that_opens_the_breaker_is_repeated_whole():
     breaker = Breaker(on=(ConnectionError,), failures=1)
     desk = Desk(Order.PARTITION, breaker=breaker, is_batch=True, quantum=3, records=3)
     fail_batch(desk, DOWN)

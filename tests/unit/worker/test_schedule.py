@@ -32,7 +32,7 @@ from tests.harness.worker.desk import KINDS, TP, Desk, done_by
 
 @pytest.mark.parametrize("order", [Order.PARTITION, Order.UNORDERED])
 @pytest.mark.parametrize("error", [RetryLater(2.0), ValueError("all")])
-def test_one_event_reports_all_records_of_a_batch_that_come_again(order, error):
+def test_one_event_reports_all_repeated_records_of_a_batch(order, error):
     desk = Desk(order, is_batch=True, quantum=4, records=6)
     task = desk.decisions.queue.claim()
     desk.decisions.complete(batch_failed(task, error, 0.0))

@@ -114,7 +114,7 @@ def _story(kind, case):
             (part.next_fetch_offset, part.leader_epoch, bool(part), part.records_read)
         )
         if steps[-2] == ("taken", []) and part:
-            break  # an error has ended it
+            break  # an error has ended the partition's data
     part.drain()
     steps.append((aggregator.values, len(drained), bool(part), part.records_read))
     part.drain()

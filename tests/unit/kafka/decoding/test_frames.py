@@ -71,7 +71,7 @@ def test_small_answers_are_read_wherever_they_are_cut():
 @settings(max_examples=30)
 @given(st.lists(st.integers(0, len(written(LARGE))), max_size=12))
 def test_large_answers_are_read_wherever_they_are_cut(places):
-    """Large answers do not fit into the scratch memory, so each has memory of its own."""
+    """Large answers do not fit into the scratch memory, so each has its own memory."""
     _alike(LARGE, _cut(written(LARGE), places))
 
 

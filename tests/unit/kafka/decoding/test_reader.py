@@ -126,7 +126,7 @@ def test_takes_of_any_size_give_the_same_records_and_move_the_position(step):
 
 @pytest.mark.parametrize("buffer", [bytes, bytearray, memoryview], ids=short)
 @pytest.mark.parametrize("codec", [0, 3])
-def test_records_of_any_kind_of_buffer_do_not_change_with_it(buffer, codec):
+def test_records_keep_their_content_if_the_buffer_changes(buffer, codec):
     frame = Frame(epoch=7, codec=codec)
     data = buffer(written(5, ROWS, frame)[0])
     records, _ = taken(data)
@@ -514,7 +514,7 @@ def test_a_callback_of_the_collector_may_look_at_lists_and_change_them(does):
     """
     A list has no empty places; a buffer that changes, or a list that is emptied, is harmless.
 
-    The test has a process of its own: Python itself shows an unfinished tuple while another
+    The test has its own process: Python itself shows an unfinished tuple while another
     thread is stopped in ``tuple(...)``, and reading that crashes.
     """
     code = f"from {__name__} import {does.__name__} as does; does()"

@@ -1,0 +1,57 @@
+"""Texts of partitions in messages, tables and JSON are targets of commands."""
+
+import pytest
+from attrs import evolve
+from kafka import TopicPartition
+from kafka.errors import CorruptRecordError
+
+from safeconsumer._kafka.pausing.commits import _refusal_text
+from safeconsumer.cli.letters import Wanted
+from safeconsumer.errors.kafka_python import CorruptBatchError
+from safeconsumer.group.partitions import names, partitions_text
+from safeconsumer.group.view import Answer, Row
+from safeconsumer.holds import scope as scopes
+from safeconsumer.holds.ranges import spread
+from safeconsumer.spark.offsets import named
+from safeconsumer.spark.python.reading import Range
+from safeconsumer.spark.skipping import Skip
+from safeconsumer.testing import make_record
+from safeconsumer.worker.letters_format import Letter
+from tests.harness.listing import short
+
+# A topic may have the name re, with which patterns begin: re:3 is the pattern 3.
+TPS = [TopicPartition("re", number) for number in (0, 1, 2, 7)]
+CRC = CorruptRecordError("crc")
+
+
+@pytest.mark.parametrize("origin", ["re:re:3", "re:re:3@7", "re:3", "re:3@7", "re"])
+def test_letters_are_selected_by_the_text_that_log_lines_have(origin):
+    record = make_record(topic="dead")
+    letter = Letter(record=record, topic="re", partition=3, offset=7)
+    assert Wanted(origins=(origin,)).takes(letter)
+    assert not Wanted(origins=(origin,)).takes(evolve(letter, topic="orders"))
+
+
+@pytest.mark.parametrize("write", [partitions_text, named])
+def test_ranges_of_partitions_are_targets(write):
+    (text,) = (
+        write([*TPS, TopicPartition("orders", 1)]).removeprefix("orders:1 ").split()
+    )
+    found = [scopes.parse(one) for one in spread(text)]
+    assert [scopes.partition(*tp) for tp in TPS] == found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *names(TPS[:1]),
+        Row(tp=TPS[0], answer=Answer.UNKNOWN).name,
+        str(Range("re", 0, 1, 2)),
+        Skip(topic="re", partition=0, to=7, reason="x", owner="o").where,
+        str(CorruptBatchError.of(CRC, TPS[0], 7, is_of_broker=True)),
+        _refusal_text(TPS[:1], "why").removeprefix("commit of "),
+    ],
+    ids=short,
+)
+def test_text_begins_with_a_target(text):
+    assert scopes.parse(text.split()[0]) == scopes.partition("re", 0)
