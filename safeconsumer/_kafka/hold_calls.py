@@ -128,16 +128,17 @@ class HoldCalls:
         checked_owner(owner)
         keys = [one.key for one in self._ledger.view().holds if one.owner == owner]
         self.early.forget(keys)
-        with self._resuming(keys, owner):
+        with self._resuming(keys, owner, every=True):
             self._ledger.remove_owner(owner)
 
     def _resuming(
-        self, keys: Iterable[HoldKey], owner: str
+        self, keys: Iterable[HoldKey], owner: str, *, every: bool = False
     ) -> AbstractContextManager[None]:
         if self._journal is None:
             return nullcontext()
         written: AbstractContextManager[None]
-        written = self._journal.resuming([scope for scope, _ in keys], owner)
+        scopes = [scope for scope, _ in keys]
+        written = self._journal.resuming(scopes, owner, every=every)
         return written
 
     # ------------------------------------------------------------ blocks

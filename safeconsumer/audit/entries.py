@@ -155,6 +155,7 @@ class Call(Entry, tag="call"):
     id: Id
     scopes: list[str] | None = None
     owner: str | None = None
+    every: bool | None = None
     until: float | None = None
     lifetime: str | None = None
     moves: bool | None = None

@@ -245,7 +245,10 @@ class UnderHold(Derived):
         offset: the first record concerned.
         scope: the scope of one of the holds.
         owner: its owner.
-        doubt: why the hold may have ended; "" if no entry suggests that.
+        doubt: why the hold may have ended; "" if no entry suggests that. With
+            ``group_holds``: why another hold may have ended.
+        group_holds: scopes and owners of holds of the group that no entry ended; empty
+            if the process shows by itself that a hold was in force.
         again: the times and numbers of further entries of the same kind under them.
     """
 
@@ -255,6 +258,7 @@ class UnderHold(Derived):
     scope: str
     owner: str
     doubt: str = ""
+    group_holds: Sequence[tuple[str, str]] = ()
     again: Sequence[tuple[float, int]] = ()
 
 

@@ -121,7 +121,9 @@ class Readings:
             for _, member, reading in readings:
                 if reading.written is None or reading.written < control.since:
                     continue
-                if not any(_has(span, reading.written) for span in spans.get(key, ())):
+                if not any(
+                    has_record(span, reading.written) for span in spans.get(key, ())
+                ):
                     entry = f"entry {reading.n} of {member}"
                     yield Lacking(key=key, entry=entry, written=reading.written)
                     break
@@ -139,5 +141,6 @@ class Readings:
         return math.inf
 
 
-def _has(span: Span, written: float) -> bool:
+def has_record(span: Span, written: float) -> bool:
+    """Return whether the record that was appended then is one of a span's."""
     return span.start - _ROUNDING <= written <= span.end + _ROUNDING

@@ -177,6 +177,7 @@ _RESUMED = _Overlap(-math.inf, -math.inf)
 class _Pausing:
     # A pause that has not returned, and the calls that overlap with it, by hold.
     call: Call
+    keys: frozenset[Key] = frozenset()
     overlaps: dict[Key, _Overlap] = field(factory=dict)
 
     def note(self, key: Key, overlap: _Overlap) -> None:
@@ -185,9 +186,14 @@ class _Pausing:
 
 @frozen
 class _Resuming:
-    # A resume that has not returned, and the holds in force that it ended.
+    # A resume that has not returned, and the holds in force that it ended. It names holds
+    # by their keys, or all of an owner.
     keys: frozenset[Key]
-    ended: list[list[Placed]]
+    every_of: str | None
+    ended: list[list[Placed]] = field(factory=list)
+
+    def names(self, key: Key) -> bool:
+        return key in self.keys or key[1] == self.every_of
 
 
 class Holds:
@@ -270,13 +276,13 @@ class Holds:
             self._resume_begins(entry)
 
     def _pause_begins(self, entry: Call) -> None:
-        new = _Pausing(entry)
-        for key in dict.fromkeys(_keys(entry)):
-            if any(key in one.keys for one in self._resuming.values()):
+        new = _Pausing(entry, frozenset(_keys(entry)))
+        for key in new.keys:
+            if any(one.names(key) for one in self._resuming.values()):
                 new.note(key, _RESUMED)
             for other in self._pausing.values():
                 overlap = _overlap(entry, other.call)
-                if overlap is not None and key in _keys(other.call):
+                if overlap is not None and key in other.keys:
                     new.note(key, overlap)
                     other.note(key, overlap)
             self._may_end(key, entry)
@@ -292,15 +298,16 @@ class Holds:
             own[-1] = own[-1].doubted(_Overlap(_until(entry), own[-1].until))
 
     def _resume_begins(self, entry: Call) -> None:
-        keys = dict.fromkeys(_keys(entry))
+        owner = entry.owner or ""
+        new = _Resuming(frozenset(_keys(entry)), owner if entry.every else None)
         for one in self._pausing.values():
-            for key in keys.keys() & {*_keys(one.call)}:
+            for key in filter(new.names, one.keys):
                 one.note(key, _RESUMED)
-        held = [key for key in keys if key in self._standing]
-        ended = [self._standing[key] for key in held]
-        self._resuming[entry.id] = _Resuming(frozenset(keys), ended)
-        for key in held:
+        among = self._standing if entry.every else dict.fromkeys(_keys(entry))
+        for key in [one for one in among if one in self._standing and new.names(one)]:
+            new.ended.append(self._standing[key])
             self._end(key, entry.at, "resume")
+        self._resuming[entry.id] = new
 
     def _follow_owned(self, entry: Call) -> None:
         for scope, owner in _keys(entry):
@@ -421,6 +428,11 @@ class Holds:
             if present and earlier:
                 found += [one for one in present if one.number < before] or earlier[-1:]
         return found
+
+    def is_left(self, hold: Placed) -> bool:
+        """Return whether no entry has ended a hold, or placed it again after its end."""
+        own = self._standing.get(hold.key, ())
+        return any(one.number == hold.number for one in own)
 
     def _covering(self, tp: TopicPartition) -> Sequence[list[Placed]]:
         known = self._over.get(tp)

@@ -131,7 +131,7 @@ class Collector:
                 )
                 for one in sorted(epochs, key=lambda one: one.owned.at)
             ],
-            held=_merged([*self._holds_over(case, epochs), *bound]),
+            held=_merged([*self._holds_over(result, epochs), *bound]),
             runs=[
                 Run(member=member, came=came, is_wrong=is_wrong(member, came))
                 for member, came in self._runs.get(case, ())
@@ -139,12 +139,26 @@ class Collector:
             findings=findings,
         )
 
-    def _holds_over(self, case: Address, epochs: Iterable[Epoch]) -> Iterator[Slice]:
+    def _holds_over(self, result: Result, epochs: Iterable[Epoch]) -> Iterator[Slice]:
+        case = result.case
         for epoch in epochs:
             for one in self._held.get((case.group, epoch.member), ()):
-                until = min(one.until or one.expires or math.inf, epoch.over)
+                known = one.until or one.expires or _lifted(one, result, epoch.member)
+                until = min(known, epoch.over)
                 if covering(one.scope)(case.tp):
                     yield from _held(epoch, one.scope, one.owner, (one.at, until))
+
+
+def _lifted(hold: facts.OwnHold, result: Result, member: str) -> float:
+    # The end of a hold that its journal lacks, by the holds topic and the member's clock.
+    clock = result.clocks[member]
+    spans = [
+        one.span
+        for one in result.group_holds
+        if (one.span.scope, one.span.holder) == (hold.scope, hold.owner)
+        and one.span.start <= clock.latest(hold.at)
+    ]
+    return clock.window(0.0, spans[-1].end)[1] if spans else math.inf
 
 
 def _held(

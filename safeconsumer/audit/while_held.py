@@ -9,7 +9,9 @@ the hold came into force may write its start later: the entry of the hold has th
 that handlers were working on. Each of these may begin once, and no other may.
 
 Both compare numbers of entries of one process, without clocks. An entry about the end
-of a hold may be written late, and then withdraws the violations that it explains.
+of a hold may be written late, and then withdraws the violations that it explains. If the
+process was killed before it wrote the end of a hold of its group, only the holds topic
+shows the end.
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,6 +20,7 @@ from attrs import define, evolve, field
 
 from safeconsumer.audit.entries import Deliver, Handle, Lift
 from safeconsumer.audit.facts import UnderHold
+from safeconsumer.audit.hold_ends import Kind
 from safeconsumer.audit.holding import Holds, Key, Placed
 from safeconsumer.audit.moments import Moments
 from safeconsumer.audit.reading import TopicPartition
@@ -136,10 +139,27 @@ class WhileHeld:
         ]
         self._last.clear()
 
+    def _sorted(
+        self, holds: Iterable[Placed]
+    ) -> tuple[list[Placed], list[Placed], list[Placed]]:
+        # The holds that were certainly in force; those of the group that no entry ended,
+        # though the process may have been killed before it wrote their end; the others.
+        sure, of_group, unsure = list[Placed](), list[Placed](), list[Placed]()
+        for one in holds:
+            if one.doubt:
+                unsure.append(one)
+            elif one.kind is Kind.ELSEWHERE and self._holds.is_left(one):
+                of_group.append(one)
+            else:
+                sure.append(one)
+        return sure, of_group, unsure
+
     def facts(self) -> Iterator[UnderHold]:
         """Yield the findings that were not withdrawn, once the journal has ended."""
         for one in self._doubts:
-            hold = next((hold for hold in one.holds if not hold.doubt), one.holds[0])
+            sure, of_group, unsure = self._sorted(one.holds)
+            hold, *_ = (*sure, *of_group, *unsure)
+            doubt = next((hold.doubt for hold in unsure), "")
             first, more = one.when.split(1)
             ((at, number),) = first
             yield UnderHold(
@@ -150,6 +170,7 @@ class WhileHeld:
                 offset=one.offset,
                 scope=hold.scope,
                 owner=hold.owner,
-                doubt=hold.doubt,
+                doubt="" if sure else doubt,
+                group_holds=[] if sure else [hold.key for hold in of_group],
                 again=list(more),
             )

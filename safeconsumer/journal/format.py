@@ -45,10 +45,12 @@ Events of every consumer:
 - ``moved``: ``tp``, ``from`` and ``next``: the position moved over offsets without a
   record;
 - ``call`` and ``return``: ``op`` (pause, resume, seek, commit, assign, unsubscribe),
-  ``id``, the same for both; ``scopes`` and ``owner`` (pause, resume), ``until`` (a pause
-  that expires), ``lifetime`` (pause: until_resumed, while_assigned or plain), ``moves``
-  (pause: true if ``pause_handover`` is on), ``offsets`` (commit; seek, null: the first,
-  the next or, of seeks that overlap, any), ``ok`` false in a ``return`` if it failed. Of
+  ``id``, the same for both; ``scopes`` and ``owner`` (pause, resume), ``every`` (resume:
+  true if it lifts all holds of its owner, though ``scopes`` may lack one that another
+  thread is placing), ``until`` (a pause that expires), ``lifetime`` (pause:
+  until_resumed, while_assigned or plain), ``moves`` (pause: true if ``pause_handover`` is
+  on), ``offsets`` (commit; seek, null: the first, the next or, of seeks that overlap,
+  any), ``ok`` false in a ``return`` if it failed. Of
   a commit, ``call`` is written when the application calls, or where the client commits
   by itself, and ``return`` when the answer is known, with the offsets that were sent: a
   commit leaves out topics that were deleted; a commit that failed may still have been

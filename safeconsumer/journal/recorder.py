@@ -277,16 +277,17 @@ class Recorder:
             self.write_running()
 
     def resuming(
-        self, scopes: Iterable[Scope], owner: str
+        self, scopes: Iterable[Scope], owner: str, *, every: bool = False
     ) -> AbstractContextManager[None]:
         """
-        Write a ``resume``.
+        Write a ``resume``, of these scopes or of ``every`` hold of the owner.
 
         Raises:
             JournalError: as :meth:`calling`.
         """
         names = [scope_text(one) for one in scopes]
-        return self.calling("resume", {"scopes": names, "owner": owner})
+        fields = {"scopes": names, "owner": owner, **({"every": True} if every else {})}
+        return self.calling("resume", fields)
 
     @contextmanager
     def seeking(self, offsets: Mapping[Any, int | None]) -> Iterator[None]:

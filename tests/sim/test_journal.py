@@ -485,6 +485,57 @@ def test_overlapping_seeks_are_written_without_a_target(
     assert faults_in(tmp_path) == []
 
 
+RESUMES = {
+    "resume": lambda consumer: consumer.resume("t", owner="w"),
+    "resume_all": lambda consumer: consumer.resume_all("w"),
+}
+
+
+@pytest.mark.contract("S5")
+@pytest.mark.parametrize("resume", RESUMES.values(), ids=RESUMES)
+def test_resume_while_another_threads_pause_is_under_way_is_not_judged(
+    lab, tmp_path, resume
+):
+    """The pause has placed its hold, and returns after the resume that lifted it."""
+    (tp,) = lab.topic("t", records=20)
+    reader = Reader(lab, SafeConsumer, tps=[tp], group_id=None, journal=tmp_path)
+    journal = reader.consumer._safe_journal
+    write, lifting = journal.write, [lambda: resume(reader.consumer)]
+
+    def slow(kind, fields):
+        if kind == "return" and fields["op"] == "pause":
+            lifting.pop()()
+        write(kind, fields)
+
+    journal.write = slow
+    reader.consumer.pause("t", owner="w")
+    reader.take(20)
+    reader.consumer.close()
+    found, unjudged = verdict_in(tmp_path)
+    assert (found, [*unjudged]) == ([], ["A1"])
+    assert "another thread's call" in unjudged["A1"]
+
+
+@pytest.mark.contract("S5")
+def test_resume_all_that_lifts_a_pause_of_another_thread_is_not_judged(lab, tmp_path):
+    """The pause comes after the resume has read the holds that it will lift."""
+    (tp,) = lab.topic("t", records=20)
+    reader = Reader(lab, SafeConsumer, tps=[tp], group_id=None, journal=tmp_path)
+    ledger = reader.consumer._safe_ledger
+    remove = ledger.remove_owner
+
+    def removed(owner):
+        reader.consumer.pause("t", owner="w")
+        remove(owner)
+
+    ledger.remove_owner = removed
+    assert reader.consumer.resume_all("w") == ()
+    reader.take(20)
+    reader.consumer.close()
+    found, unjudged = verdict_in(tmp_path)
+    assert (found, [*unjudged]) == ([], ["A1"])
+
+
 @pytest.mark.contract("S5")
 def test_seek_that_returns_after_a_later_one_is_written_without_a_target(lab, tmp_path):
     """The second seek comes within the first one, moves first, and returns last."""

@@ -1,11 +1,36 @@
-"""Reports actions of a member under holds that its own journal shows, for A1 and W10."""
+"""
+Reports actions of a member under holds that its own journal shows, for A1 and W10.
 
+A journal has the end of a hold of the group only if the process lived to write it. If the
+journal lacks the end, and the holds topic has it, the topic decides, by the broker's clock.
+"""
+
+import math
 from collections.abc import Iterator
+from enum import Enum
+
+from msgspec.structs import replace
 
 from safeconsumer.audit.case import Case
 from safeconsumer.audit.facts import UnderHold
 from safeconsumer.audit.findings import Finding
+from safeconsumer.audit.group_holds import Key, has_record
+from safeconsumer.audit.moments import Moments
 from safeconsumer.audit.rules.rule import Unjudged
+
+_PERHAPS = (
+    "by the holds topic the hold ended at about that time, and the member's clock does "
+    "not show which came first"
+)
+_UNMEASURED = (
+    "by the holds topic the hold ended before, and the journal has no entries of the "
+    "broker's clock: --clock-skew makes the judge trust the member's clock"
+)
+
+
+class _Was(Enum):
+    # The state of the holds at the moment of an action.
+    HELD, UNKNOWN, OVER = range(3)
 
 
 def under_own_holds(case: Case, check: str) -> Iterator[Finding | Unjudged]:
@@ -14,11 +39,69 @@ def under_own_holds(case: Case, check: str) -> Iterator[Finding | Unjudged]:
         for fact in part.under:
             if fact.check != check:
                 continue
-            found = _finding(name, fact)
-            if fact.doubt:
-                yield check, f"{found.evidence}; {fact.doubt}"
+            if fact.group_holds:
+                yield from _by_topic(case, name, fact)
+            elif fact.doubt:
+                yield check, f"{_evidence(fact)}; {fact.doubt}"
             else:
-                yield found
+                yield _finding(name, fact)
+
+
+def _by_topic(case: Case, member: str, fact: UnderHold) -> Iterator[Finding | Unjudged]:
+    # The hold that ends last decides.
+    keys = [(scope, owner) for scope, owner in fact.group_holds]
+    end, (scope, owner) = max((_end(case, member, fact, key), key) for key in keys)
+    found = {each: Moments() for each in _Was}
+    for at, number in ((fact.at, fact.n), *fact.again):
+        found[_was(case, member, at, end)].add(at, number)
+    fact = replace(fact, scope=scope, owner=owner)
+    if held := found[_Was.HELD]:
+        yield _finding(member, _only(fact, held))
+    if unknown := found[_Was.UNKNOWN]:
+        is_measured = case.clocks[member].is_measured
+        why = _PERHAPS if is_measured else _UNMEASURED
+        yield fact.check, f"{_evidence(_only(fact, unknown))}; {why}"
+    if fact.doubt and (over := found[_Was.OVER]):
+        yield fact.check, f"{_evidence(_only(fact, over))}; {fact.doubt}"
+
+
+def _end(case: Case, member: str, fact: UnderHold, key: Key) -> float:
+    # The end by the broker's clock of the hold that the member had read by then.
+    read = case.group.readers[member].read.get(key, ())
+    written = [one.written for one in read if one.n <= fact.n and one.written]
+    if not written or case.control is None or case.control.trouble:
+        return math.inf
+    spans = case.group.spans_at(case.address.tp)
+    ends = (
+        span.end
+        for span in spans
+        if (span.scope, span.holder) == key and has_record(span, written[-1])
+    )
+    return max(ends, default=math.inf)
+
+
+def _was(case: Case, member: str, at: float, end: float) -> _Was:
+    if end == math.inf:
+        return _Was.HELD
+    if member in case.with_wrong_clocks:
+        return _Was.UNKNOWN
+    clock, skew = case.clocks[member], case.settings.clock_skew
+    if clock.latest(at) < end - skew:
+        return _Was.HELD
+    return _Was.OVER if clock.earliest(at) > end + skew else _Was.UNKNOWN
+
+
+def _only(fact: UnderHold, moments: Moments) -> UnderHold:
+    # The part of a fact that is about these moments.
+    (at, number), *again = moments
+    if number == fact.n:
+        return replace(fact, again=again)
+    what, *_ = fact.what.split()
+    return replace(fact, n=number, at=at, what=what, offset=None, again=again)
+
+
+def _evidence(fact: UnderHold) -> str:
+    return _finding("", fact).evidence
 
 
 def _finding(member: str, fact: UnderHold) -> Finding:

@@ -42,7 +42,8 @@ class Host:
     def __init__(self, seed, *, is_ours):
         self.rng, self.serial = random.Random(seed), count()  # noqa: S311 - to be repeated
         self.sleep = time.sleep
-        # A resume that another thread calls while its pause is under way may come first.
+        # Calls that waited while the process was frozen would overlap, and the audit
+        # cannot judge a hold whose pause overlaps with a resume of it.
         self.ordering = threading.Lock()
         self._is_ours = is_ours
 
