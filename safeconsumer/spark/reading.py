@@ -32,6 +32,7 @@ _FIELDS: Mapping[str, str] = {
     "scopes": "array<string>",
     "scope": "string",
     "owner": "string",
+    "every": "boolean",
     "until": "timestamp",
     "lifetime": "string",
     "moves": "boolean",
