@@ -325,14 +325,18 @@ class Engine:
             self._work.queue.admit(epoch)
 
     def _give_back(self, tp: TopicPartition, records: Sequence[AnyRecord]) -> None:
-        # A hook or another thread may have sought since they were polled. A seek back
-        # among them must not pass over the first of them.
-        first, end = records[0].offset, records[-1].offset + 1
-        position = self._group.position(tp)
-        is_among = position is not None and first < position <= end
-        if is_among or self._client.reads_on(tp, end):
-            self._client.go_back(tp, first)
+        # A hook or another thread may have sought since they were polled.
+        end = records[-1].offset + 1
+        if self._is_among(tp, records) or self._client.reads_on(tp, end):
+            self._client.go_back(tp, records[0].offset)
         self.brakes.refetched += len(records)
+
+    def _is_among(self, tp: TopicPartition, records: Sequence[AnyRecord]) -> bool:
+        # Whether the position is behind the first of these records, but not behind the
+        # last. After a seek back among them, the first ones would be passed over.
+        position = self._group.position(tp)
+        first, last = records[0].offset, records[-1].offset
+        return position is not None and first < position <= last + 1
 
     def _drop_unowned(self, records: Sequence[AnyRecord]) -> None:
         reason = LOST if self._group.is_lost() else REVOKED
@@ -360,6 +364,7 @@ class Engine:
             position = self._group.position(tp)
             # and no record was read since
             is_sought = position == self._group.moved_to(tp)
+            is_sought &= not (records and self._is_among(tp, records))
             if position is not None and position > start and not is_sought:
                 self._client.go_back(tp, start)
                 self.brakes.refetched += sum(one.offset >= start for one in records)

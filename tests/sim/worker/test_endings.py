@@ -26,6 +26,7 @@ from safeconsumer.errors import (
 )
 from tests.sim.playing import simulated
 from tests.sim.worker.working import (
+    OFTEN,
     RARELY,
     UNKNOWN_MEMBER,
     Handler,
@@ -262,6 +263,34 @@ def test_interrupt_passes_over_no_record(lab, method):
     lab.until(lambda: committed(lab) == [6, 6])
     again.stop()
     assert [handler.offsets(n) for n in (0, 1)] == [[*range(6)]] * 2
+
+
+@pytest.mark.contract("W4", "P18")
+@pytest.mark.parametrize("target", [4, 6, 7])
+def test_interrupt_after_a_seek_back_among_polled_records_passes_over_none(lab, target):
+    """The records before the target were polled, and no handler has them."""
+    (tp,) = filled(lab, 1, "", "", "", "slow")
+    handler = Handler(lab, slow=10.0)
+    run = Working(lab, handler, commit=OFTEN, drain=Drain(shutdown=20.0))
+    lab.until(lambda: committed(lab) == [3])
+    poll, departures = run.consumer.poll, run.worker._engine.departures
+
+    def sought(**how):
+        polled = poll(**how)
+        if polled:
+            run.consumer.poll = poll
+            run.consumer.seek(tp, target)
+            departures.settle = planted_once(departures.settle, KeyboardInterrupt())
+        return polled
+
+    run.consumer.poll = sought
+    lab.sleep(5.0)  # the poll that had begun before ends
+    put(lab, tp, *[""] * 4)
+    assert isinstance(run.ends(), KeyboardInterrupt)
+    again = Working(lab, handler, name="again", commit=OFTEN)
+    lab.until(lambda: committed(lab) == [8])
+    again.stop()
+    assert {*handler.offsets()} == {*range(8)}
 
 
 @pytest.mark.contract("W4", "W12")
