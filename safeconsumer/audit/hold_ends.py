@@ -218,7 +218,7 @@ class HoldEnds:
     def note_departure(self, entry: Ownership) -> None:
         """Note that ownerships end."""
         is_lost = isinstance(entry, Lost)
-        left = [*map(tp_of, entry.partitions)]
+        left = dict.fromkeys(map(tp_of, entry.partitions))
         owned = (tp for tp, one in self._partitions.items() if one.is_owned)
         is_partial = any(tp not in left for tp in owned)
         for tp in left:

@@ -346,7 +346,7 @@ class Recorder:
         note, asked = self._note, self.writer.number
 
         def answered(sent: Iterable[TopicPartition], *, is_done: bool) -> None:
-            names = [*map(tp_text, sent)]
+            names = {*map(tp_text, sent)}
             kept = {name: at for name, at in by_name.items() if name in names}
             self._without_raising(lambda: answer(is_done=is_done, offsets=kept))
             if is_done and kept == by_name and self.writer.number == asked + 1:

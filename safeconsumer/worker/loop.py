@@ -325,9 +325,13 @@ class Engine:
             self._work.queue.admit(epoch)
 
     def _give_back(self, tp: TopicPartition, records: Sequence[AnyRecord]) -> None:
-        # Unless a hook or another thread has sought since they were polled.
-        if self._client.reads_on(tp, records[-1].offset + 1):
-            self._client.go_back(tp, records[0].offset)
+        # A hook or another thread may have sought since they were polled. A seek back
+        # among them must not pass over the first of them.
+        first, end = records[0].offset, records[-1].offset + 1
+        position = self._group.position(tp)
+        is_among = position is not None and first < position <= end
+        if is_among or self._client.reads_on(tp, end):
+            self._client.go_back(tp, first)
         self.brakes.refetched += len(records)
 
     def _drop_unowned(self, records: Sequence[AnyRecord]) -> None:

@@ -39,7 +39,7 @@ def each_place(lab, least, *inside, kind=TimeLimitError):
 
     Args:
         lab: its seed chooses the places.
-        least: how many places the call has at the least.
+        least: how many places the call has at least.
         inside: beginnings of the names of the files with places, by default ours.
         kind: the class of exceptions that are raised.
     """

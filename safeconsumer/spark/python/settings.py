@@ -85,7 +85,7 @@ class Settings:
         starting: ``earliest``, ``latest``, or offsets by partition.
         max_offsets: the most offsets of a batch; None: no limit.
         min_ranges: the least number of ranges of a batch.
-        min_records: the offsets that a task reads at the least, if there are that many.
+        min_records: the offsets that a task reads at least, if there are that many.
         has_headers: whether rows have headers.
         patience: seconds for which a range may make no progress.
         connection: kafka-python's settings of the connection, with secrets.

@@ -28,20 +28,35 @@ END = [RECORDS] * PARTITIONS
 REASONS = {"revoked", "lost", "moved", "stopped"}
 
 
+def leaves(_given):
+    """Change nothing."""
+
+
 class Counting(SafeConsumer):
-    """A consumer that counts the records that its polls return."""
+    """
+    A consumer that counts the records that its polls return.
+
+    Attributes:
+        after_poll: called with the consumer at the end of each poll.
+    """
 
     polled = 0
+
+    def __init__(self, *topics, after_poll, **settings):
+        super().__init__(*topics, **settings)
+        self.after_poll = after_poll
 
     def poll(self, *args, **kwargs):
         found = super().poll(*args, **kwargs)
         self.polled += sum(map(len, found.values()))
+        self.after_poll(self)
         return found
 
 
-def counted(lab, handle, settings, **options):
+def counted(lab, handle, settings, after_poll=leaves, **options):
     """Start a worker whose polled records are counted."""
-    made = Counting("t", **lab.settings(group_id=GROUP, **settings))
+    settings = lab.settings(group_id=GROUP, **settings)
+    made = Counting("t", after_poll=after_poll, **settings)
     return Working(lab, handle, given=made, **options)
 
 
@@ -155,6 +170,7 @@ class Fuzz:
             self.lab,
             self.handler(name),
             quick(self.protocol, max_poll_records=20),
+            self.may_seek_back,
             name=name,
             concurrency=self.dice.choice([1, 4, 8]),
             drain=Drain(revoke=self.dice.choice([1.0, 10.0]), shutdown=5.0),
@@ -247,7 +263,7 @@ class Fuzz:
         elif 0.3 <= what < 0.36:
             expel(self.lab)
         elif 0.36 <= what < 0.42:
-            self.seek_back(run)
+            self.seek_back(run.consumer)
         elif 0.42 <= what < 0.75:
             scope = self.dice.choice(["t", "t:0", "t:1", "t:2"])
             with suppress(SafeConsumerError):  # another member owns its partition
@@ -256,9 +272,16 @@ class Fuzz:
         elif what >= 0.75:
             self.lift(name)
 
-    def seek_back(self, run):
-        for tp in run.consumer.assignment():
-            run.consumer.seek(tp, self.dice.randint(0, self.lab.committed(tp) or 0))
+    def may_seek_back(self, reading):
+        """Seek during a poll, as a hook may: the worker has not seen its records yet."""
+        if not self.is_calm and self.dice.random() < 0.03:
+            self.seek_back(reading)
+
+    def seek_back(self, reading):
+        for tp in sorted(reading.assignment()):
+            position = reading._subscription.delivered_position(tp)
+            if position is not None:
+                reading.seek(tp, self.dice.randint(0, position))
 
     def lift(self, name):
         holds = self.book.holds[name]
@@ -302,10 +325,6 @@ def test_records_are_neither_lost_nor_overtaken_nor_passed_over(lab):
     fuzz.calm_down()
     fuzz.finish()
     assert fuzz.book.wrong == [], fuzz.options
-
-
-def leaves(_run):
-    """Be stopped, later."""
 
 
 def is_expelled(run):

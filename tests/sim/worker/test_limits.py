@@ -17,6 +17,7 @@ from tests.sim.reading import COOPERATIVE
 from tests.sim.worker.working import (
     Handler,
     Working,
+    committed,
     consumer,
     filled,
     in_both,
@@ -252,6 +253,35 @@ def test_lifted_backpressure_does_not_exceed_the_limit(lab, tmp_path, executor):
     assert run.stop().refetched > 0
     assert [sorted(handler.offsets(n)) for n in (0, 1)] == [[*range(25)]] * 2
     assert [one for one in entries(tmp_path, "call") if one["op"] == "seek"]
+    assert broken(tmp_path) == set()
+
+
+@pytest.mark.contract("W4", "W5")
+@in_both
+@pytest.mark.parametrize("place", [0, 5, 9])
+@simulated(seeds=1, nightly=2)
+def test_seek_back_among_records_that_do_not_fit_passes_over_none(
+    lab, tmp_path, executor, place
+):
+    """The records before the target were polled, and no handler has them."""
+    (tp,) = filled(lab, 1, *["slow"] * 50)
+    handler, limits = Handler(lab, slow=0.3), Limits(records=20)
+    settings = {**SMALL, "journal": tmp_path}
+    run = Working(lab, handler, executor=executor, limits=limits, settings=settings)
+    poll, held = run.consumer.poll, run.worker._engine.kept
+
+    def sought(**how):
+        run.consumer.resume_all(owner=BACKPRESSURE)
+        polled = poll(**how)
+        if polled and held.records >= 15:
+            run.consumer.poll = poll
+            run.consumer.seek(tp, polled[tp][place].offset)
+        return polled
+
+    run.consumer.poll = sought
+    lab.until(lambda: committed(lab) == [50])
+    assert {*handler.offsets()} == {*range(50)}
+    assert run.stop().refetched > 0
     assert broken(tmp_path) == set()
 
 
