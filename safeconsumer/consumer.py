@@ -262,7 +262,7 @@ class SafeConsumer(UpstreamConsumer):
         """
         Return records of partitions that no hold covers at the moment of return.
 
-        Otherwise it behaves as kafka-python's. Partitions gained during a call that
+        Otherwise it behaves like kafka-python's. Partitions gained during a call that
         began with everything assigned quiet stay quiet until the call returns
         (KAFKA-13463). After an exception, a signal handler's too, the next call returns
         the records that this one had taken, in order. :meth:`wakeup` ends its wait.
@@ -456,10 +456,11 @@ class SafeConsumer(UpstreamConsumer):
 
     def paused(self, *, owner: str = APP) -> set[TopicPartition]:
         """
-        Return the assigned partitions that an owner has paused; as kafka-python's.
+        Return the assigned partitions that an owner has paused.
 
         The default owner is the application: its pauses by single partitions, topics,
         patterns or as a whole, and those that a previous owner handed over.
+        Programs written for kafka-python call it without ``owner``.
         :meth:`quiet` also has partitions that only other owners' holds or a gate keep
         quiet. After ``resume(*paused())`` no plain pause of the application is left that
         could take effect later. The partitions are the objects of :meth:`assignment`, so
@@ -507,7 +508,7 @@ class SafeConsumer(UpstreamConsumer):
 
     def assign(self, partitions: Sequence[TopicPartition]) -> None:
         """
-        Assign partitions by hand; as kafka-python's.
+        Assign partitions by hand, as kafka-python does.
 
         Holds stay in force, except plain pauses of partitions that it leaves out, and
         pauses of everything that was assigned.
@@ -543,14 +544,14 @@ class SafeConsumer(UpstreamConsumer):
         listener: Any = None,  # noqa: ANN401 - upstream's listener classes
     ) -> None:
         """
-        Subscribe to topics or a pattern; as kafka-python's.
+        Subscribe to topics or a pattern, as kafka-python does.
 
         Holds stay in force, except plain pauses of partitions that the next join leaves
         out.
 
         Raises:
-            NotConsumedError: a hold was placed, before anything was subscribed or
-                assigned, on a topic that is not among these.
+            NotConsumedError: a hold that was placed before the first subscription or
+                assignment is on a topic that this subscription leaves out.
             ConsumerClosedError: the consumer is closed.
         """
         refuse_if_closed(self, "subscribe")
@@ -574,16 +575,16 @@ class SafeConsumer(UpstreamConsumer):
         self._safe_iteration.change_and_end(change)
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
-        """Set the position of a partition; as kafka-python's."""
+        """Set the position of a partition, as kafka-python does."""
         self._safe_seek({partition: offset}, partial(super().seek, partition, offset))
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
-        """Go to the first record of partitions, or of all; as kafka-python's."""
+        """Go to the first record of partitions, or of all, as kafka-python does."""
         moved = dict.fromkeys(partitions or self.assignment())
         self._safe_seek(moved, partial(super().seek_to_beginning, *partitions))
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
-        """Go to the end of partitions, or of all; as kafka-python's."""
+        """Go to the end of partitions, or of all, as kafka-python does."""
         moved = dict.fromkeys(partitions or self.assignment())
         self._safe_seek(moved, partial(super().seek_to_end, *partitions))
 
@@ -603,7 +604,7 @@ class SafeConsumer(UpstreamConsumer):
 
     def unsubscribe(self) -> None:
         """
-        Give up subscription and assignment; as kafka-python's.
+        Give up subscription and assignment, as kafka-python does.
 
         Holds stay in force, except plain pauses and holds that end with the assignment.
 
@@ -634,7 +635,7 @@ class SafeConsumer(UpstreamConsumer):
     # the signature of upstream's method
     @wraps(UpstreamConsumer.partitions_for_topic, assigned=())
     def partitions_for_topic(self, topic: str, *args: Any, **kwargs: Any) -> set[int]:  # noqa: ANN401 - upstream's
-        """Return the numbers of a topic's partitions; as kafka-python's."""
+        """Return the numbers of a topic's partitions, as kafka-python does."""
         if self._closed or is_on_io_thread(self):
             known = self._cluster.partitions_for_topic(topic)
             if known is not None:
@@ -649,7 +650,7 @@ class SafeConsumer(UpstreamConsumer):
         self, partition: TopicPartition, timeout_ms: float | None = None
     ) -> int | None:
         """
-        Return the offset of the next record of a partition; as kafka-python's.
+        Return the offset of the next record of a partition, as kafka-python does.
 
         Records that a ``poll`` under way on another thread has taken and not returned
         do not count. In a rebalance listener it answers for partitions with a position.
@@ -677,7 +678,7 @@ class SafeConsumer(UpstreamConsumer):
         timeout_ms: float | None = None,
     ) -> None:
         """
-        Commit, and wait until it is done; as kafka-python's.
+        Commit, and wait until it is done, as kafka-python does.
 
         Raises:
             NotOwnedError: under :meth:`subscribe` it names a partition that this member
@@ -697,7 +698,7 @@ class SafeConsumer(UpstreamConsumer):
         callback: Callable[[Any, Any], object] | None = None,
     ) -> Any:  # noqa: ANN401 - upstream's future
         """
-        Commit without waiting; as kafka-python's.
+        Commit without waiting, as kafka-python does.
 
         Under :meth:`subscribe` a commit that names a partition which this member does
         not own sends nothing: callback and future get a ``NotOwnedError``.
@@ -714,7 +715,7 @@ class SafeConsumer(UpstreamConsumer):
         timeout_ms: float | None = None,
     ) -> dict[TopicPartition, Any]:
         """
-        Return the first offset of each partition at or after a time; as kafka-python's.
+        Return the first offset of each partition at or after a time, as kafka-python does.
 
         Args:
             timestamps: milliseconds since 1970, by partition.
@@ -734,7 +735,7 @@ class SafeConsumer(UpstreamConsumer):
 
     def close(self, autocommit: bool = True, timeout_ms: float | None = None) -> None:  # noqa: FBT001, FBT002 - upstream's signature
         """
-        Close the consumer; as kafka-python's. Buffered data is thrown away.
+        Close the consumer, as kafka-python does. Buffered data is thrown away.
 
         Its holds end, except those of operators and of the group.
 

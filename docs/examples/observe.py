@@ -48,7 +48,7 @@ class ObservedPauses:
         self._paused_topics = set()
         # The partitions that were paused since the last poll, by all of their topic.
         self._named = {}
-        # When partitions that have delivered nothing since were resumed.
+        # The times at which partitions were resumed, until they deliver a record.
         self._resumed_at = {}
         self._logged = set()
         super().__init__(*topics, **configs)

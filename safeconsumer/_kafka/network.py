@@ -140,7 +140,7 @@ class _WakingNet:
         timeout_ms: float | None,
         raise_error: bool = True,  # noqa: FBT001, FBT002 - upstream's signature
     ) -> Any:  # noqa: ANN401 - what it gives
-        """Wait in a coroutine; as upstream's."""
+        """Wait in a coroutine, as upstream does."""
         try:
             return await self._waking.wait_for(future, timeout_ms)
         except Exception:
@@ -153,7 +153,7 @@ class _WakingNet:
         timeout_ms: float | None,
         raise_error: bool = True,  # noqa: FBT001, FBT002 - upstream's signature
     ) -> Any:  # noqa: ANN401 - what it gives
-        """Wait on the calling thread; as upstream's."""
+        """Wait on the calling thread, as upstream does."""
         wait = self._waking.wait_for  # read on this thread, which may be in a poll
         try:
             return self._net.run(wait, future, timeout_ms, timeout_ms=timeout_ms)

@@ -101,7 +101,7 @@ def _places(letter: Letter) -> set[str]:
 @frozen
 class Letters:
     """
-    A topic of dead letters that is read up to an end.
+    A topic of dead letters, to be read up to given end offsets.
 
     Attributes:
         base: kafka-python's configuration.

@@ -47,7 +47,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
     Everything else is aiokafka's.
 
     Args:
-        topics: topics to subscribe to; as aiokafka's.
+        topics: topics to subscribe to, as in aiokafka.
         control: a :class:`~safeconsumer.Control` makes this member obey operators'
             holds; None starts no control thread. The control topics are read and
             written in this event loop, with clients of the same settings: addresses,
@@ -119,7 +119,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
 
     def pause(self, *partitions: TopicPartition) -> None:
         """
-        Pause partitions; as aiokafka's, but it lasts through rebalances.
+        Pause partitions, as aiokafka does, but the pause lasts through rebalances.
 
         A pause ends with :meth:`resume`, or when a rebalance leaves its partition out. It is
         a hold by the owner ``app``, and is among :meth:`holds`.
@@ -129,7 +129,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         self._apply_if_in_loop()
 
     def resume(self, *partitions: TopicPartition) -> None:
-        """Resume partitions; as aiokafka's. Other holds stay in force."""
+        """Resume partitions, as aiokafka does. Other holds stay in force."""
         self._require_assigned(partitions)
         self.lift(*partitions)
         self._apply_if_in_loop()
@@ -166,7 +166,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
     # ------------------------------------------------------------ records
 
     async def getone(self, *partitions: TopicPartition) -> ConsumerRecord:
-        """Return the next record of a partition that no hold covers; as aiokafka's."""
+        """Like aiokafka's method, but it returns no record of a held partition."""
         self._member.begin_call()
         while True:
             self._apply()
@@ -185,7 +185,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         timeout_ms: float = 0,
         max_records: int | None = None,
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
-        """Return records of partitions that no hold covers; as aiokafka's."""
+        """Like aiokafka's method, but it returns no record of a held partition."""
         self._member.begin_call()
         until = time.monotonic() + timeout_ms / 1000
         while True:
@@ -220,7 +220,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         listener: ConsumerRebalanceListener | None = None,
     ) -> None:
         """
-        Subscribe to topics, or to those of a pattern; as aiokafka's.
+        Subscribe to topics, or to those of a pattern, as aiokafka does.
 
         Held partitions are paused before ``on_partitions_assigned`` is called.
         """
@@ -232,12 +232,12 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         self._notice_assignment()
 
     def unsubscribe(self) -> None:
-        """End the subscription; as aiokafka's. Pauses end, holds stay."""
+        """End the subscription, as aiokafka does. Pauses end, holds stay."""
         super().unsubscribe()
         self._begin_ownerships(Cause.UNSUBSCRIBED)
 
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
-        """Assign partitions instead of others; as aiokafka's."""
+        """Assign partitions instead of others, as aiokafka does."""
         super().assign(partitions)
         self._begin_ownerships(Cause.ASSIGNED)
 
@@ -308,10 +308,10 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
 
     async def start(self) -> None:
         """
-        Read the holds of the group, and join it; as aiokafka's.
+        Read the holds of the group, and join it, as aiokafka does.
 
         After an exception its threads end, and it may be called again, unless it had
-        begun to join: then only :meth:`stop` is left, as of aiokafka. After a cancel
+        begun to join: then only :meth:`stop` can be called, as in aiokafka. After a cancel
         the threads end as soon as they can.
 
         Raises:
@@ -344,7 +344,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
             self._clients = AiokafkaClients(self._configs, self._calls)
 
     async def stop(self) -> None:
-        """Leave the group and stop; as aiokafka's. Control threads end, too."""
+        """Leave the group and stop, as aiokafka does. Control threads end, too."""
         try:
             # First, or Kafka would list a member for a while that has reported its end.
             await stop_client(self, super().stop())

@@ -150,7 +150,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
 
     def pause(self, partitions: Iterable[TopicPartition]) -> None:
         """
-        Pause partitions; as confluent-kafka's, but it lasts through rebalances.
+        Pause partitions, as confluent-kafka does, but the pause lasts through rebalances.
 
         A pause ends with :meth:`resume`, or when a rebalance leaves its partition out. It is
         a hold by the owner ``app``, and is among :meth:`holds`.
@@ -158,7 +158,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         self._pause(_checked(partitions))
 
     def resume(self, partitions: Iterable[TopicPartition]) -> None:
-        """Resume partitions; as confluent-kafka's. Other holds stay in force."""
+        """Resume partitions, as confluent-kafka does. Other holds stay in force."""
         self.lift(*_checked(partitions))
 
     def quiet(self) -> list[TopicPartition]:
@@ -169,7 +169,9 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
 
     def poll(self, timeout: float | None = -1) -> Message | None:
         """
-        Return the next message of a partition that no hold covers; as confluent-kafka's.
+        Return the next message of a partition that no hold covers.
+
+        Otherwise the method behaves like confluent-kafka's.
 
         Args:
             timeout: seconds to wait; negative or None for no limit.
@@ -199,7 +201,9 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         self, num_messages: int = 1, timeout: float | None = -1
     ) -> list[Message]:
         """
-        Return messages of partitions that no hold covers; as confluent-kafka's.
+        Return messages of partitions that no hold covers.
+
+        Otherwise the method behaves like confluent-kafka's.
 
         Args:
             num_messages: the most that it returns.
@@ -335,23 +339,23 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         return frozenset(_pair(one) for one in found if one.offset >= 0)
 
     def store_offsets(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - upstream's
-        """Store offsets for a later commit; as confluent-kafka's."""
+        """Store offsets for a later commit, as confluent-kafka does."""
         self._store_given()  # stored first: later it would overwrite these offsets
         super().store_offsets(*args, **kwargs)
 
     def commit(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - upstream's
-        """Commit offsets; as confluent-kafka's."""
+        """Commit offsets, as confluent-kafka does."""
         self._store_given()
         return super().commit(*args, **kwargs)
 
     def seek(self, partition: TopicPartition) -> None:
-        """Set the position of a partition to its ``offset``; as confluent-kafka's."""
+        """Set the position of a partition to its ``offset``, as confluent-kafka does."""
         self._store_given()
         super().seek(partition)
         self._kept.pop(_pair(partition), None)
 
     def position(self, partitions: list[TopicPartition]) -> list[TopicPartition]:
-        """Return the offsets of the next messages; as confluent-kafka's."""
+        """Return the offsets of the next messages, as confluent-kafka does."""
         found: list[TopicPartition] = super().position(partitions)
         for one in found:
             if kept := _records(self._kept.get(_pair(one), ())):
@@ -368,7 +372,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         on_lost: Callback | None = None,
     ) -> None:
         """
-        Subscribe to topics; as confluent-kafka's.
+        Subscribe to topics, as confluent-kafka does.
 
         Held partitions are paused before ``poll`` has returned from ``on_assign``.
         """
@@ -392,30 +396,30 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         return None if has_pattern else self._topics
 
     def unsubscribe(self) -> None:
-        """End the subscription; as confluent-kafka's. Pauses end, holds stay."""
+        """End the subscription, as confluent-kafka does. Pauses end, holds stay."""
         self._is_unsubscribed = True
         super().unsubscribe()
         self._topics = frozenset()
 
     def assign(self, partitions: list[TopicPartition]) -> None:
-        """Assign partitions instead of others; as confluent-kafka's."""
+        """Assign partitions instead of others, as confluent-kafka does."""
         self._store_given()
         super().assign(partitions)
         self._reassigned(partitions, departed=None)
 
     def incremental_assign(self, partitions: list[TopicPartition]) -> None:
-        """Assign partitions besides others; as confluent-kafka's."""
+        """Assign partitions besides others, as confluent-kafka does."""
         super().incremental_assign(partitions)
         self._reassigned(partitions, departed=())
 
     def unassign(self) -> None:
-        """End the assignment; as confluent-kafka's."""
+        """End the assignment, as confluent-kafka does."""
         self._store_given()
         super().unassign()
         self._reassigned((), departed=None)
 
     def incremental_unassign(self, partitions: list[TopicPartition]) -> None:
-        """Take partitions out of the assignment; as confluent-kafka's."""
+        """Take partitions out of the assignment, as confluent-kafka does."""
         self._store_given()
         super().incremental_unassign(partitions)
         self._reassigned((), departed=map(_pair, partitions))
@@ -513,7 +517,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
     # ------------------------------------------------------------ the end
 
     def close(self) -> None:
-        """Leave the group and close; as confluent-kafka's. Control threads end, too."""
+        """Leave the group and close, as confluent-kafka does. Control threads end, too."""
         if not self._is_closing:
             self._end_fast_calls()
             self._store_given()

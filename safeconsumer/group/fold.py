@@ -60,7 +60,7 @@ class Fold:
     Thread rules: none; a caller that shares one between threads must lock.
 
     Args:
-        group: take over only this group's holds; None for all groups.
+        group: apply only this group's holds; None for all groups.
 
     Attributes:
         incarnation: how many times the topic was recreated.
@@ -75,7 +75,7 @@ class Fold:
 
     def take(self, records: Iterable[RawRecord]) -> tuple[list[HoldRecord], int]:
         """
-        Take over the next records; return the last of each key, and the number of bad ones.
+        Apply the next records; return the last of each key, and the number of bad ones.
 
         If the fold has all groups, only the last readable record of each key is decoded:
         a topic has the records of a month, and later ones supersede most of them. So

@@ -64,7 +64,7 @@ class ControlState:
         self.skipped = 0
 
     def absorb(self, topic: str, records: Iterable[RawRecord]) -> None:
-        """Take over the next records of the holds topic, whose name the events carry."""
+        """Apply the next records of the holds topic; events name it ``topic``."""
         with self._lock:
             fresh, skipped = self._fold.take(records)
             self.skipped += skipped

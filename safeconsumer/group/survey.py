@@ -91,7 +91,7 @@ def listed_groups(
     """
     Return the names of all consumer groups that this principal may see.
 
-    Each broker lists its own groups. The second result has the brokers that do not
+    Each broker lists its own groups. The second result contains the brokers that do not
     answer, with their errors.
 
     Raises:

@@ -192,7 +192,7 @@ def of_report(report: Report, ends: Mapping[str, int] | None) -> Verdict:
 
 
 def of_lost(report: Report, now: float | None) -> Verdict:
-    """Return the verdict on a member that reported, and does not any more."""
+    """Return the verdict on a member that has stopped reporting."""
     if report.state == "stopped":
         topics = ", ".join(sorted(report.busy))
         return AT_WORK.filled(topics=topics) if topics else STOPPED

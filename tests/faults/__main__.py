@@ -1,11 +1,11 @@
 """
-``python -m tests.faults [ROOM ...]``: plants faults, and names the test that kills each.
+``python -m tests.faults [PACKAGE ...]``: plants faults, and names the test that kills each.
 
 A fault is one realistic change of the package. The program plants it in a copy of the
 checkout; two copies are used side by side. The program runs the tests that the fault's
-row names, and the room's if none of these fails. The exit status is 1 if a fault survives
-that its row does not call equivalent, if the tests hang or break for another reason, or
-if a row no longer fits the code.
+row names, and all tests of the package if none of these fails. The exit status is 1 if a
+fault survives that its row does not call equivalent, if the tests hang or break for
+another reason, or if a row no longer fits the code.
 """
 
 import argparse
@@ -27,7 +27,7 @@ COPIES = 2
 def main():
     """Play the faults; return the exit status."""
     options = _options()
-    faults = table.faults(options.rooms)
+    faults = table.faults(options.packages)
     if options.only:
         faults = [one for one in faults if one.id in options.only]
     for number in (signal.SIGINT, signal.SIGTERM):  # a shell may have it ignored
@@ -104,14 +104,14 @@ def _outcome(copy, fault, options):
     original = copy.read(fault.file)
     copy.write(fault.file, fault.planted(original))
     try:
-        named, *room = _results(copy, fault, options)
+        named, *suite = _results(copy, fault, options)
     finally:
         copy.write(fault.file, original)
-    # The named tests have passed without a fault, the room's have not been run.
-    unsure = [test for one in room for test in one.failed if test not in named.failed]
+    # The named tests have passed without a fault, the package's have not been run.
+    unsure = [test for one in suite for test in one.failed if test not in named.failed]
     if unsure and copy.run(unsure, options.limit) != Result():
-        room = [Result(error=f"without the fault they fail, too: {', '.join(unsure)}")]
-    text, is_good = _judged(fault, [named, *room])
+        suite = [Result(error=f"without the fault they fail, too: {', '.join(unsure)}")]
+    text, is_good = _judged(fault, [named, *suite])
     return f"{text} ({time.monotonic() - began:.0f} s)", is_good
 
 
@@ -131,21 +131,23 @@ def _judged(fault, results):
 
 
 def _results(copy, fault, options):
-    """Run the fault's own tests, then its room's if none of them failed."""
+    """Run the fault's own tests, then its package's if none of them failed."""
     first = () if options.all else ("-x",)
     result = copy.run(fault.tests, options.limit, *first) if fault.tests else Result()
     yield result
     if options.all or (result == Result() and not fault.equivalent):
-        yield copy.run(fault.room, options.limit, *first)
+        yield copy.run(fault.suite, options.limit, *first)
 
 
 def _options():
     parser = argparse.ArgumentParser(
         prog="python -m tests.faults",
-        description="Plants faults of these rooms, and says which test kills each.",
+        description="Plants faults of these packages, and says which test kills each.",
     )
-    rooms = ", ".join(table.ROOMS)
-    parser.add_argument("rooms", nargs="*", metavar="ROOM", help=f"{rooms}; else all")
+    packages = ", ".join(table.PACKAGES)
+    parser.add_argument(
+        "packages", nargs="*", metavar="PACKAGE", help=f"{packages}; else all"
+    )
     parser.add_argument(
         "--only",
         nargs="+",
@@ -154,7 +156,9 @@ def _options():
         help="play these, as in a row's id",
     )
     parser.add_argument(
-        "--all", action="store_true", help="name every test of the room that kills it"
+        "--all",
+        action="store_true",
+        help="name every test of the package that kills it",
     )
     parser.add_argument(
         "--limit",
@@ -164,11 +168,13 @@ def _options():
         help="of a run of a fault's tests (default: 180)",
     )
     options = parser.parse_args()
-    if unknown := set(options.rooms) - set(table.ROOMS):
-        parser.error(f"no rooms: {', '.join(sorted(unknown))}")
-    options.rooms = options.rooms or table.ROOMS
-    if unknown := set(options.only) - {one.id for one in table.faults(options.rooms)}:
-        parser.error(f"no faults of these rooms: {', '.join(sorted(unknown))}")
+    if unknown := set(options.packages) - set(table.PACKAGES):
+        parser.error(f"no packages: {', '.join(sorted(unknown))}")
+    options.packages = options.packages or table.PACKAGES
+    if unknown := set(options.only) - {
+        one.id for one in table.faults(options.packages)
+    }:
+        parser.error(f"no faults of these packages: {', '.join(sorted(unknown))}")
     return options
 
 

@@ -1,4 +1,4 @@
-"""Reads planted faults from the tables beside it, one for each room of the package."""
+"""Reads planted faults from the tables beside it, one for each package of safeconsumer."""
 
 import ast
 import functools
@@ -8,7 +8,7 @@ from pathlib import Path
 from attrs import field, frozen
 
 FOLDER = Path(__file__).parent
-ROOMS = sorted(path.stem for path in FOLDER.glob("*.toml"))
+PACKAGES = sorted(path.stem for path in FOLDER.glob("*.toml"))
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 
@@ -29,7 +29,7 @@ class Fault:
         old: the text that is replaced; it occurs once in the function.
         new: the text in its place.
         tests: the tests that are expected to kill it, which run first.
-        room: the tests that run if those do not kill it.
+        suite: the tests that run if those do not kill it.
         equivalent: why no program can notice the change, so that no test has to.
         hangs: whether it counts as killed when the tests exceed the limit.
     """
@@ -40,7 +40,7 @@ class Fault:
     old: str
     new: str
     tests: tuple[str, ...] = field(converter=tuple)
-    room: tuple[str, ...] = field(converter=tuple)
+    suite: tuple[str, ...] = field(converter=tuple)
     equivalent: str = ""
     hangs: bool = False
 
@@ -70,15 +70,15 @@ class Fault:
         return "".join([*lines[:begin], changed, *lines[end:]])
 
 
-def faults(rooms):
-    """Return the planted faults of these rooms."""
-    return [fault for room in rooms for fault in _of_room(FOLDER / f"{room}.toml")]
+def faults(packages):
+    """Return the planted faults of these packages."""
+    return [fault for one in packages for fault in _in_table(FOLDER / f"{one}.toml")]
 
 
-def _of_room(path):
+def _in_table(path):
     table = tomllib.loads(path.read_text(encoding="utf-8"))
     for row in table["fault"]:
-        yield Fault(room=table["tests"], **row)
+        yield Fault(suite=table["tests"], **row)
 
 
 @functools.cache

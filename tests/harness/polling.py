@@ -6,7 +6,7 @@ Several consumers at once, each in its own thread, are polled by
 :class:`tests.harness.members.Polled`.
 """
 
-from tests.harness.waiting import LIMIT, looks
+from tests.harness.waiting import LIMIT, repeat_until
 
 
 def poll_until(consumer, condition, *, got=None, limit=LIMIT):
@@ -16,7 +16,7 @@ def poll_until(consumer, condition, *, got=None, limit=LIMIT):
     A given ``got`` gets the offsets, too.
     """
     got = {} if got is None else got
-    for _ in looks(condition, "what is polled for", limit, seen=lambda: got):
+    for _ in repeat_until(condition, "the expected records", limit, seen=lambda: got):
         collect(got, consumer.poll(100))
     return got
 
@@ -35,7 +35,7 @@ def read(consumer, count, limit=20.0):
         return len(records) >= count
 
     what = f"{count} records"
-    for _ in looks(are_there, what, limit, seen=lambda: len(records)):
+    for _ in repeat_until(are_there, what, limit, seen=lambda: len(records)):
         # Long: kafka-python forgets a join that outlasts its poll.
         for batch in consumer.poll(5_000).values():
             records.extend(batch)

@@ -124,7 +124,7 @@ class Bound:
         return f"{self._limit:g} s{beside if self.starved >= 1 else ''}"
 
 
-def looks(condition, what, limit=LIMIT, *, seen=None):
+def repeat_until(condition, what, limit=LIMIT, *, seen=None):
     """Yield between two checks of a condition, until it holds, for a bounded loop."""
     bound = Bound(limit)
     while not condition():
@@ -144,7 +144,7 @@ def wait_for(condition, what, limit=LIMIT, *, seen=None, pause=PAUSE):
 
     If pytest's time limit comes first, its error has a note with the last state.
     """
-    for _ in looks(condition, what, limit, seen=seen):
+    for _ in repeat_until(condition, what, limit, seen=seen):
         try:
             time.sleep(pause)
         except BaseException as error:

@@ -12,7 +12,7 @@ import subprocess
 from tests.harness.docs.pages import ROOT
 
 _LENGTH = 72
-_ROOM = re.compile(r"[\w./, -]+: \S")
+_PACKAGE = re.compile(r"[\w./, -]+: \S")
 _UNFINISHED = re.compile(r"wip\b", re.IGNORECASE)
 # No colleague says these aloud of a program, neither in a subject nor in a name.
 _WORDS = re.compile(r"(?:\b|_)(told|untold|heard|roused|anew|whoever)(?:\b|_)")
@@ -35,8 +35,8 @@ def subject_faults(subjects):
     for one in subjects:
         if len(one) > _LENGTH:
             yield f"commit of over {_LENGTH} characters: {one}"
-        if not _ROOM.match(one) and not _UNFINISHED.match(one):
-            yield f"commit without its room in front: {one}"
+        if not _PACKAGE.match(one) and not _UNFINISHED.match(one):
+            yield f"commit without its package in front: {one}"
         if found := _WORDS.search(one):
             yield f"commit with {found[1]!r}: {one}"
 

@@ -43,8 +43,8 @@ def lost(text):
     for name in re.findall(r"(?<![\w/.-])((?:tests|design|\.ci)/[\w/.-]*\w)", text):
         if not any(ROOT.glob(f"{name}*")):  # test_{one,other}.py
             yield name
-    rooms = "unit|sim|broker|system|harness|bench"
-    for name in re.findall(rf"`((?:{rooms})/[\w/]+)(?:\.py)?(?:::\w+)?`", text):
+    folders = "unit|sim|broker|system|harness|bench"
+    for name in re.findall(rf"`((?:{folders})/[\w/]+)(?:\.py)?(?:::\w+)?`", text):
         if not any((ROOT / "tests").glob(f"{name}*")):
             yield f"tests/{name}"
     for name in re.findall(r"python3? -m (tests[\w.]*\w)", text):

@@ -579,7 +579,7 @@ def test_interrupted_unsubscribe_is_finished_before_the_next_call(lab, after):
 
 @everywhere
 def test_interrupted_seek_to_the_end_is_asked_for_again_at_once(lab):
-    """P18: otherwise the position would wait for 30 seconds."""
+    """P18: otherwise ``position()`` would wait 30 seconds for the lost request."""
     (tp,) = lab.topic("t", 1, records=3)
     reader = Reader(lab, SafeConsumer, tps=[tp])
     reader.take(3)

@@ -252,7 +252,7 @@ def _raise(partitions):
 @pytest.mark.parametrize("when", ["assigned", "revoked"])
 @both_protocols
 def test_listener_that_raises_loses_no_record_and_no_hold(lab, when, assignor):
-    """``poll`` raises as upstream's."""
+    """``poll`` raises the error, as upstream's does."""
     held, flowing = lab.topic("t", 2, records=10)
     lab.topic("u", 1, records=10)
     reader = Reader(lab, SafeConsumer, assignor=assignor)

@@ -1,7 +1,7 @@
 """
 Records that a poll has taken and not returned are not committed, and a seek drops them.
 
-Another thread acts, or an error comes, while one of them is deserialized.
+In these tests another thread changes something, or a deserializer raises, in that poll.
 """
 
 import threading

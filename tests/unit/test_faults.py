@@ -23,7 +23,7 @@ class Worker:
 
 
 def fault(function="Worker.run", old="return 1", **more):
-    row = {"file": "f.py", "new": "return 2", "tests": (), "room": (), **more}
+    row = {"file": "f.py", "new": "return 2", "tests": (), "suite": (), **more}
     return Fault(id="F1", function=function, old=old, **row)
 
 
@@ -71,14 +71,14 @@ def test_outcome_of_each_fault_is_reported(row, result, message, *, is_good):
 
 
 def test_every_row_has_an_id_of_its_own_and_names_files_that_exist():
-    rows = table.faults(table.ROOMS)
+    rows = table.faults(table.PACKAGES)
     assert max(Counter(one.id for one in rows).values()) == 1
-    named = {test.split("::")[0] for one in rows for test in (*one.tests, *one.room)}
+    named = {test.split("::")[0] for one in rows for test in (*one.tests, *one.suite)}
     named |= {f"safeconsumer/{one.file}" for one in rows}
     assert [name for name in sorted(named) if not (ROOT / name).exists()] == []
 
 
 def test_every_fault_can_be_planted_in_the_code_of_today():
     """A row whose text has changed would test nothing, without a sign of that."""
-    for one in table.faults(table.ROOMS):
+    for one in table.faults(table.PACKAGES):
         one.planted((ROOT / "safeconsumer" / one.file).read_text())

@@ -23,7 +23,7 @@ class FrameParser(KafkaProtocol):
     copied again, and an answer is decoded in place. Between answers 64 KiB are kept.
 
     A parser adopts this class by ``__class__`` before the first byte arrives (then call
-    :meth:`prepare`). Like upstream's parser it takes any number of bytes at any time.
+    :meth:`prepare`). Like upstream's parser, it accepts any number of bytes at any time.
     """
 
     def prepare(self) -> None:

@@ -1,4 +1,4 @@
-"""Helps with producers: sending untraced, asking once for a topic, ending a silent one."""
+"""Producers that write no traces and ask once for a topic, and a bounded close."""
 
 import inspect
 import time

@@ -99,7 +99,7 @@ class Joined(NamedTuple):
 
 class PauseSafeCoordinator(ConsumerCoordinator):
     """
-    Joins, commits and heartbeats of one member, with what pausing needs around them.
+    Joins, commits and sends heartbeats for one member, and keeps its pauses in joins.
 
     Each method extends upstream's; its docstring describes the difference from 3.0.12.
     ``design/joins.md`` has all differences.

@@ -126,10 +126,12 @@ class LedgerSubscription(SubscriptionState):
             upstream's lock.
         cause: why the assignment of the group changes.
         journal: gets the reports of this consumer; None: there is no journal.
-        taken_by: the object that has the consumer for a worker or pump; None: the program.
-        own_call: the unfinished call of that object, by thread and name; None: no call.
-        unvalidated: the states whose position was not moved by reading since positions
-            were last compared with their leaders' epochs.
+        taken_by: the worker's or pump's object that uses the consumer now; None: the program
+            uses it.
+        own_call: the thread and the name of that object's call that has not returned yet;
+            None: there is no such call.
+        unvalidated: the partitions whose position was set, and not just advanced by
+            reading, since positions were last compared with their leaders' epochs.
         worker_busy: returns the partitions whose records the handlers of a worker have;
             None: no worker has the consumer.
         on_joined: called after each completed join, under upstream's locks.

@@ -195,8 +195,8 @@ class OwnedPartitionState(TopicPartitionState):
 
         Args:
             lock: upstream's subscription lock.
-            unvalidated: the states whose position was not moved by reading since positions
-                were last compared with their leaders' epochs.
+            unvalidated: the partitions whose position was set, and not just advanced by
+                reading, since positions were last compared with their leaders' epochs.
             unsettle: called before and after each change after which the position may need
                 a broker's answer: before, in case a signal handler raises after the
                 change; after, in case a handler asks for ``is_settled`` in between.

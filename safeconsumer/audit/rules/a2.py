@@ -58,7 +58,8 @@ def _across(case: Case) -> Iterator[Finding | Unjudged]:
 
 
 def _shared(case: Case) -> list[list[Epoch]]:
-    # The ownerships that share what they deliver: those of a group, or of one member.
+    # Lists of ownerships that together deliver each record: those of the group, or, without
+    # a group, those of each member.
     if case.address.group:
         return [case.epochs]
     return [one.epochs for one in case.parts.values()]

@@ -22,8 +22,8 @@ from safeconsumer.testing.cases.process import (
     Process,
 )
 
-# The least seconds, so that no member is evicted while a machine stalls for a shorter
-# time. confluent-kafka wants it to be less than any case's longest time between polls.
+# Seconds of the session timeout: so long that a machine which stalls for less evicts no
+# member. confluent-kafka requires it to be shorter than the longest time between polls.
 _SESSION = 4.0
 
 

@@ -1,6 +1,6 @@
 """The two compared consumers, and the calls that every arm makes."""
 
-from tests.harness.waiting import looks
+from tests.harness.waiting import repeat_until
 
 BOUND = 60.0
 
@@ -35,7 +35,7 @@ def poll_until(consumer, condition):
     Each poll may wait long: one that gives up during a join makes the stock client
     forget that join, sometimes for good.
     """
-    for _ in looks(condition, "what an arm waits for", BOUND):
+    for _ in repeat_until(condition, "the records of a measurement", BOUND):
         consumer.poll(5000, max_records=1)
 
 

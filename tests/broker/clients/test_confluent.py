@@ -24,7 +24,7 @@ from safeconsumer.clients.librdkafka import LibrdkafkaClients
 from tests.harness.group.confluent import confluent, settings_of
 from tests.harness.group.team import run
 from tests.harness.metrics.scraping import values
-from tests.harness.waiting import looks, wait_for
+from tests.harness.waiting import repeat_until, wait_for
 
 pytestmark = pytest.mark.any_broker
 
@@ -50,7 +50,7 @@ def taken(consumer, count, by=1):
 def polled(consumer, condition, by=1):
     """Poll until a condition on the records holds; return their partitions and offsets."""
     came = []
-    for _ in looks(partial(condition, came), "records"):
+    for _ in repeat_until(partial(condition, came), "records"):
         found = consumer.consume(by, 0.1) if by > 1 else [consumer.poll(0.1)]
         came.extend(
             (one.partition(), one.offset())
@@ -177,7 +177,9 @@ def kept_back(team, consumer, upstream, *partitions):
         *{names[one.partition()] for one in found}
     )
     alone(team, consumer, *partitions)
-    for _ in looks(lambda: len(consumer.quiet()) == 4, "records that are kept back"):
+    for _ in repeat_until(
+        lambda: len(consumer.quiet()) == 4, "records that are kept back"
+    ):
         assert consumer.consume(100, 0.1) == []
     upstream.handed = lambda _: None
     consumer.lift(*names.values())
@@ -285,7 +287,7 @@ def test_a_record_is_busy_before_the_last_check_of_its_hold(
     alone(team, consumer)
     taken(consumer, 2)
     upstream.handed = handed.append
-    consumer._in_hand = None  # as if another call had given its records
+    consumer._in_hand = None  # as if another call had returned the records
     consumer._ledger = Looking(consumer._ledger)
     wait_for(partial(one, consumer), "a record")
     assert busy[0] == {(team.topic, 0)}

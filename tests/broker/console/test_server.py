@@ -24,7 +24,7 @@ from tests.harness.group.team import run, settled, where
 from tests.harness.members import Polled
 from tests.harness.processes import begun
 from tests.harness.program import TAKES_CTRL_C, command
-from tests.harness.waiting import looks, wait_for
+from tests.harness.waiting import repeat_until, wait_for
 
 pytestmark = pytest.mark.embedded_suffices
 CONSOLE, COMMANDS = "safeconsumer-console", "safeconsumer-cli"  # client ids
@@ -75,7 +75,7 @@ def test_preview_that_waits_for_the_broker_delays_no_other_call(team, served):
 
 @pytest.mark.embedded_broker
 @pytest.mark.parametrize("error", ["TOPIC_AUTHORIZATION_FAILED", "POLICY_VIOLATION"])
-def test_refused_write_is_403_and_no_outage(team, served, error):
+def test_refused_write_is_403_and_not_an_outage(team, served, error):
     team.broker.fail("Produce", error)
     fields = {"group": team.group, "scopes": "@all", "reason": "x"}
     refused = served.pause(**fields)
@@ -246,7 +246,7 @@ def test_ctrl_c_ends_the_console_while_clients_wait(team, tmp_path):
         begun(program, **pipes) as process,
     ):
         url = httpx2.URL(process.stdout.readline().split()[-1]).join("/place")
-        for _ in looks(
+        for _ in repeat_until(
             lambda: "preview" in client.post(url, json=fields).json(), "a preview"
         ):
             time.sleep(0.1)

@@ -22,7 +22,7 @@ from tests.harness.polling import poll_until
 from tests.harness.processes import ROOT, module
 from tests.harness.producing import numbered, produce, write
 from tests.harness.signals import handled_by
-from tests.harness.waiting import looks
+from tests.harness.waiting import repeat_until
 
 pytestmark = pytest.mark.any_broker
 
@@ -216,7 +216,7 @@ def _recreate(admin, topic):
             return False
         return True
 
-    for _ in looks(is_made, f"{topic} is recreated"):
+    for _ in repeat_until(is_made, f"{topic} is recreated"):
         pass
 
 
@@ -365,7 +365,9 @@ def test_a_consumer_closes_while_its_join_waits_for_another_member(
     slow = make_consumer(SafeConsumer, topic, **how)
     poll_until(slow, lambda: len(slow.assignment()) == 2)
     leaving = make_consumer(SafeConsumer, topic, **how)
-    for _ in looks(lambda: slow._coordinator.rejoin_needed, "a rebalance begins"):
+    for _ in repeat_until(
+        lambda: slow._coordinator.rejoin_needed, "a rebalance begins"
+    ):
         leaving.poll(10)
     assert leaving.assignment() == set()
     began = time.monotonic()

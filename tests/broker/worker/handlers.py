@@ -14,7 +14,7 @@ from pathlib import Path
 from attrs import frozen
 
 from safeconsumer.worker import Pause, Reject, RetryLater
-from tests.harness.waiting import looks
+from tests.harness.waiting import repeat_until
 
 
 @frozen
@@ -56,7 +56,7 @@ class Recording:
                     (self.folder / value).touch()
                 case "until":
                     there = (self.folder / value).exists
-                    yield from (0.01 for _ in looks(there, value))
+                    yield from (0.01 for _ in repeat_until(there, value))
                 case "fail":
                     if not value or context.attempt <= int(value):
                         message = f"on request, at attempt {context.attempt}"

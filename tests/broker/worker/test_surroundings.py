@@ -16,7 +16,7 @@ from safeconsumer import Pump, Worker
 from safeconsumer.errors import ForkedConsumerError
 from tests.harness.docs.pages import ROOT, blocks
 from tests.harness.holds.forking import is_true_in_child
-from tests.harness.waiting import looks, wait_for
+from tests.harness.waiting import repeat_until, wait_for
 
 pytestmark = pytest.mark.embedded_suffices
 
@@ -35,7 +35,7 @@ def test_signal_drains_a_served_worker(lab, run):
     async def main():
         worker = Worker(lab.consumer(), handle, executor="asyncio")
         serving = asyncio.create_task(worker.serve(signals=(signal.SIGTERM,)))
-        for _ in looks(lambda: worker.stats().done == count, "all to be done"):
+        for _ in repeat_until(lambda: worker.stats().done == count, "all to be done"):
             await asyncio.sleep(0.01)
         os.kill(os.getpid(), signal.SIGTERM)
         report = await serving

@@ -11,7 +11,7 @@ from pathlib import Path
 from safeconsumer.spark.python import SafeKafkaSource
 from tests.harness.processes import ROOT, logged
 from tests.harness.spark.fixtures import SETTINGS
-from tests.harness.waiting import looks
+from tests.harness.waiting import repeat_until
 
 _CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _PLANNER = b"pyspark.sql.streaming.python_streaming_source_runner"
@@ -72,7 +72,7 @@ class ConnectServer:
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
         self._process = self._running.enter_context(logged(command, self._log, env))
-        for _ in looks(self._answers, "a Connect server", _LIMIT, seen=self.log):
+        for _ in repeat_until(self._answers, "a Connect server", _LIMIT, seen=self.log):
             assert self._process.poll() is None, self.log()
             time.sleep(0.05)
 

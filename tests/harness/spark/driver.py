@@ -17,7 +17,7 @@ from tests.harness.processes import logged, module
 from tests.harness.spark import connector, sink
 from tests.harness.spark.fixtures import session_with
 from tests.harness.spark.lake import LIMIT, Pausing
-from tests.harness.waiting import looks
+from tests.harness.waiting import repeat_until
 
 
 def main(bootstrap, topics, folder, master="local[2]", kind="parquet"):
@@ -109,7 +109,7 @@ class Driven:
             yield driver
 
     def await_middle(self, driver):
-        for _ in looks(self.middle.exists, "the middle", LIMIT, seen=self.log):
+        for _ in repeat_until(self.middle.exists, "the middle", LIMIT, seen=self.log):
             assert driver.poll() is None, self.log()
             time.sleep(0.05)
 

@@ -10,7 +10,7 @@ from kafka import KafkaProducer
 
 from tests.harness.producing import numbered, write
 from tests.harness.spark import sink
-from tests.harness.waiting import looks
+from tests.harness.waiting import repeat_until
 
 # Others may use the machine, too.
 LIMIT = 240.0
@@ -159,7 +159,7 @@ def until(is_so, query=None, limit=LIMIT):
     def last():
         return "no query" if query is None else str(query.lastProgress)
 
-    for _ in looks(is_so, "what a stream does", limit, seen=last):
+    for _ in repeat_until(is_so, "the expected state of a stream", limit, seen=last):
         if query is not None and query.exception() is not None:
             raise query.exception()
         time.sleep(0.05)

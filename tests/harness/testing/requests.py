@@ -316,7 +316,7 @@ def a_producers_epoch_is_asked_for_again(place):
 
 
 def writer_in(place):
-    """Return a producer that has begun."""
+    """Return a producer that has its id and epoch."""
     writer = Writer(place, place.topic(), place.coordinated(_TRANSACTION))
     place.until(writer.begins)
     return writer

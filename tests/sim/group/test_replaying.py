@@ -67,7 +67,7 @@ def test_replay_after_a_truncation_replays_the_new_leaders_letters(lab):
 
 
 class FailingProducer:
-    """A producer whose sends of given numbers fail by their answers."""
+    """A producer whose sends succeed, except those with the numbers in ``failing``."""
 
     def __init__(self, failing):
         self._failing = failing

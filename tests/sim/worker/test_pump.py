@@ -290,7 +290,7 @@ def test_batch_dropped_without_an_answer_ends_the_pump(lab, order):
 
 @ORDERS
 def test_batch_without_an_answer_for_long_is_named(lab, order):
-    """Each answer restarts the time."""
+    """Each call of ``done`` restarts the time limit of the batch."""
     reported = []
     options = {"order": order, "on_event": reported.append, "limits": Limits(age=10.0)}
 
@@ -391,7 +391,7 @@ def test_exception_waits_for_the_last_batch_if_another_thread_answers_it(lab):
 
 
 @pytest.mark.contract("W8")
-def test_exit_of_the_block_is_bounded(lab):
+def test_exit_of_the_with_block_is_bounded(lab):
     reading = consumer(lab, "t", **FOUR)
     with pumping(lab, 8, reading=reading, drain=Drain(shutdown=3.0)) as pump:
         (batch,) = taken(lab, pump, 4)[:1]
@@ -411,7 +411,7 @@ def test_exit_of_the_block_is_bounded(lab):
 
 @pytest.mark.parametrize("held", [True, False])
 @pytest.mark.parametrize("target", [1, 30])
-def test_seek_in_the_block_is_kept_after_it(lab, target, held):
+def test_seek_in_the_with_block_is_kept_at_its_end(lab, target, held):
     reading = consumer(lab, "t", **FOUR)
     (tp,) = lab.topic("t", 1, records=4)
     with Pump(reading, commit=OFTEN) as pump:
@@ -428,7 +428,7 @@ def test_seek_in_the_block_is_kept_after_it(lab, target, held):
 
 
 @pytest.mark.parametrize("target", [1, 30])
-def test_seek_in_a_block_that_a_poll_ends_is_kept_after_it(lab, target):
+def test_seek_in_a_with_block_is_kept_if_a_poll_raises(lab, target):
     reading = consumer(lab, "t", **FOUR)
     (tp,) = lab.topic("t", 1, records=4)
 
@@ -452,7 +452,7 @@ def test_seek_in_a_block_that_a_poll_ends_is_kept_after_it(lab, target):
 
 @pytest.mark.contract("W5")
 @pytest.mark.parametrize("target", [1, 3, 30])
-def test_seek_in_the_block_passes_over_no_open_record(lab, target):
+def test_seek_in_the_with_block_skips_no_unfinished_record(lab, target):
     reading = consumer(lab, "t", **FOUR)
     (tp,) = lab.topic("t", 1, records=4)
     with Pump(reading, drain=Drain(shutdown=1.0), commit=OFTEN) as pump:

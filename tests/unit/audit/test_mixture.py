@@ -10,7 +10,7 @@ from safeconsumer.audit.facts import decoded
 from safeconsumer.audit.findings import Address
 from safeconsumer.audit.judge import Judge, needs_of, written_to
 from safeconsumer.audit.results import Settings
-from tests.harness.audit.fleets import BAD, GOOD, TP, check_of
+from tests.harness.audit.fleets import BAD, CASES, GOOD, TP, check_of
 from tests.harness.audit.journals import (
     MemberJournal,
     check,
@@ -88,7 +88,7 @@ def test_each_fault_in_a_mixture_is_found_and_no_other(make, clocks, faults):
 
 @pytest.mark.parametrize(
     "make",
-    [*BAD, *(pytest.param(make, marks=pytest.mark.nightly) for make in GOOD)],
+    [*BAD, *CASES, *(pytest.param(make, marks=pytest.mark.nightly) for make in GOOD)],
     ids=short,
 )
 def test_one_case_is_judged_by_its_facts_alone(make):

@@ -9,8 +9,8 @@ import safeconsumer
 
 ROOT = Path(safeconsumer.__file__).parent
 
-# The rooms whose code a simulated world runs; commands, pages and Spark stay in real time.
-ROOMS = ("_kafka", "audit", "events", "group", "holds", "metrics", "worker")
+# The packages whose code a simulated world runs; commands, pages and Spark stay in real time.
+PACKAGES = ("_kafka", "audit", "events", "group", "holds", "metrics", "worker")
 CLOCKS = {"monotonic", "perf_counter", "sleep", "time"}
 LOCKS = {"Condition", "Event", "Lock", "RLock", "Semaphore"}
 
@@ -28,13 +28,13 @@ USE = re.compile(
 WAITS = {"Barrier", "BoundedSemaphore", "Condition", "Event", "Semaphore"}
 
 
-def sources(*rooms):
+def sources(*packages):
     """
-    Yield the name and the tree of each module of these rooms, or of all.
+    Yield the name and the tree of each module of these packages, or of all.
 
     Modules that import neither clocks nor locks are left out: to parse them takes long.
     """
-    folders = [ROOT / room for room in rooms] or [ROOT]
+    folders = [ROOT / one for one in packages] or [ROOT]
     for path in (path for folder in folders for path in folder.rglob("*.py")):
         text = path.read_text("utf-8")
         if USE.search(text):
@@ -81,11 +81,11 @@ def module_locks(tree):
                     yield f"{node.lineno}: a lock of a module"
 
 
-def test_rooms_use_only_clocks_locks_and_queues_that_a_world_plays():
+def test_packages_use_only_clocks_locks_and_queues_that_a_world_plays():
     consumer = "consumer.py", ast.parse((ROOT / "consumer.py").read_text("utf-8"))
     found = [
         f"{name}:{one}"
-        for name, tree in (*sources(*ROOMS), consumer)
+        for name, tree in (*sources(*PACKAGES), consumer)
         for one in (*unplayable(tree), *module_locks(tree))
     ]
     assert found == []

@@ -345,7 +345,7 @@ def test_commands_print_the_verdicts(one):
 
 
 @situations
-def test_documents_have_the_verdicts(one):
+def test_documents_contain_the_verdicts(one):
     view = one.view
     found = status_document(view)
     assert found | verdict_of(view) == found

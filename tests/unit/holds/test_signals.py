@@ -163,7 +163,7 @@ def test_handler_waits_for_another_threads_change():
 
 # ------------------------------------------------------------ at every place of a call
 
-ROOMS = tuple(str(Path(one.__file__).parent) for one in (holds, events))
+PACKAGES = tuple(str(Path(one.__file__).parent) for one in (holds, events))
 
 
 SNAPSHOT = {"orders": frozenset({A, B})}
@@ -250,7 +250,7 @@ def test_exception_at_any_place_of_a_call_loses_nothing(before, call):
     watched = Watched(before)
     call(watched.lab)
     whole, untouched = watched.settled(), Watched(before).settled()
-    interrupts, found = Interrupts(ROOMS), []
+    interrupts, found = Interrupts(PACKAGES), []
     for at in count():
         watched = Watched(before)
         has_come = interrupts.at(at, lambda one=watched: call(one.lab))
@@ -273,7 +273,7 @@ def test_pause_in_a_handler_at_any_place_of_a_call_is_applied_by_the_call(
     before, call, apart
 ):
     """All observers have seen it when the call returns; no reader has to come first."""
-    places, has_come = Places(ROOMS), True
+    places, has_come = Places(PACKAGES), True
     for at in count(step=apart):
         watched = Watched(before)
         hold = functools.partial(watched.lab.hold, ALL, owner="signal")

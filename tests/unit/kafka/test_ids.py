@@ -27,7 +27,7 @@ class Resting:
         self.state.named_at = self.now
         self.lab.assign(TP)
         self.ids.answered()
-        self.rest(60)
+        self.hold_for(60)
 
     @property
     def now(self):
@@ -36,7 +36,7 @@ class Resting:
     def after(self, seconds):
         self.lab.clock.now += seconds
 
-    def rest(self, seconds):
+    def hold_for(self, seconds):
         self.lab.hold(ORDERS)
         self.after(seconds)
         self.lab.lift(ORDERS)
@@ -81,7 +81,7 @@ def test_partition_idle_again_within_a_second_is_fetched_at_once(one):
     one.name()
     one.state.waited_since = None  # it was fetched
     one.after(0.5)
-    one.rest(0.2)
+    one.hold_for(0.2)
     assert one.left_out() == set()
     assert one.is_doubtful()
     one.after(0.5)
@@ -101,7 +101,7 @@ def test_partition_is_doubtful_if_no_answer_named_its_topic_for_a_while(one, is_
     assert one.is_doubtful()
 
 
-def test_a_rest_before_the_answer_does_not_count(one):
+def test_a_hold_before_the_answer_does_not_count(one):
     one.name()
     one.after(10)
     one.lab.hold(ORDERS)
@@ -126,19 +126,19 @@ def test_a_fetch_in_flight_proves_that_the_topic_exists(one):
     one.state.last_fetch = fetch = Fetch()
     one.ids.in_flight = lambda: [fetch]
     one.after(10)
-    one.rest(10)
+    one.hold_for(10)
     assert one.left_out() == set()
     fetch.answered_at = one.now
     one.ids.in_flight = tuple
     assert one.left_out() == set()
-    one.rest(10)
+    one.hold_for(10)
     assert one.left_out() == {TP}
 
 
 def test_a_fetch_that_was_never_answered_proves_nothing(one):
     one.name()
     one.state.last_fetch = Fetch()
-    one.rest(10)
+    one.hold_for(10)
     assert one.left_out() == {TP}
 
 
@@ -149,10 +149,10 @@ def test_a_topic_that_a_broker_did_not_know_is_asked_for_at_once(one):
 
 
 def test_a_partition_that_has_waited_is_fetched_next(one):
-    """Otherwise a partition that rests whenever its broker is free would wait forever."""
+    """Otherwise a partition that is held whenever its broker is free would wait forever."""
     assert one.left_out() == {TP}
     one.name()
-    one.rest(2)
+    one.hold_for(2)
     assert one.left_out() == set()
     one.state.waited_since = None  # it was fetched
     assert one.left_out() == {TP}

@@ -8,7 +8,7 @@ import pytest
 from kafka import KafkaConsumer, TopicPartition
 
 from safeconsumer import SafeConsumer
-from tests.harness.waiting import looks
+from tests.harness.waiting import repeat_until
 
 pytestmark = pytest.mark.any_broker
 
@@ -27,7 +27,7 @@ def _read(make, kind, topic, **config):
     def is_read():
         return all(consumer.position(tp) >= ends[tp] for tp in parts)
 
-    for _ in looks(is_read, f"the ends: {ends}", seen=lambda: len(records)):
+    for _ in repeat_until(is_read, f"the ends: {ends}", seen=lambda: len(records)):
         for taken in consumer.poll(100).values():
             records.extend(taken)
     return {

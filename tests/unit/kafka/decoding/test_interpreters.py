@@ -161,7 +161,7 @@ def test_a_close_on_another_thread_ends_the_take_after_its_record():
     assert [record.offset for record in records] == [5]
 
 
-def test_many_threads_get_errors_and_no_crash():
+def test_many_threads_get_errors_and_do_not_crash():
     """Readers and steps are for one thread."""
     count = 8
     made = [reader(BATCH * 40) for _ in range(30)]
