@@ -268,12 +268,13 @@ class History:
     def commit(self):
         if not self.is_member:
             return
+        assigned = self.consumer.assignment()  # nothing, if the membership was lost
         try:
             self.consumer.commit(timeout_ms=3000)
         except KafkaError:
             return
         self.note_moves()
-        for tp in self.tps:
+        for tp in assigned:
             at = self.lab.committed(tp, "g")
             if at is not None:
                 self.not_passed(tp, at, "the committed offset")

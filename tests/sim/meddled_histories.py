@@ -18,7 +18,7 @@ from safeconsumer import SafeConsumer, events
 from tests.harness.signals import TimeLimitError
 from tests.sim.histories import WEIGHTS, History
 from tests.sim.interrupting import interrupting
-from tests.sim.reading import raised
+from tests.sim.reading import Listener, raised
 
 _INNER = {
     "seek": 4,
@@ -91,18 +91,24 @@ class MeddledHistory(History):
         "commit_offsets": 1.5,
         "share": 1.5,
         "lose_the_membership": 0.5,
+        "recreate": 0.5,
     }
 
     def __init__(self, lab):
         self.acting = Acting()
         self.expires = {}  # the ends of pauses, by scope and owner
-        self.is_reading = False
+        self.is_reading = self.is_over = False
         self.moved = {}  # where a call in the middle of the current one has moved to
         self.found = {}  # the offsets of the current call, by partition
         self.late = set()  # the pauses that another call of this moment placed
+        # The partitions whose new log the consumer does not know yet.
+        self.recreating = set()
+        self.sought = set()  # those of them that the program has moved
+        self.just_recreated = {}  # where they begin, as an event of this call names them
         self.committed = {}  # the group's offsets that were judged
         self.lately = deque(maxlen=4)  # the next offsets before the last calls
         self.begins = {}  # the committed offsets at rebalances, by event and partition
+        lab.cluster.creates_topics = False
         self.kind = Repeating if lab.world.seed % 3 == 2 else SafeConsumer
         self.others = []  # other members of the group
         super().__init__(lab)
@@ -110,6 +116,8 @@ class MeddledHistory(History):
     def _consumer(self):
         consumer = super()._consumer()
         consumer.chance = self.rng
+        if self.is_member:
+            consumer.subscribe(["t"], listener=Listener(self._assigned))
         return consumer
 
     def more_settings(self):
@@ -129,6 +137,8 @@ class MeddledHistory(History):
         assert not held, f"P1: {tp} by {way}, though {held}"
 
     def moves_to(self, tp, offset):
+        if tp in self.recreating:
+            self.sought.add(tp)
         if self.is_reading:
             self.moved[tp] = offset
         else:
@@ -145,6 +155,13 @@ class MeddledHistory(History):
         super().on_event(event)
 
     def begin_of(self, tp, event):
+        if isinstance(event, events.TopicRecreated):
+            self.recreating.discard(tp)
+            is_first = event.begins == "earliest"
+            is_sought = tp in self.sought
+            begin = self.lab.cluster.log(*tp).start if is_first else None
+            self.just_recreated[tp] = None if is_sought else begin
+            return None
         at, log = self.begins.get((id(event), tp)), self.lab.cluster.log(*tp)
         is_there = at is not None and log.start <= at <= log.end
         return at if is_there else None
@@ -155,7 +172,7 @@ class MeddledHistory(History):
         self.note_moves()
         for tp in self.tps if self.is_member else ():
             at = self.lab.committed(tp, "g")
-            if at != self.committed.get(tp):
+            if at is not None and at != self.committed.get(tp):
                 self.committed[tp] = at
                 # An automatic commit may have been under way since an earlier call.
                 ends = [*(one[tp] for one in self.lately), self.next[tp]]
@@ -178,7 +195,12 @@ class MeddledHistory(History):
         """Judge the offsets of a call in whose middle positions may have moved."""
         found, self.found = self.found, {}
         moved, self.moved = self.moved, {}
+        begins, self.just_recreated = self.just_recreated, {}
+        self.next |= {tp: at for tp, at in begins.items() if tp not in {*found, *moved}}
         for tp in {*found, *moved}:
+            if tp in begins or tp in self.recreating:
+                self.next[tp] = None  # some records may be of the deleted topic
+                continue
             self._settle(tp, found.get(tp, []), moved.get(tp, _NO_MOVE))
         self.late = set()
 
@@ -228,10 +250,11 @@ class MeddledHistory(History):
         if not self.is_reading:
             super().commit()
         elif self.is_member:
+            assigned = self.consumer.assignment()
             if raised(lambda: self.consumer.commit(timeout_ms=3000)):
                 return
             self.note_moves()
-            for tp in self.tps:
+            for tp in assigned:
                 at = self.lab.committed(tp, "g")
                 if at is not None and tp not in self.moved:
                     self.not_passed(tp, at, "the offset committed in a call")
@@ -239,13 +262,16 @@ class MeddledHistory(History):
     def peek(self):
         """Poll without a move of positions, and judge the first records."""
         found = {}
+        self.is_reading = True
         with suppress(UnreadableError):
             wait = self.rng.choice([0, 200])
             found = self.consumer.poll(wait, update_offsets=False)
+        self.is_reading = False
         self.note_moves()
+        self.settle()
         for tp, records in found.items():
             self.check_pauses(tp, "a peek")
-            if records:
+            if records and tp not in self.recreating:
                 self.follows(tp, records[0].offset, "a peek")
 
     def _reading(self):
@@ -415,7 +441,34 @@ class MeddledHistory(History):
             self.lab.cluster.fail("Heartbeat", error=25, count=1)
             self.lab.sleep(4)
 
+    def recreate(self):
+        """Delete the topic, and create it again."""
+        self.lab.cluster.delete_topic("t")
+        self.lab.sleep(self.rng.choice([0, 0.5]))
+        self.lab.topic("t", len(self.tps))
+        self.recreating, self.sought, self.committed = set(self.tps), set(), {}
+        for tp in self.tps:
+            self.producing[tp].clear()
+            self.next[tp] = None
+            for earlier in self.lately:
+                earlier[tp] = None
+            self._append(tp, self.rng.choice([0, 1, 20]))
+
+    def _assigned(self, tps):
+        """Seek, or pause, in a listener."""
+        for tp in () if self.is_over else sorted(tps):
+            match self.rng.choice(["seek", "pause", *[""] * 8]):
+                case "seek":
+                    log = self.lab.cluster.log(*tp)
+                    to = self.rng.randint(log.start, log.end)
+                    self.moves_to(tp, to)
+                    self.consumer.seek(tp, to)
+                case "pause":
+                    self.consumer.pause(tp, owner="ops")
+                    self.held[f"t:{tp.partition}", "ops"] = {tp}
+
     def _let_all_flow(self):
+        self.is_over = True
         while self.others:
             self.share()
         super()._let_all_flow()
@@ -423,7 +476,7 @@ class MeddledHistory(History):
     def subscribe_again(self):
         if self.is_member:
             self.consumer.unsubscribe()
-            self.consumer.subscribe(["t"])
+            self.consumer.subscribe(["t"], listener=Listener(self._assigned))
             self.next = dict.fromkeys(self.tps)
             self._forget(lambda key: key[1] == "whole")
             self._forget(lambda key: key[1] == "app" and key[0].startswith("t:"))
