@@ -11,6 +11,7 @@ import pytest
 from kafka import KafkaConsumer
 
 from safeconsumer import SafeConsumer
+from safeconsumer._kafka.pausing.fetcher import PauseSafeFetcher
 from tests.sim.lab import GROUP
 from tests.sim.meddling import Making, both_steps
 from tests.sim.reading import Reader
@@ -309,3 +310,31 @@ def test_seek_between_two_polls_of_a_step_is_obeyed(lab, to, most):
     reader.until(lambda: 9 in reader.offsets(tp))
     assert reader.offsets(tp) == [*range(to, 10)]
     assert reader.consumer.position(tp) == 10
+
+
+@pytest.mark.contract("P18")
+def test_interrupt_at_the_end_of_the_second_poll_of_a_step_loses_no_record(
+    lab, monkeypatch
+):
+    class Twice(SafeConsumer):
+        def poll(self, timeout_ms=0, **_):
+            found = super().poll(timeout_ms, max_records=3)
+            for tp, records in super().poll(0, max_records=3).items():
+                found[tp] = [*found.get(tp, ()), *records]
+            return found
+
+    def interrupted(self):
+        taken = self._subscriptions.undelivered.taken.values()
+        if any(state.position.offset == 6 for state in taken):
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+        delivered(self)
+
+    (tp,) = lab.topic("t", 1, records=10)
+    reader = Reader(lab, Twice, tps=[tp], how="iterate")
+    delivered = PauseSafeFetcher.delivered
+    monkeypatch.setattr(PauseSafeFetcher, "delivered", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        reader.until(lambda: 9 in reader.offsets(tp))
+    reader.until(lambda: 9 in reader.offsets(tp))
+    assert reader.offsets(tp) == [*range(10)]

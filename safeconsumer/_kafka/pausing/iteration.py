@@ -322,7 +322,10 @@ class Iteration:
                 _,
             ) in subscription.undelivered.step_starts.items():
                 if state.moves == moves:
-                    self._begin_at(tp, state, first)
+                    start = self._begin_at(tp, state, first)
+                    # The second of two polls has noted its own beginning, which is later.
+                    if state.before is not None:
+                        state.before = start
 
 
 def refuse_if_executing(error: ValueError) -> None:
