@@ -268,9 +268,13 @@ class Engine:
             number = self._group.reset_number(tp)
             if owned.get(tp) is not epoch.ownership or number == epoch.reset:
                 continue
-            epoch.has_lost_floor = True
             records, start = polled.get(tp), self._group.position(tp)
-            if records and (start is None or start < records[0].offset):
+            if records and start is None:
+                # A hook, or another thread, has sought to the end or the beginning
+                # since these records were polled: the epoch takes them first.
+                continue
+            epoch.has_lost_floor = True
+            if records and start is not None and start < records[0].offset:
                 # The program has sought back since: the records came too late.
                 self.brakes.refetched += len(polled.pop(tp))
             elif records:

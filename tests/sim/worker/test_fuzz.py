@@ -3,9 +3,11 @@
 import asyncio
 from collections import Counter
 from contextlib import suppress
+from math import inf
 
 import pytest
 from kafka import TopicPartition
+from kafka.serializer import Deserializer
 
 from safeconsumer import (
     BatchFailure,
@@ -19,12 +21,25 @@ from safeconsumer import (
     SafeConsumer,
 )
 from safeconsumer.errors import SafeConsumerError
+from safeconsumer.testing._batches import of_transaction_end
 from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
-from tests.sim.worker.working import Working, committed, expel, filled, quick
+from tests.sim.worker.working import (
+    LOADING,
+    NOT_LEADER_OR_FOLLOWER,
+    UNAVAILABLE,
+    Working,
+    committed,
+    expel,
+    filled,
+    put,
+    quick,
+)
 
 PARTITIONS, RECORDS = 4, 60
-END = [RECORDS] * PARTITIONS
+KEYS = 500  # more than records of a partition
+UNREADABLE = 17  # each 17th record cannot be deserialized, if the worker has a deserializer
+NOT_COORDINATOR = 16
 REASONS = {"revoked", "lost", "moved", "stopped"}
 
 
@@ -82,7 +97,7 @@ class Book:
     Attributes:
         complete: records that were handled, buried or skipped.
         running: how many calls a member makes for a record.
-        holds: by member, the scopes that are held for sure.
+        holds: by member, the scopes that are held for sure, and until when.
         wrong: the broken promises, each with the evidence.
     """
 
@@ -94,7 +109,8 @@ class Book:
         self.wrong = []
 
     def begin(self, who, places):
-        if any(self.holds[who] & {"t", f"t:{partition}"} for partition, _ in places):
+        scopes = {"t", *(f"t:{partition}" for partition, _ in places)}
+        if any(self.holds[who].get(one, 0.0) > self.lab.now for one in scopes):
             self.break_promise("W10", who, places)
         here = {
             one for (name, one), count in self.running.items() if count and name == who
@@ -106,6 +122,10 @@ class Book:
             if beside or any(self.is_ordered(one, place) for one in left):
                 self.break_promise("W3", who, place, beside or left)
         self.running.update((who, one) for one in places)
+
+    def pass_over(self, partition, offsets):
+        """Note offsets that need no handler, such as those that a seek passes over."""
+        self.complete.update((partition, offset) for offset in offsets)
 
     def end(self, who, places, done):
         self.running.subtract((who, one) for one in places)
@@ -134,14 +154,18 @@ class Fuzz:
 
     def __init__(self, lab):
         self.lab, self.dice = lab, lab.rng
-        keys = [self.dice.choice("abcdef") for _ in range(RECORDS)]
-        filled(lab, PARTITIONS, *map(str, range(RECORDS)), keys=keys)
+        self.keys = [self.dice.choice("abcdef") for _ in range(KEYS)]
+        lab.topic("t", PARTITIONS)
         self.is_calm = False
+        self.ending = {}
         self.names = iter("abcdefghijklmnop")
         self.runs = {}
         self.options = self.random_options()
         self.protocol = self.dice.choice(["eager", "cooperative"])
-        self.book = Book(lab, self.options["order"], keys)
+        self.settings = self.random_settings()
+        self.book = Book(lab, self.options["order"], self.keys)
+        for tp in lab.partitions("t"):
+            self.append(tp, RECORDS)
         self.is_sink_slow = self.dice.random() < 0.5
         self.start()
 
@@ -163,14 +187,39 @@ class Fuzz:
             return {**options, "on_exhausted": "skip"}
         return {**options, "dead_letter": self.bury}
 
+    def random_settings(self):
+        choose = self.dice.choice
+        settings = {"max_poll_records": choose([1, 3, 20, 20])}
+        if choose([True, False]):
+            settings["max_partition_fetch_bytes"] = choose([200, 1000])
+        if choose([True, False]):
+            settings["parked_max_bytes"] = choose([0, 500])
+        if choose([True, False, False]):
+            settings["value_deserializer"] = Numbers()
+        return settings
+
+    def append(self, tp, count):
+        """Append records, and behind some of them the marker of a transaction."""
+        log = self.lab.cluster.log(*tp)
+        while count > 0:
+            some = min(count, self.dice.choice([1, 7, 20]))
+            if self.lab.now < self.ending.get(tp, 0.0):  # the seek may go on to here
+                self.book.pass_over(tp.partition, range(log.end, log.end + some))
+            values = map(str, range(log.end, log.end + some))
+            put(self.lab, tp, *values, keys=self.keys[log.end : log.end + some])
+            count -= some
+            while self.dice.random() < 0.2:
+                self.book.pass_over(tp.partition, [log.end])
+                put_marker(self.lab, tp)
+
     def start(self):
         name = next(self.names)
-        self.book.holds[name] = set()
+        self.book.holds[name] = {}
         self.runs[name] = counted(
             self.lab,
             self.handler(name),
-            quick(self.protocol, max_poll_records=20),
-            self.may_seek_back,
+            quick(self.protocol, **self.settings),
+            self.meddle,
             name=name,
             concurrency=self.dice.choice([1, 4, 8]),
             drain=Drain(revoke=self.dice.choice([1.0, 10.0]), shutdown=5.0),
@@ -251,42 +300,105 @@ class Fuzz:
 
     def disturb(self):
         """Let something happen to the group, or to one of its members."""
-        what, name = self.dice.random(), self.dice.choice([*self.runs])
-        run, holds = self.runs[name], self.book.holds[name]
-        if what < 0.2 and len(self.runs) < 2:
+        acts = {
+            self.add_member: 4,
+            self.stop_member: 2,
+            lambda _: expel(self.lab): 1,
+            lambda name: self.seek(self.runs[name].consumer): 2,
+            self.hold: 6,
+            self.lift: 5,
+            self.add_records: 2,
+            self.delete_records: 1,
+            self.add_partition: 1,
+            self.break_broker: 2,
+        }
+        (act,) = self.dice.choices([*acts], [*acts.values()])
+        act(self.dice.choice([*self.runs]))
+
+    def add_member(self, _name):
+        if len(self.runs) < 2:
             self.start()
-        elif 0.2 <= what < 0.3 and len(self.runs) > 1:
-            del self.runs[name]
+
+    def stop_member(self, name):
+        if len(self.runs) > 1:
+            run = self.runs.pop(name)
             run.worker.stop(drain=self.dice.random() < 0.7)
             run.ends()
             check_sums(run)
-        elif 0.3 <= what < 0.36:
-            expel(self.lab)
-        elif 0.36 <= what < 0.42:
-            self.seek_back(run.consumer)
-        elif 0.42 <= what < 0.75:
-            scope = self.dice.choice(["t", "t:0", "t:1", "t:2"])
-            with suppress(SafeConsumerError):  # another member owns its partition
-                run.consumer.pause(scope, owner="ops")
-                holds.add(scope)
-        elif what >= 0.75:
-            self.lift(name)
 
-    def may_seek_back(self, reading):
+    def hold(self, name):
+        scope = self.dice.choice(["t", "t:0", "t:1", "t:2"])
+        seconds = self.dice.choice([None, None, 0.3, 4.0])
+        holds = self.book.holds[name]
+        with suppress(SafeConsumerError):  # another member owns its partition
+            self.runs[name].consumer.pause(scope, owner="ops", for_=seconds)
+            holds[scope] = self.lab.now + (inf if seconds is None else seconds)
+
+    def add_records(self, _name):
+        self.append(self.dice.choice(self.lab.partitions("t")), self.dice.randint(1, 30))
+
+    def add_partition(self, _name):
+        count = len(self.lab.partitions("t"))
+        if count < PARTITIONS + 2:
+            self.lab.cluster.add_partitions("t", count + 1)
+            self.append(self.lab.partitions("t")[-1], RECORDS // 2)
+
+    def delete_records(self, _name):
+        """Delete the first records, as retention does."""
+        tp = self.dice.choice(self.lab.partitions("t"))
+        log = self.lab.cluster.log(*tp)
+        start = self.dice.randint(log.start, log.end - 1)
+        self.book.pass_over(tp.partition, range(start))
+        self.lab.cluster.delete_before(*tp, start)
+
+    def break_broker(self, _name):
+        api, error = self.dice.choice(
+            [
+                ("OffsetCommit", LOADING),
+                ("OffsetCommit", UNAVAILABLE),
+                ("OffsetFetch", LOADING),
+                ("Heartbeat", NOT_COORDINATOR),
+                ("Fetch", NOT_LEADER_OR_FOLLOWER),
+                ("ListOffsets", NOT_LEADER_OR_FOLLOWER),
+            ]
+        )
+        count = self.dice.randint(1, 5)
+        how = self.dice.choice(
+            [{"error": error}, {"delay": 1.5}, {"is_lost": True}, {"is_cut": True}]
+        )
+        self.lab.cluster.fail(api, count=count, **how)
+
+    def meddle(self, reading):
         """Seek during a poll, as a hook may: the worker has not seen its records yet."""
         if not self.is_calm and self.dice.random() < 0.03:
-            self.seek_back(reading)
+            self.seek(reading)
 
-    def seek_back(self, reading):
+    def seek(self, reading):
+        """Seek each partition of a member, or some, to any of its offsets."""
+        way = self.dice.choice(["back", "back", "forward", "beginning", "end"])
         for tp in sorted(reading.assignment()):
             position = reading._subscription.delivered_position(tp)
-            if position is not None:
+            if position is None or self.dice.random() < 0.3:
+                continue
+            end = self.lab.cluster.log(*tp).end
+            if way == "back":
                 reading.seek(tp, self.dice.randint(0, position))
+            elif way == "forward":
+                target = self.dice.randint(position, max(position, end))
+                self.book.pass_over(tp.partition, range(position, target))
+                reading.seek(tp, target)
+            elif way == "beginning":
+                reading.seek_to_beginning(tp)
+            else:
+                self.book.pass_over(tp.partition, range(position, end))
+                self.ending[tp] = self.lab.now + 20.0
+                reading.seek_to_end(tp)
 
     def lift(self, name):
         holds = self.book.holds[name]
         while holds:
-            self.runs[name].consumer.resume(holds.pop(), owner="ops")
+            scope, _ = holds.popitem()
+            self.runs[name].consumer.resume(scope, owner="ops")
 
     def calm_down(self):
         self.is_calm = True
@@ -295,12 +407,29 @@ class Fuzz:
 
     def finish(self):
         """Wait until all records are complete and committed, and stop the workers."""
-        self.lab.until(lambda: committed(self.lab) == END, 400, what="all is committed")
+        ends = [self.lab.cluster.log(*tp).end for tp in self.lab.partitions("t")]
+        self.lab.until(lambda: committed(self.lab) == ends, 400, what="all is committed")
         self.book.look()
         for run in self.runs.values():
             assert run.worker.stats().leaked == 0
             run.stop()
             check_sums(run)
+
+
+class Numbers(Deserializer):
+    """Reads values, unless their number is one of those that cannot be read."""
+
+    def deserialize(self, _topic, _headers, data):
+        if int(data) % UNREADABLE == 5:
+            raise ValueError
+        return data
+
+
+def put_marker(lab, tp):
+    """Append the end of a transaction, which readers pass over."""
+    marker = of_transaction_end(9, 0, lab.cluster.now_ms(), is_committed=True)
+    lab.cluster.log(*tp).append(marker)
+    lab.cluster.fetches.answer_waiting()
 
 
 def spared(places, error):
