@@ -319,7 +319,11 @@ class Engine:
                 self._give_back(tp, records)
                 continue
             fits = self.brakes.fitting(records)
-            if len(fits) < len(records):
+            if len(fits) < len(records) and self._is_passed(tp, records):
+                fits = (
+                    records  # the limit is exceeded, at most by the records of a poll
+                )
+            elif len(fits) < len(records):
                 # Another caller lifted a hold of ours during the poll, or a thread did
                 # at the low mark.
                 self._give_back(tp, records[len(fits) :])
@@ -334,6 +338,13 @@ class Engine:
         if self._is_among(tp, records) or self._client.reads_on(tp, end):
             self._client.go_back(tp, records[0].offset)
         self.brakes.refetched += len(records)
+
+    def _is_passed(self, tp: TopicPartition, records: Sequence[AnyRecord]) -> bool:
+        # Whether a hook or another thread has sought past these records since they were
+        # polled: nothing would fetch them again. During a reset this is not known yet.
+        end, position = records[-1].offset + 1, self._group.position(tp)
+        is_behind = position is not None and position <= end
+        return not is_behind and not self._client.reads_on(tp, end)
 
     def _is_among(self, tp: TopicPartition, records: Sequence[AnyRecord]) -> bool:
         # Whether the position is behind the first of these records, but not behind the
