@@ -318,25 +318,31 @@ class Engine:
             if not self.commits.has_floor(epoch):
                 self._give_back(tp, records)
                 continue
-            fits = self.brakes.fitting(records)
-            if len(fits) < len(records) and self._is_passed(tp, records):
-                fits = (
-                    records  # the limit is exceeded, at most by the records of a poll
-                )
-            elif len(fits) < len(records):
-                # Another caller lifted a hold of ours during the poll, or a thread did
-                # at the low mark.
-                self._give_back(tp, records[len(fits) :])
+            fits = self._fitting(tp, records)
             if not fits:
                 continue
             self.brakes.note_sizes(self.kept.admit(epoch, fits))
             self._work.queue.admit(epoch)
+
+    def _fitting(self, tp: TopicPartition, records: list[AnyRecord]) -> list[AnyRecord]:
+        fits = self.brakes.fitting(records)
+        if len(fits) == len(records):
+            return fits
+        if self._is_passed(tp, records):
+            return records  # the limit is exceeded, at most by the records of a poll
+        # Another caller lifted a hold of ours during the poll, or a thread did at the
+        # low mark.
+        self._give_back(tp, records[len(fits) :])
+        return fits
 
     def _give_back(self, tp: TopicPartition, records: Sequence[AnyRecord]) -> None:
         # A hook or another thread may have sought since they were polled.
         end = records[-1].offset + 1
         if self._is_among(tp, records) or self._client.reads_on(tp, end):
             self._client.go_back(tp, records[0].offset)
+        elif self._is_passed(tp, records):
+            self.departures.dropped[MOVED] += len(records)
+            return
         self.brakes.refetched += len(records)
 
     def _is_passed(self, tp: TopicPartition, records: Sequence[AnyRecord]) -> bool:

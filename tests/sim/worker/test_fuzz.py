@@ -56,10 +56,11 @@ class Counting(SafeConsumer):
     A consumer that counts the records that its polls return.
 
     Attributes:
+        found: the records of the last poll.
         after_poll: called with the consumer at the end of each poll.
     """
 
-    polled = 0
+    polled, found = 0, {}
 
     def __init__(self, *topics, after_poll, **settings):
         super().__init__(*topics, **settings)
@@ -67,6 +68,7 @@ class Counting(SafeConsumer):
 
     def poll(self, *args, **kwargs):
         found = super().poll(*args, **kwargs)
+        self.found = found
         self.after_poll(self)
         self.polled += sum(map(len, found.values()))
         return found
@@ -406,16 +408,18 @@ class Fuzz:
             if position is None or self.dice.random() < 0.3:
                 continue
             end = self.lab.cluster.log(*tp).end
+            # Without a floor the worker cannot keep the records of the last poll.
+            first = min([position, *(r.offset for r in reading.found.get(tp, ()))])
             if way == "back":
                 reading.seek(tp, self.dice.randint(0, position))
             elif way == "forward":
                 target = self.dice.randint(position, max(position, end))
-                self.book.pass_over(tp.partition, range(position, target))
+                self.book.pass_over(tp.partition, range(first, target))
                 reading.seek(tp, target)
             elif way == "beginning":
                 reading.seek_to_beginning(tp)
             else:
-                self.book.pass_over(tp.partition, range(position, end))
+                self.book.pass_over(tp.partition, range(first, end))
                 self.ending[tp] = self.lab.now + 20.0
                 reading.seek_to_end(tp)
 
@@ -535,6 +539,8 @@ class PumpFuzz(Fuzz):
     def __init__(self, lab):
         super().__init__(lab)
         self.book.is_batch = True
+        # Signals interrupt no poll of a pump, which has a thread of its own.
+        self.may_interrupt = False
         self.open = []
         settings = lab.settings(group_id=GROUP, **quick(self.protocol, **self.settings))
         self.reading = Counting("t", after_poll=self.meddle, **settings)
@@ -619,14 +625,12 @@ class PumpFuzz(Fuzz):
 
     def read(self):
         """Poll without a pump, and commit."""
-        self.may_interrupt = False  # the program would lose the records itself
         for _ in range(self.dice.randint(0, 5)):
             polled = self.reading.poll(timeout_ms=300)
             for records in polled.values():
                 self.book.complete.update((r.partition, r.offset) for r in records)
         with suppress(CommitFailedError):
             self.reading.commit()
-        self.may_interrupt = True
 
     def finish(self):
         for run in self.runs.values():
