@@ -95,6 +95,7 @@ class Partition:
         self._sought_at = -1  # the entry of the last seek's return
         self._most = -1  # the highest possible position, while a seek makes it unknown
         self._sought_to = -1.0  # the target of the last seek in this ownership
+        self._lowest: float | None = None  # if a seek began it, its lowest position
         # The committed offset in the broker's answer, the note of its commit, and the
         # entry.
         self._answered: tuple[int, str, int] | None = None
@@ -172,7 +173,7 @@ class Partition:
         self._count += 1
         self._has_begun = self._is_sought = False
         self._reached = self._peeked = self._floor = self._most = -1
-        self._sought_to = -1.0
+        self._sought_to, self._lowest = -1.0, None
         self._seeks, self._answered = 0, None
         self._without_record = Spans()
         self._leave(None)
@@ -208,9 +209,13 @@ class Partition:
         self._flush()
         self.position, self._most = position, -1
         if self._has_begun:
+            self._note_lowest(entry, position)
             return
         self._has_begun = True
         how = "seek" if self._is_sought and how != "reset" else how
+        if how in {"seek", "reset"}:
+            self._lowest = math.inf
+            self._note_lowest(entry, position)
         answered, by, asked = self._answered or (None, "", 0)
         if how not in {"seek", "reset"}:  # the log may end before the committed offset
             self._floor = min(self._floor, position)
@@ -225,6 +230,13 @@ class Partition:
                 asked=asked,
             )
         )
+
+    def _note_lowest(self, entry: Fact, position: int) -> None:
+        # Everything below the first target was skipped, so later targets below it leave
+        # gaps of their own.
+        if self._lowest is not None and position < self._lowest:
+            self._lowest = position
+            self._take(facts.Sought(n=entry.n, at=entry.at, offset=position))
 
     def note_answer(self, found: tuple[int, str] | None, entry: int) -> None:
         """Note the committed offset that the broker reports, and the note of its commit."""
