@@ -103,6 +103,8 @@ class Partition:
         self._asked: dict[object, _Asked] = {}
         self._seeks = 0
         self._floor = -1
+        # The offset at which a reset began this ownership, and how many seeks had come.
+        self._reset: tuple[int, int] | None = None
         # Offsets without a record, in order, that the position has passed.
         self._without_record = Spans()
         # The records that a worker gave up, by ownership.
@@ -174,7 +176,7 @@ class Partition:
         self._has_begun = self._is_sought = False
         self._reached = self._peeked = self._floor = self._most = -1
         self._sought_to, self._lowest = -1.0, None
-        self._seeks, self._answered = 0, None
+        self._seeks, self._answered, self._reset = 0, None, None
         self._without_record = Spans()
         self._leave(None)
 
@@ -317,6 +319,7 @@ class Partition:
         if self._is_owned:
             self._take(entry)
             self._go_to(entry.offset, entry, "reset")
+            self._reset = entry.offset, self._seeks
 
     def note_move(self, entry: entries.Moved) -> None:
         """Follow a position that moves over offsets without a record."""
@@ -439,6 +442,9 @@ class Partition:
             for beyond in self.worker_records.early_commits(call, offset, known):
                 self._take(beyond)
         is_before = stood is not None and stood < offset <= reached
+        is_of_reset = self._is_of_reset(offset)
+        if is_of_reset:
+            stood = offset
         fact = Committed(
             n=call.n,
             at=call.at,
@@ -448,13 +454,22 @@ class Partition:
             is_done=False,
             is_owned=self._is_owned,
             stood=stood,
-            floor=self._floor,
+            floor=-1 if is_of_reset else self._floor,
             is_before=is_before,
             is_first=not self._seeks,
             departed_in=self._departed_in,
             own=self._own,
         )
-        self._asked[call.id] = _Asked(fact, -1 if is_before else self._seeks)
+        is_apart = is_before or is_of_reset
+        self._asked[call.id] = _Asked(fact, -1 if is_apart else self._seeks)
+
+    def _is_of_reset(self, offset: int) -> bool:
+        # The member commits the target of a reset, also where its program, perhaps in the
+        # listener, has sought meanwhile.
+        if self._reset is None or not self._is_owned:
+            return False
+        target, seeks = self._reset
+        return offset == target and self._seeks > seeks
 
     @property
     def _reached_now(self) -> int:
