@@ -260,7 +260,7 @@ class Resetting:
                 # The last owner may have moved the partition.
                 troubles[tp] = NO_POSITION
             elif is_there and state.reset_target != target and stands_there:
-                state.begin_at_reset(target)
+                self._subscription.begin_at_reset(tp, target)
                 done[tp] = state
             elif is_there and state.reset_target == target:
                 done[tp] = state

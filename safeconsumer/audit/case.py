@@ -5,6 +5,7 @@ Memory has each ownership and each commit; records and positions are ranges of o
 """
 
 import math
+from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from heapq import merge, nlargest
@@ -69,6 +70,8 @@ class Epoch:
         delivered_at: when its first record came outside of peeks; if none came, when it
             began.
         records: the offsets of its records.
+        sought: if a seek chose its first position, that and each later one below all
+            before it.
         skipped: the offsets that the application, or an operator, skipped.
         deleted: the offsets that the client's reset rule skipped.
         given_up: the offsets of records that a worker gave up.
@@ -89,6 +92,7 @@ class Epoch:
     first: tuple[float, int] | None = None
     delivered_at: float = _SINCE_BEGIN
     records: Spans = field(factory=Spans)
+    sought: "array[int]" = field(factory=lambda: array("q"))
     skipped: Spans = field(factory=Spans)
     deleted: Spans = field(factory=Spans)
     given_up: Spans = field(factory=Spans)
@@ -217,6 +221,7 @@ class Part:
             facts.Skipped: lambda fact: self.epochs[-1].skipped.add(
                 fact.start, fact.end
             ),
+            facts.Sought: lambda fact: self.epochs[-1].sought.append(fact.offset),
             facts.UnderHold: self.under.append,
             **dict.fromkeys(MARKS, lambda fact: self.marks.add(type(fact))),
         }

@@ -118,6 +118,12 @@ class Delivered(Derived):
         yield at, self.last + 1
 
 
+class Sought(Derived):
+    """A seek chose the first position of an ownership, or a later one below it."""
+
+    offset: int
+
+
 class Skipped(Derived):
     """A seek, or an operator, moved the position forward, over ``start`` to ``end``."""
 
@@ -293,7 +299,8 @@ class JournalEnd(Derived):
 
 KINDS: Sequence[type[Fact]] = (
     *(AutoReset, Committed, Delivered, Done, EarlyCommit, GivenUp, HandlerBegan),
-    *(JournalEnd, OpenSeek, Owned, OwnHold, Positioned, Released, Skipped, UnderHold),
+    *(JournalEnd, OpenSeek, Owned, OwnHold, Positioned, Released, Skipped, Sought),
+    UnderHold,
     *(entries.Acked, entries.Clock, entries.Hold, entries.Kept, entries.LogStart),
     *(entries.Moved, entries.Reset, entries.Transactional, entries.Unseen),
     entries.Working,

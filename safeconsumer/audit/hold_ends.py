@@ -78,6 +78,7 @@ class Departure:
         joins: how many entries of gained partitions came before it.
         is_partial: whether the member kept other partitions, as only in a cooperative
             rebalance.
+        is_by_unsubscribe: whether a call of ``unsubscribe`` was under way.
     """
 
     number: int
@@ -86,6 +87,7 @@ class Departure:
     is_lost: bool = False
     joins: int = 0
     is_partial: bool = False
+    is_by_unsubscribe: bool = False
 
     def comes_back_by(self, entry: Assigned, joins: int) -> Answer:
         """Return whether an assignment gives the partition back without leaving it out."""
@@ -155,6 +157,7 @@ class HoldEnds:
         # Holds that last while their scope is owned, by the place of the scope.
         self._owned: dict[TopicPartition | str | None, dict[str, _OwnedEnds]] = {}
         self._ending: set[object] = set()  # calls under way that end pauses
+        self._unsubscribing: set[object] = set()  # those of ``unsubscribe``
         self._freed, self._freed_at = -1, -1.0  # the last returned one
         # By topic: the ends that pauses of its partitions named, unless these have
         # passed, and the times of the calls.
@@ -168,8 +171,7 @@ class HoldEnds:
             tp: self._comes_back(tp, entry) for tp in map(tp_of, entry.partitions)
         }
         back = frozenset(tp for tp, one in answers.items() if one is Answer.YES)
-        # In a cooperative rebalance an ownership ends when the partition is revoked.
-        kept = {tp for tp in back if not self._has_left_alone(tp)}
+        kept = {tp for tp in back if not self._has_really_left(tp)}
         for scope, ends in self._scopes_of(answers):
             covered = [*filter(covering(scope), answers)]
             ends.note_gain(covered, is_back=not kept.isdisjoint(covered))
@@ -181,9 +183,13 @@ class HoldEnds:
         self._joins += 1
         return back
 
-    def _has_left_alone(self, tp: TopicPartition) -> bool:
+    def _has_really_left(self, tp: TopicPartition) -> bool:
+        # In a cooperative rebalance, and by ``unsubscribe``, an ownership ends when the
+        # partition is revoked, whatever the next generation brings.
         departure = self._partitions[tp].departure
-        return departure is not None and departure.is_partial
+        if departure is None:
+            return False
+        return departure.is_partial or departure.is_by_unsubscribe
 
     def _comes_back(self, tp: TopicPartition, entry: Assigned) -> Answer:
         one = self._partitions.get(tp)
@@ -230,6 +236,7 @@ class HoldEnds:
                 is_lost=is_lost,
                 joins=self._joins,
                 is_partial=is_partial,
+                is_by_unsubscribe=bool(self._unsubscribing),
             )
             one.is_owned = False
             for _, ends in self._scopes_of([tp]):
@@ -258,6 +265,8 @@ class HoldEnds:
         """Note the call of a pause, a resume, of ``assign`` or of ``unsubscribe``."""
         if _ends_pauses(entry):
             self._ending.add(entry.id)
+        if entry.op == "unsubscribe":
+            self._unsubscribing.add(entry.id)
         if entry.op == "pause" and (entry.owner or _APP) == _APP:
             self._note_end(entry)
 
@@ -272,6 +281,7 @@ class HoldEnds:
 
     def note_return(self, entry: Return) -> None:
         """Note the return of such a call; one that failed ended nothing."""
+        self._unsubscribing.discard(entry.id)
         if entry.id in self._ending:
             self._ending.discard(entry.id)
             if entry.ok is not False:

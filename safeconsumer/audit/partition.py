@@ -95,6 +95,7 @@ class Partition:
         self._sought_at = -1  # the entry of the last seek's return
         self._most = -1  # the highest possible position, while a seek makes it unknown
         self._sought_to = -1.0  # the target of the last seek in this ownership
+        self._lowest: float | None = None  # if a seek began it, its lowest position
         # The committed offset in the broker's answer, the note of its commit, and the
         # entry.
         self._answered: tuple[int, str, int] | None = None
@@ -102,6 +103,8 @@ class Partition:
         self._asked: dict[object, _Asked] = {}
         self._seeks = 0
         self._floor = -1
+        # The offset at which a reset began this ownership, and how many seeks had come.
+        self._reset: tuple[int, int] | None = None
         # Offsets without a record, in order, that the position has passed.
         self._without_record = Spans()
         # The records that a worker gave up, by ownership.
@@ -172,8 +175,8 @@ class Partition:
         self._count += 1
         self._has_begun = self._is_sought = False
         self._reached = self._peeked = self._floor = self._most = -1
-        self._sought_to = -1.0
-        self._seeks, self._answered = 0, None
+        self._sought_to, self._lowest = -1.0, None
+        self._seeks, self._answered, self._reset = 0, None, None
         self._without_record = Spans()
         self._leave(None)
 
@@ -208,9 +211,13 @@ class Partition:
         self._flush()
         self.position, self._most = position, -1
         if self._has_begun:
+            self._note_lowest(entry, position)
             return
         self._has_begun = True
         how = "seek" if self._is_sought and how != "reset" else how
+        if how in {"seek", "reset"}:
+            self._lowest = math.inf
+            self._note_lowest(entry, position)
         answered, by, asked = self._answered or (None, "", 0)
         if how not in {"seek", "reset"}:  # the log may end before the committed offset
             self._floor = min(self._floor, position)
@@ -225,6 +232,13 @@ class Partition:
                 asked=asked,
             )
         )
+
+    def _note_lowest(self, entry: Fact, position: int) -> None:
+        # Everything below the first target was skipped, so later targets below it leave
+        # gaps of their own.
+        if self._lowest is not None and position < self._lowest:
+            self._lowest = position
+            self._take(facts.Sought(n=entry.n, at=entry.at, offset=position))
 
     def note_answer(self, found: tuple[int, str] | None, entry: int) -> None:
         """Note the committed offset that the broker reports, and the note of its commit."""
@@ -305,6 +319,7 @@ class Partition:
         if self._is_owned:
             self._take(entry)
             self._go_to(entry.offset, entry, "reset")
+            self._reset = entry.offset, self._seeks
 
     def note_move(self, entry: entries.Moved) -> None:
         """Follow a position that moves over offsets without a record."""
@@ -427,6 +442,9 @@ class Partition:
             for beyond in self.worker_records.early_commits(call, offset, known):
                 self._take(beyond)
         is_before = stood is not None and stood < offset <= reached
+        is_of_reset = self._is_of_reset(offset)
+        if is_of_reset:
+            stood = offset
         fact = Committed(
             n=call.n,
             at=call.at,
@@ -436,13 +454,22 @@ class Partition:
             is_done=False,
             is_owned=self._is_owned,
             stood=stood,
-            floor=self._floor,
+            floor=-1 if is_of_reset else self._floor,
             is_before=is_before,
             is_first=not self._seeks,
             departed_in=self._departed_in,
             own=self._own,
         )
-        self._asked[call.id] = _Asked(fact, -1 if is_before else self._seeks)
+        is_apart = is_before or is_of_reset
+        self._asked[call.id] = _Asked(fact, -1 if is_apart else self._seeks)
+
+    def _is_of_reset(self, offset: int) -> bool:
+        # The member commits the target of a reset, also where its program, perhaps in the
+        # listener, has sought meanwhile.
+        if self._reset is None or not self._is_owned:
+            return False
+        target, seeks = self._reset
+        return offset == target and self._seeks > seeks
 
     @property
     def _reached_now(self) -> int:

@@ -40,6 +40,15 @@ class Spans:
         at = bisect_left(self.starts, offset) - 1
         return self.starts[at] if at >= 0 and offset <= self.ends[at] else offset
 
+    def end_below(self, offset: int) -> int:
+        """
+        Return where the last range ends that begins below an offset; 0 if none does.
+
+        The ranges are merged. If the offset is within a range, it is returned itself.
+        """
+        at = bisect_left(self.starts, offset) - 1
+        return min(self.ends[at], offset) if at >= 0 else 0
+
     def __iter__(self) -> Iterator[Span]:
         """Yield the start and end of each range."""
         return zip(self.starts, self.ends, strict=True)

@@ -27,8 +27,9 @@ Events of every consumer:
   least, and at most, this many seconds; with ``control=``, once a minute and when it is set;
 - ``begins``: ``tp``, ``offset``: the position was set to an offset that no seek named:
   the committed offset, or the offset of the client's reset rule;
-- ``reset``: ``tp``, ``offset``, ``owner``: the ownership that has just begun is at the
-  offset to which a hold of this owner, such as ``operator:alice``, moves the partition;
+- ``reset``: ``tp``, ``offset``, ``owner``: the ownership that has just begun, or that
+  has committed this offset and stands there already, is at the offset to which a hold of
+  this owner, such as ``operator:alice``, moves the partition;
 - ``log_start``: ``tp``, ``first``: the first offset of the log, by the broker's first
   answer to a fetch after the client's reset rule set a position (``begins``): at the
   start of an ownership without a committed offset, or forward from an out-of-range one;

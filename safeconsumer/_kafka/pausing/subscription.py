@@ -549,10 +549,24 @@ class LedgerSubscription(SubscriptionState):
             if begun:
                 self.ledger.assign(self.assignment, Cause.RENEWED)
             for tp, state in begun.items():
-                target = state.reset_target
-                if self.journal is not None and target is not None:
-                    self.journal.reset(tp, target.offset, target.owner)
+                self._write_reset(tp, state.reset_target)
         return begun
+
+    def begin_at_reset(
+        self,
+        tp: TopicPartition,
+        target: Any,  # noqa: ANN401 - of safeconsumer.group
+    ) -> None:
+        """Note that an owned partition is at the target of an operator's reset already."""
+        with self._lock:
+            state = self.assignment.get(tp)
+            if isinstance(state, OwnedPartitionState):
+                state.begin_at_reset(target)
+                self._write_reset(tp, target)
+
+    def _write_reset(self, tp: TopicPartition, target: Any) -> None:  # noqa: ANN401
+        if self.journal is not None and target is not None:
+            self.journal.reset(tp, target.offset, target.owner)
 
     def _restarted_state(
         self,

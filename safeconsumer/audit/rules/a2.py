@@ -121,18 +121,16 @@ def skipped(epochs: Sequence[Epoch], kept: int | None) -> Spans:
     """Return the ranges that a seek, or the client's reset rule, skipped."""
     found = [span for one in epochs for span in one.skipped]
     found += deleted(epochs, kept)
-    # A seek before the first record skips the offsets between all others and its target.
+    # A seek at the start of an ownership skips the offsets between all others and its
+    # target, also if another seek moves the position before a record comes.
     sought = {
         start
         for one in epochs
         if one.was_sought
-        for start in (*one.runs.starts[:1], *one.peeked.starts[:1])
+        for start in (*one.runs.starts[:1], *one.peeked.starts[:1], *one.sought)
     }
-    end = 0
-    for start, end_of_run in positions(epochs):
-        if start in sought:
-            found.append((end, start))
-        end = end_of_run
+    passed = merged([*positions(epochs), *found])
+    found += ((passed.end_below(target), target) for target in sought)
     return merged(found)
 
 

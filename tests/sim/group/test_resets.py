@@ -15,10 +15,11 @@ from safeconsumer._kafka.resetting import RECREATED
 from safeconsumer._kafka.resetting import Resetting as Resets
 from safeconsumer.audit import control as audited
 from safeconsumer.audit.results import Settings
+from safeconsumer.cli.control_topics import read_control
 from safeconsumer.events import PartitionReset, WorkDropped
 from safeconsumer.group import topics
 from safeconsumer.holds.ledger import PauseLedger
-from tests.harness.audit.journals import check, read
+from tests.harness.audit.journals import check, entries_in, faults_in, read
 from tests.sim.group.operating import (
     CONTROL,
     QUICK,
@@ -728,3 +729,23 @@ def test_audit_accepts_only_a_reset_that_the_holds_topic_has(
         set() if is_confirmed else {"A4"}
     )
     assert not {"A2", "A4", "A5", "A6"} & verdict.unjudged.keys()
+
+
+@operated()
+def test_audit_accepts_a_seek_after_a_reset_to_where_the_partition_is(
+    lab, operator, tmp_path
+):
+    """The member commits the target again, behind the position of its program."""
+    one = held(lab, operator, enable_auto_commit=False, journal=tmp_path)
+    one.call(lambda consumer: consumer.commit())
+    operator.reset({T: 10})
+    lab.sleep(5)
+    one.call(lambda consumer: consumer.seek(T, 3))
+    one.call(lambda consumer: consumer.commit())
+    assert lab.committed(T) == 3
+    lab.until(lambda: lab.committed(T) == 10)
+    operator.lift("t")
+    one.stop()
+    (begun,) = entries_in(tmp_path, "reset")
+    assert (begun["tp"], begun["offset"]) == ("t:0", 10)
+    assert faults_in(tmp_path, control=read_control(lab.connection, "ops")) == []

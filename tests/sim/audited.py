@@ -1,0 +1,523 @@
+"""Members of a group that make random calls of right programs, each with a journal."""
+
+from contextlib import suppress
+
+from kafka import TopicPartition
+from kafka.errors import KafkaError
+from kafka.serializer import Deserializer
+from kafka.structs import OffsetAndMetadata
+
+from safeconsumer import Lifetime, SafeConsumer
+from safeconsumer.cli.control_topics import read_control
+from safeconsumer.errors import SafeConsumerError
+from safeconsumer.testing import _batches
+from safeconsumer.testing._batches import NewRecord
+from tests.sim.group.operating import CONTROL, SILENT, Operator
+from tests.sim.lab import GROUP
+from tests.sim.meddling import elsewhere
+from tests.sim.reading import COOPERATIVE, EAGER, Listener
+
+_ERRORS = {  # by Kafka's numbers, each as a broker answers that request
+    "Fetch": 6,
+    "ListOffsets": 6,
+    "OffsetCommit": 16,
+    "OffsetFetch": 14,
+    "Heartbeat": 27,
+    "JoinGroup": 14,
+}
+
+
+class _UnreadableError(Exception):
+    """A deserializer raises it."""
+
+
+class _Hindered(Deserializer):
+    """Calls a given function, once, before it deserializes a record."""
+
+    def __init__(self):
+        self.act, self.after = None, 0
+
+    def deserialize(self, topic, headers, data):
+        del topic, headers
+        if self.act is not None:
+            self.after -= 1
+            if self.after < 0:
+                act, self.act = self.act, None
+                act()
+        return data
+
+
+class Program:
+    """
+    A member in a process of its own that makes random calls, until it has to drain.
+
+    Args:
+        lab: the lab of the simulated test.
+        name: the name of the client and of its process.
+        avoided: the names of operations that it does not draw.
+        settings: the consumer's.
+    """
+
+    def __init__(self, lab, name, avoided=(), **settings):
+        self.lab, self.name = lab, name
+        self.is_draining = self.is_over = False
+        self.error = None
+        self.drawn = []
+        self._delivered = {}
+        self._hindered = _Hindered()
+        base = {
+            "group_id": GROUP,
+            "client_id": name,
+            "value_deserializer": self._hindered,
+            "consumer_timeout_ms": 100,
+            "hooks": [self._note_move],
+            "log": False,
+        }
+        self._settings = lab.settings(**{**base, **settings})
+        kept = {name: one for name, one in WEIGHTS.items() if name not in avoided}
+        self._names, self._weights = list(kept), list(kept.values())
+        self.process, self.thread = lab.start(name, self._live)
+
+    def _live(self):
+        try:
+            self._run()
+        except Exception as error:  # noqa: BLE001 - the test raises it again
+            self.error = error
+
+    def _run(self):
+        self.consumer = SafeConsumer(**self._settings)
+        self._subscribe(["t"])
+        while not self.is_draining:
+            (name,) = self.lab.rng.choices(self._names, self._weights)
+            self.drawn.append((round(self.lab.now, 2), name))
+            try:
+                getattr(self, name)()
+            except (KafkaError, ValueError, SafeConsumerError) as error:
+                self.drawn.append((round(self.lab.now, 2), repr(error)[:200]))
+            except (KeyboardInterrupt, _UnreadableError) as error:
+                self.drawn.append((round(self.lab.now, 2), repr(error)[:200]))
+        self._hindered.act = None
+        self._subscribe(["t"])
+        for owner in ("app", "ops"):
+            self.consumer.resume_all(owner=owner)
+        while not self.is_over:
+            with suppress(KafkaError, _UnreadableError):  # one may be left of before
+                self._read(500)
+        with suppress(KafkaError):
+            self.consumer.commit()
+        self.consumer.close()
+
+    def _some(self):
+        owned = sorted(self.consumer.assignment())
+        return [tp for tp in owned if self.lab.rng.random() < 0.5]
+
+    def _note(self, records):
+        for one in records:
+            self._delivered[TopicPartition(one.topic, one.partition)] = one.offset + 1
+
+    def _note_move(self, event):
+        # A position that moved by itself is none up to which records were delivered.
+        self._delivered.pop(getattr(event, "partition", None), None)
+
+    # ------------------------------------------------------------ reading
+
+    def poll(self):
+        wait = self.lab.rng.choice((0, 50, 500))
+        most = self.lab.rng.choice((None, 1, 3))
+        self._read(wait, most)
+
+    def _read(self, wait, most=None):
+        for batch in self.consumer.poll(wait, max_records=most).values():
+            self._note(batch)
+
+    def peek(self):
+        self.consumer.poll(50, update_offsets=False)
+
+    def iterate(self):
+        for _ in range(self.lab.rng.randrange(8)):
+            record = next(self.consumer, None)
+            if record is None:
+                return
+            self._note([record])
+
+    def hinder(self):
+        """Have something happen in the middle of a later poll or step."""
+
+        def interrupt():
+            raise KeyboardInterrupt
+
+        def fail():
+            raise _UnreadableError
+
+        acts = (
+            *(interrupt, fail),
+            *(lambda: elsewhere(self._quietly(self.pause)),) * 2,
+            *(lambda: elsewhere(self._quietly(self.resume)),) * 2,
+            lambda: elsewhere(self._quietly(self.seek)),
+            lambda: elsewhere(self._quietly(self.seek_to_an_end)),
+        )
+        self._hindered.act = self.lab.rng.choice(acts)
+        self._hindered.after = self.lab.rng.randrange(6)
+
+    def _quietly(self, call):
+        def quiet():
+            with suppress(KafkaError, ValueError, SafeConsumerError):
+                call()
+
+        return quiet
+
+    # ------------------------------------------------------------ pausing
+
+    def pause(self):
+        rng = self.lab.rng
+        owned = self.consumer.assignment()
+        target = rng.choice(
+            (self._some(), self._some(), owned, ["t"], ["re:t.*"], ["@all"])
+        )
+        more = {"owner": rng.choice(("app", "app", "ops"))}
+        if rng.random() < 0.3:
+            more["for_"] = rng.choice((0.01, 0.2, 1, 5))
+        if rng.random() < 0.2:
+            more["lifetime"] = rng.choice(
+                (Lifetime.WHILE_ASSIGNED, Lifetime.UNTIL_RESUMED)
+            )
+        self.consumer.pause(*target, **more)
+
+    def resume(self):
+        owner = self.lab.rng.choice(("app", "app", "ops"))
+        match self.lab.rng.choice(("all", "some", "topic", "paused", "none")):
+            case "all":
+                self.consumer.resume_all(owner)
+            case "some":
+                self.consumer.resume(*self._some(), owner=owner)
+            case "topic":
+                self.consumer.resume(*self._some(), "t", owner=owner)
+            case "paused":
+                self.consumer.resume(*self.consumer.paused())
+            case "none":
+                self.consumer.resume()
+
+    def hold_for_a_block(self):
+        with self.consumer.held(*(self._some() or ["t"]), reason="block"):
+            for _ in range(self.lab.rng.randrange(4)):
+                self.lab.rng.choice((self.poll, self.iterate, self.commit))()
+
+    # ------------------------------------------------------------ positions
+
+    def seek(self):
+        for tp in self._some():
+            at = self.consumer.position(tp, timeout_ms=100)
+            if at:
+                # A position beyond the end is reset.
+                end = self.consumer.highwater(tp) or at
+                to = max(0, min(at + self.lab.rng.randrange(-4, 3), end))
+                self.consumer.seek(tp, to)
+                self._delivered[tp] = to
+
+    def seek_to_an_end(self):
+        go = self.consumer.seek_to_beginning, self.consumer.seek_to_end
+        some = self._some()
+        if some:
+            self.lab.rng.choice(go)(*some)
+            for tp in some:
+                self._delivered.pop(tp, None)
+
+    def position(self):
+        for tp in self._some():
+            self.consumer.position(tp, timeout_ms=500)
+
+    def commit(self):
+        self.lab.rng.choice((self.consumer.commit, self.consumer.commit_async))()
+
+    def commit_offsets(self):
+        """Commit what was delivered, as a program that names its offsets does."""
+        self._commit_delivered(self._some(), self.consumer.commit)
+
+    def _commit_delivered(self, partitions, commit):
+        offsets = {}
+        for tp in partitions:
+            at = self._delivered.get(tp)
+            # Retention or a cut log may have moved the position back.
+            if at is not None and at <= (self.consumer.position(tp, timeout_ms=0) or 0):
+                offsets[tp] = OffsetAndMetadata(at, "", -1)
+        if offsets:
+            commit(offsets)
+
+    # ------------------------------------------------------------ the subscription
+
+    def subscribe(self):
+        topics = self.lab.rng.choice((["t"], ["t", "u"]))
+        if self.lab.rng.random() < 0.4:
+            self.consumer.unsubscribe()
+            self._delivered.clear()
+            if self.lab.rng.random() < 0.5:
+                self.consumer.commit()
+        self._subscribe(topics)
+
+    def _subscribe(self, topics):
+        listener = Listener(self._assigned, self._revoked, self._forget)
+        self.consumer.subscribe(topics, listener=listener)
+
+    def _assigned(self, partitions):
+        self._forget(partitions)  # a call may have come since they were revoked
+        some = [tp for tp in sorted(partitions) if self.lab.rng.random() < 0.2]
+        if some and not self.is_draining:
+            self.lab.rng.choice(
+                (
+                    lambda: self.consumer.pause(*some),
+                    lambda: self.consumer.resume(*some),
+                    lambda: self.consumer.seek_to_beginning(*some),
+                    lambda: self.consumer.seek(some[0], 3),
+                )
+            )()
+
+    def _revoked(self, partitions):
+        some = [tp for tp in sorted(partitions) if self.lab.rng.random() < 0.5]
+        self._commit_delivered(some, self.consumer.commit_async)
+        self._forget(partitions)
+
+    def _forget(self, partitions):
+        for tp in partitions:
+            self._delivered.pop(tp, None)
+
+    def rejoin(self):
+        self.consumer._coordinator.request_rejoin()
+
+    def wait(self):
+        self.lab.sleep(self.lab.rng.random() * 3)
+
+
+WEIGHTS = {
+    "poll": 30,
+    "iterate": 10,
+    "peek": 3,
+    "hinder": 4,
+    "pause": 8,
+    "resume": 9,
+    "hold_for_a_block": 2,
+    "seek": 4,
+    "seek_to_an_end": 1,
+    "position": 1,
+    "commit": 4,
+    "commit_offsets": 4,
+    "subscribe": 0.5,
+    "rejoin": 0.5,
+    "wait": 4,
+}
+
+
+class Group:
+    """
+    A group of random programs, and the random events that befall its cluster.
+
+    Attributes:
+        settings: of all members.
+        there: the members that were not stopped.
+    """
+
+    def __init__(self, lab, folder, avoided=(), **more):
+        self.lab, self.rng, self._avoided = lab, lab.rng, avoided
+        rng = self.rng
+        self.operator = Operator(lab)
+        self.control = None  # the content of the holds topic, at the end
+        self._is_controlled = rng.random() < 0.5
+        if self._is_controlled:
+            more = {"control": rng.choice((CONTROL, SILENT)), **more}
+        self._held, self._resets = set(), 0
+        self.tps = [*lab.topic("t", 3), *lab.topic("u", 1)]
+        self.producing = {tp: set() for tp in self.tps}
+        for tp in self.tps:
+            self._append(tp, rng.choice((0, 10, 40)))
+        self.settings = {
+            "journal": folder,
+            "partition_assignment_strategy": [rng.choice((EAGER, COOPERATIVE))],
+            "enable_auto_commit": rng.random() < 0.5,
+            "auto_commit_interval_ms": 700,
+            "auto_offset_reset": rng.choice(("earliest", "earliest", "latest")),
+            "isolation_level": rng.choice(("read_committed", "read_uncommitted")),
+            "max_poll_records": rng.choice((1, 5, 500)),
+            "parked_max_bytes": rng.choice((0, 300, 1 << 20)),
+            "max_partition_fetch_bytes": rng.choice((100, 1000, 1 << 20)),
+            "session_timeout_ms": 6000,
+            "heartbeat_interval_ms": 1000,
+            "retry_backoff_ms": 50,
+            **more,
+        }
+        self._count = 0
+        self.there, self.all = [], []
+        self.log = []
+        self.join()
+        self.join()
+
+    def play(self, events):
+        names = [name for name in EVENTS if name not in self._avoided]
+        weights = [EVENTS[name] for name in names]
+        for name in self.rng.choices(names, weights, k=events):
+            self.log.append((round(self.lab.now, 2), name))
+            getattr(self, name)()
+            self.lab.sleep(self.rng.random() * 4)
+        self.end_transactions()
+        self.lab.cluster.faults.clear()
+        for scope in sorted(self._held):
+            self.operator.lift(scope)
+        for one in self.there:
+            one.is_draining = True
+        self.lab.sleep(40)
+        for one in self.there:
+            one.is_over = True
+        for one in self.all:
+            if not one.process.is_dead:
+                one.thread.join()
+            if one.error:
+                raise one.error
+        if self._is_controlled:
+            self.control = read_control(self.lab.connection, "ops")
+
+    # ------------------------------------------------------------ members
+
+    def join(self):
+        if len(self.there) < 4:
+            name = f"m{self._count}"
+            self._count += 1
+            one = Program(self.lab, name, self._avoided, **self.settings)
+            self.there.append(one)
+            self.all.append(one)
+
+    def kill(self):
+        if len(self.there) > 1:
+            one = self.there.pop(self.rng.randrange(len(self.there)))
+            self.lab.kill(one.process)
+
+    def leave(self):
+        if len(self.there) > 1:
+            one = self.there.pop(self.rng.randrange(len(self.there)))
+            one.is_draining = one.is_over = True
+
+    def hang(self):
+        one = self.rng.choice(self.there)
+        self.lab.freeze(one.process)
+        self.lab.sleep(self.rng.choice((2, 8)))
+        self.lab.thaw(one.process)
+
+    # ------------------------------------------------------------ the operator
+
+    def hold(self):
+        if self._is_controlled:
+            scope = self.rng.choice(("t", "t:0", "u", "@all"))
+            self.operator.hold(scope, for_=self.rng.choice((None, None, 3.0)))
+            self._held.add(scope)
+
+    def lift(self):
+        if self._held:
+            scope = self.rng.choice(sorted(self._held))
+            self.operator.lift(scope)
+            self._held.remove(scope)
+
+    def reset(self):
+        """Move a topic's partitions, under a hold that may end before all are moved."""
+        if self._is_controlled:
+            targets = {}
+            for tp in self.tps[:3]:
+                log = self.lab.cluster.log(*tp)
+                targets[tp] = self.rng.randint(log.start, log.stable_end)
+            self._held.add("t")
+            self._resets += 1
+            self.operator.reset(targets, hold_id=f"h{self._resets}")
+
+    # ------------------------------------------------------------ the logs
+
+    def append(self):
+        for tp in self.tps:
+            self._append(tp, self.rng.choice((0, 1, 5, 20)))
+
+    def _append(self, tp, count):
+        for at in range(count):
+            if at % 7 == 0:
+                records = [self._record() for _ in range(min(7, count - at))]
+                self.lab.cluster.append(*tp, records)
+
+    def _record(self):
+        return NewRecord(key=b"k%d" % self.rng.randrange(6), value=b"v")
+
+    def produce_in_a_transaction(self):
+        tp, producer = self.rng.choice(self.tps), self.rng.choice((7, 8))
+        log = self.lab.cluster.log(*tp)
+        made = _batches._builder(codec=0, producer_id=producer, producer_epoch=0)
+        for at in range(self.rng.choice((1, 3))):
+            made.append(at, self.lab.cluster.now_ms(), b"k", b"v", [])
+        log.append(_batches.Batch(bytes(made.build())))
+        self.lab.cluster.fetches.answer_waiting()
+        self.producing[tp].add(producer)
+
+    def end_transactions(self):
+        for tp, producers in self.producing.items():
+            log = self.lab.cluster.log(*tp)
+            for one in sorted(producers):
+                is_committed = self.rng.random() < 0.6
+                now = self.lab.cluster.now_ms()
+                log.end_transaction(one, 0, now, is_committed=is_committed)
+            producers.clear()
+        self.lab.cluster.fetches.answer_waiting()
+
+    def delete_records(self):
+        tp = self.rng.choice(self.tps)
+        log = self.lab.cluster.log(*tp)
+        self.lab.cluster.delete_before(*tp, self.rng.randint(log.start, log.end))
+
+    def compact(self):
+        self.lab.cluster.compact("t")
+
+    def cut_the_log(self):
+        """Elect a leader that lacks the last batches."""
+        tp = self.rng.choice(self.tps)
+        log = self.lab.cluster.log(*tp)
+        if log.batches and not self.producing[tp]:
+            kept = self.rng.randint(max(0, len(log.batches) - 3), len(log.batches))
+            log.batches = log.batches[:kept]
+            log.end = log.batches[-1].end if log.batches else log.start
+            log.aborted = [one for one in log.aborted if one.last < log.end]
+            self.move_leader(tp)
+            self._append(tp, self.rng.choice((0, 1, 5)))
+
+    # ------------------------------------------------------------ the brokers
+
+    def move_leader(self, tp=None):
+        node = self.rng.randint(1, len(self.lab.hosts))
+        self.lab.cluster.lead(*(tp or self.rng.choice(self.tps)), node)
+
+    def fail_requests(self):
+        request = self.rng.choice(tuple(_ERRORS))
+        how = self.rng.choice(
+            ({"is_cut": True}, {"is_lost": True}, {"delay": 1.0}, {"error": 0})
+        )
+        if "error" in how:
+            how = {"error": _ERRORS[request]}
+        self.lab.cluster.fail(request, count=self.rng.choice((1, 2, 3)), **how)
+
+    def stop_a_broker(self):
+        cluster = self.lab.cluster
+        node = self.rng.randint(1, len(self.lab.hosts))
+        if len(self.lab.hosts) > 1:
+            cluster.down(node, failover=self.rng.choice((1.0, 9.0)))
+            self.lab.sleep(self.rng.choice((2.0, 15.0)))
+            cluster.up(node)
+
+
+EVENTS = {
+    "append": 10,
+    "join": 3,
+    "kill": 1,
+    "leave": 1,
+    "hang": 1,
+    "hold": 2,
+    "lift": 2,
+    "reset": 1.5,
+    "produce_in_a_transaction": 3,
+    "end_transactions": 3,
+    "delete_records": 1,
+    "compact": 1,
+    "cut_the_log": 0.5,
+    "move_leader": 1,
+    "fail_requests": 2,
+    "stop_a_broker": 0.5,
+}
