@@ -268,9 +268,13 @@ class Engine:
             number = self._group.reset_number(tp)
             if owned.get(tp) is not epoch.ownership or number == epoch.reset:
                 continue
-            epoch.has_lost_floor = True
             records, start = polled.get(tp), self._group.position(tp)
-            if records and (start is None or start < records[0].offset):
+            if records and start is None:
+                # A hook, or another thread, has sought to the end or the beginning
+                # since these records were polled: the epoch takes them first.
+                continue
+            epoch.has_lost_floor = True
+            if records and start is not None and start < records[0].offset:
                 # The program has sought back since: the records came too late.
                 self.brakes.refetched += len(polled.pop(tp))
             elif records:
@@ -314,22 +318,39 @@ class Engine:
             if not self.commits.has_floor(epoch):
                 self._give_back(tp, records)
                 continue
-            fits = self.brakes.fitting(records)
-            if len(fits) < len(records):
-                # Another caller lifted a hold of ours during the poll, or a thread did
-                # at the low mark.
-                self._give_back(tp, records[len(fits) :])
+            fits = self._fitting(tp, records)
             if not fits:
                 continue
             self.brakes.note_sizes(self.kept.admit(epoch, fits))
             self._work.queue.admit(epoch)
+
+    def _fitting(self, tp: TopicPartition, records: list[AnyRecord]) -> list[AnyRecord]:
+        fits = self.brakes.fitting(records)
+        if len(fits) == len(records):
+            return fits
+        if self._is_passed(tp, records):
+            return records  # the limit is exceeded, at most by the records of a poll
+        # Another caller lifted a hold of ours during the poll, or a thread did at the
+        # low mark.
+        self._give_back(tp, records[len(fits) :])
+        return fits
 
     def _give_back(self, tp: TopicPartition, records: Sequence[AnyRecord]) -> None:
         # A hook or another thread may have sought since they were polled.
         end = records[-1].offset + 1
         if self._is_among(tp, records) or self._client.reads_on(tp, end):
             self._client.go_back(tp, records[0].offset)
+        elif self._is_passed(tp, records):
+            self.departures.dropped[MOVED] += len(records)
+            return
         self.brakes.refetched += len(records)
+
+    def _is_passed(self, tp: TopicPartition, records: Sequence[AnyRecord]) -> bool:
+        # Whether a hook or another thread has sought past these records since they were
+        # polled: nothing would fetch them again. During a reset this is not known yet.
+        end, position = records[-1].offset + 1, self._group.position(tp)
+        is_behind = position is not None and position <= end
+        return not is_behind and not self._client.reads_on(tp, end)
 
     def _is_among(self, tp: TopicPartition, records: Sequence[AnyRecord]) -> bool:
         # Whether the position is behind the first of these records, but not behind the

@@ -21,9 +21,42 @@ from tests.sim.reading import COOPERATIVE, EAGER
 _ERRORS = {"Fetch": 6, "ListOffsets": 6, "OffsetCommit": 16, "Heartbeat": 27}
 _REQUESTS = (*_ERRORS, "Metadata", "*")
 
+WEIGHTS = {
+    "poll": 35,
+    "step": 15,
+    "peek": 3,
+    "append": 7,
+    "produce_in_a_transaction": 4,
+    "end_transactions": 4,
+    "pause": 8,
+    "resume": 10,
+    "seek": 3,
+    "seek_to_an_end": 1,
+    "position": 1,
+    "commit": 1.5,
+    "move_leader": 1,
+    "delete_records": 0.5,
+    "compact": 1,
+    "fail_requests": 0.5,
+    "cut_the_log": 0.5,
+    "choose": 1,
+    "wait": 0.5,
+    "stop_a_broker": 0.5,
+    "wake_up": 1.5,
+}
+
 
 class History:
-    """A consumer of one topic, its brokers, and the judge's knowledge of both."""
+    """
+    A consumer of one topic, its brokers, and the judge's knowledge of both.
+
+    Attributes:
+        weights: the operations, and how often each is drawn.
+        kind: the class of the consumer.
+    """
+
+    weights = WEIGHTS
+    kind = SafeConsumer
 
     def __init__(self, lab):
         self.lab = lab
@@ -59,28 +92,40 @@ class History:
             metadata_max_age_ms=rng.choice([2000, 300_000]),
             retry_backoff_ms=50,
             consumer_timeout_ms=100,
-            hooks=[self.events.append],
+            hooks=[self.on_event],
             log=False,
             **more,
+            **self.more_settings(),
         )
-        consumer = SafeConsumer(**settings)
+        consumer = self.kind(**settings)
         if self.is_member:
             consumer.subscribe(["t"])
         else:
             consumer.assign(self.tps)
         return consumer
 
+    def on_event(self, event):
+        self.events.append(event)
+
+    def more_settings(self):
+        """Return further settings of the consumer."""
+        return {}
+
     # ------------------------------------------------------------ judging
 
     def got(self, tp, offset, way):
         """Check that a record is the next one of its partition, which is not paused."""
         assert not any(tp in some for some in self.held.values()), f"P1: {tp} by {way}"
+        self.follows(tp, offset, way)
+        self.next[tp] = offset + 1
+
+    def follows(self, tp, offset, way):
+        """Check that a record is the next one of its partition."""
         following = self.next[tp]
         if following is not None:
             assert offset >= following, f"P8: {tp} comes again, {offset} by {way}"
             missed = self._between(tp, following, offset)
             assert not missed, f"P8: {tp} lost {missed[:5]}, {offset} came by {way}"
-        self.next[tp] = offset + 1
 
     def not_passed(self, tp, offset, what):
         """Check that a position or a committed offset is not ahead of the records."""
@@ -115,7 +160,11 @@ class History:
                 moved = {getattr(event, "partition", None)}
             for tp in self.tps:
                 if tp in moved:
-                    self.next[tp] = None
+                    self.next[tp] = self.begin_of(tp, event)
+
+    def begin_of(self, tp, event):
+        """Return the next offset after a move; None: the next record decides."""
+        del tp, event
 
     # ------------------------------------------------------------ reading
 
@@ -191,15 +240,20 @@ class History:
         tp = self.rng.choice(self.tps)
         log = self.lab.cluster.log(*tp)
         if tp in self.consumer.assignment():
-            self.next[tp] = to = self.rng.randint(log.start, log.end)
+            to = self.rng.randint(log.start, log.end)
+            self.moves_to(tp, to)
             self.consumer.seek(tp, to)
 
     def seek_to_an_end(self):
         tp = self.rng.choice(self.tps)
         if tp in self.consumer.assignment():
             calls = self.consumer.seek_to_beginning, self.consumer.seek_to_end
+            self.moves_to(tp, None)
             self.rng.choice(calls)(tp)
-            self.next[tp] = None
+
+    def moves_to(self, tp, offset):
+        """Note that the program moves a position; None: to an end of the log."""
+        self.next[tp] = offset
 
     def position(self):
         tp = self.rng.choice(self.tps)
@@ -214,12 +268,13 @@ class History:
     def commit(self):
         if not self.is_member:
             return
+        assigned = self.consumer.assignment()  # nothing, if the membership was lost
         try:
             self.consumer.commit(timeout_ms=3000)
         except KafkaError:
             return
         self.note_moves()
-        for tp in self.tps:
+        for tp in assigned:
             at = self.lab.committed(tp, "g")
             if at is not None:
                 self.not_passed(tp, at, "the committed offset")
@@ -334,13 +389,16 @@ class History:
 
     def play(self, steps):
         """Play this many operations; then let everything flow, and read all records."""
-        names, weights = zip(*WEIGHTS.items(), strict=True)
+        names, weights = zip(*self.weights.items(), strict=True)
         for name in self.rng.choices(names, weights, k=steps):
-            getattr(self, name)()
+            self.do(name)
             self.note_moves()
         self._let_all_flow()
         self._read_all()
         self.consumer.close(autocommit=False)
+
+    def do(self, name):
+        getattr(self, name)()
 
     def _let_all_flow(self):
         self.end_transactions()
@@ -372,31 +430,6 @@ class History:
             if following is None or rest:
                 left[tp] = rest[:5]
         return left
-
-
-WEIGHTS = {
-    "poll": 35,
-    "step": 15,
-    "peek": 3,
-    "append": 7,
-    "produce_in_a_transaction": 4,
-    "end_transactions": 4,
-    "pause": 8,
-    "resume": 10,
-    "seek": 3,
-    "seek_to_an_end": 1,
-    "position": 1,
-    "commit": 1.5,
-    "move_leader": 1,
-    "delete_records": 0.5,
-    "compact": 1,
-    "fail_requests": 0.5,
-    "cut_the_log": 0.5,
-    "choose": 1,
-    "wait": 0.5,
-    "stop_a_broker": 0.5,
-    "wake_up": 1.5,
-}
 
 
 def _is_aborted(log, batch, offset):

@@ -6,6 +6,7 @@ from safeconsumer.holds.table import Table
 from tests.sim.churn.planted import commits_include_a_record_that_is_not_delivered
 from tests.sim.histories import History
 from tests.sim.lab import play
+from tests.sim.meddled_histories import MeddledHistory
 from tests.sim.playing import simulated
 
 pytestmark = pytest.mark.contract("P1", "P3", "P8", "P10")
@@ -21,6 +22,18 @@ def test_random_history_of_a_consumer_on_one_broker(lab):
 def test_random_history_of_a_consumer_on_three_brokers(lab):
     """Leaders move, too, and brokers are away."""
     History(lab).play(steps=120)
+
+
+@simulated(seeds=3, nightly=100)
+def test_random_history_of_calls_that_meet_on_one_broker(lab):
+    """Calls begin in the middle of polls, handlers raise, and members come and go."""
+    MeddledHistory(lab).play(steps=120)
+
+
+@simulated(seeds=3, nightly=50, nodes=3, preempt=0.05)
+def test_random_history_of_calls_that_meet_on_three_brokers(lab):
+    """Threads take turns at locks, too."""
+    MeddledHistory(lab).play(steps=120)
 
 
 def nothing_is_quiet(patch):

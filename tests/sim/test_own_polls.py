@@ -11,6 +11,7 @@ import pytest
 from kafka import KafkaConsumer
 
 from safeconsumer import SafeConsumer
+from safeconsumer._kafka.pausing.fetcher import PauseSafeFetcher
 from tests.sim.lab import GROUP
 from tests.sim.meddling import Making, both_steps
 from tests.sim.reading import Reader
@@ -285,3 +286,55 @@ def test_records_that_an_overridden_poll_leaves_out_are_not_kept(lab):
     reader.take(1)
     assert len(making.made) > 190
     assert making.alive() <= 20
+
+
+@pytest.mark.parametrize("to", [0, 1, 4, 7])
+@pytest.mark.parametrize("most", [3, 10])
+def test_seek_between_two_polls_of_a_step_is_obeyed(lab, to, most):
+    """Reading goes on where the seek leads, without the records taken before it."""
+
+    class Seeking(SafeConsumer):
+        has_sought = False
+
+        def poll(self, timeout_ms=0, **_):
+            found = super().poll(timeout_ms, max_records=most)
+            if found and not self.has_sought:
+                self.has_sought = True
+                self.seek(tp, to)
+                for one, records in super().poll(1000, max_records=most).items():
+                    found[one] = [*found.get(one, ()), *records]
+            return found
+
+    (tp,) = lab.topic("t", 1, records=10)
+    reader = Reader(lab, Seeking, tps=[tp], how="iterate")
+    reader.until(lambda: 9 in reader.offsets(tp))
+    assert reader.offsets(tp) == [*range(to, 10)]
+    assert reader.consumer.position(tp) == 10
+
+
+@pytest.mark.contract("P18")
+def test_interrupt_at_the_end_of_the_second_poll_of_a_step_loses_no_record(
+    lab, monkeypatch
+):
+    class Twice(SafeConsumer):
+        def poll(self, timeout_ms=0, **_):
+            found = super().poll(timeout_ms, max_records=3)
+            for tp, records in super().poll(0, max_records=3).items():
+                found[tp] = [*found.get(tp, ()), *records]
+            return found
+
+    def interrupted(self):
+        taken = self._subscriptions.undelivered.taken.values()
+        if any(state.position.offset == 6 for state in taken):
+            monkeypatch.undo()
+            raise KeyboardInterrupt
+        delivered(self)
+
+    (tp,) = lab.topic("t", 1, records=10)
+    reader = Reader(lab, Twice, tps=[tp], how="iterate")
+    delivered = PauseSafeFetcher.delivered
+    monkeypatch.setattr(PauseSafeFetcher, "delivered", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        reader.until(lambda: 9 in reader.offsets(tp))
+    reader.until(lambda: 9 in reader.offsets(tp))
+    assert reader.offsets(tp) == [*range(10)]

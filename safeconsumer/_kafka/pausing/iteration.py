@@ -257,7 +257,10 @@ class Iteration:
                 continue
             with subscription._lock:
                 end = state.position
-                start = self._begin_at(tp, state, records[0].offset)
+                records = subscription.undelivered.taken_since_seek(tp, state, records)
+                start = None
+                if records:
+                    start = self._begin_at(tp, state, records[0].offset)
             if start is not None:
                 steps = self._steps(ledger, assignment, tp, state, start, records)
                 yield steps, end
@@ -316,9 +319,13 @@ class Iteration:
                 state,
                 moves,
                 first,
+                _,
             ) in subscription.undelivered.step_starts.items():
                 if state.moves == moves:
-                    self._begin_at(tp, state, first)
+                    start = self._begin_at(tp, state, first)
+                    # The second of two polls has noted its own beginning, which is later.
+                    if state.before is not None:
+                        state.before = start
 
 
 def refuse_if_executing(error: ValueError) -> None:

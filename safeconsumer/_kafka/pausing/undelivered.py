@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 from uuid import UUID
 
+from kafka.consumer.fetcher import ConsumerRecord
 from kafka.consumer.subscription_state import TopicPartitionState
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
@@ -326,7 +327,8 @@ class Undelivered:
         is_step: whether a step of an iteration polls: the partitions of all its polls are
             kept until the step knows which records it yields.
         step_starts: the positions at which the polls of a step began to take records,
-            by partition, with the states and their numbers of moves.
+            by partition, with the states and their numbers of moves, and whether a seek
+            led there from records that the step had taken before.
     """
 
     def __init__(self) -> None:
@@ -334,7 +336,7 @@ class Undelivered:
         self.taken: dict[TopicPartition, OwnedPartitionState] = {}
         self.yielding: tuple[TopicPartition, ...] | None = None
         self.step_starts: dict[
-            TopicPartition, tuple[OwnedPartitionState, int, int]
+            TopicPartition, tuple[OwnedPartitionState, int, int, bool]
         ] = {}
 
     def in_hand(self) -> frozenset[TopicPartition]:
@@ -351,8 +353,42 @@ class Undelivered:
         position = state.position
         if state.before is None:
             state.before = position
-        if self.is_step and self.step_starts.get(tp, ())[:2] != (state, state.moves):
-            self.step_starts[tp] = state, state.moves, position.offset
+        if self.is_step:
+            self._note_start(tp, state, position.offset)
+
+    def _note_start(
+        self, tp: TopicPartition, state: OwnedPartitionState, offset: int
+    ) -> None:
+        earlier, moves, *_ = self.step_starts.get(tp, (None, 0))
+        if earlier is not state or moves != state.moves:
+            is_sought = earlier is state and state.moved_to is not None
+            self.step_starts[tp] = state, state.moves, offset, is_sought
+
+    def taken_since_seek(
+        self,
+        tp: TopicPartition,
+        state: OwnedPartitionState,
+        records: list[ConsumerRecord],
+    ) -> list[ConsumerRecord]:
+        """
+        Return a step's records without those that were taken before the step's last seek.
+
+        A program's own ``poll`` may poll several times, seek in between, and return all
+        records. A reset by the consumer itself drops none.
+        """
+        earlier, moves, offset, is_sought = self.step_starts.get(
+            tp, (None, 0, 0, False)
+        )
+        if earlier is not state:
+            return records
+        if moves != state.moves and state.moved_to is not None:
+            return []
+        if not is_sought:
+            return records
+        offsets = [one.offset for one in records]
+        falls = [at for at in range(1, len(offsets)) if offsets[at] <= offsets[at - 1]]
+        last = records[falls[-1] :] if falls else records
+        return [one for one in last if one.offset >= offset]
 
     def is_delivered(self) -> bool:
         """Tell whether all records of the last poll are delivered for good."""

@@ -1,11 +1,15 @@
 """Orders, executors, batches, failures, letters, holds, breakers and rebalances at once."""
 
 import asyncio
+import itertools
 from collections import Counter
 from contextlib import suppress
+from math import inf
 
 import pytest
 from kafka import TopicPartition
+from kafka.errors import CommitFailedError
+from kafka.serializer import Deserializer
 
 from safeconsumer import (
     BatchFailure,
@@ -13,18 +17,33 @@ from safeconsumer import (
     Drain,
     Limits,
     Pause,
+    Pump,
     Reject,
     Retry,
     RetryLater,
     SafeConsumer,
 )
-from safeconsumer.errors import SafeConsumerError
+from safeconsumer.errors import SafeConsumerError, UnansweredBatchError
+from safeconsumer.testing._batches import of_transaction_end
 from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
-from tests.sim.worker.working import Working, committed, expel, filled, quick
+from tests.sim.worker.working import (
+    LOADING,
+    NOT_LEADER_OR_FOLLOWER,
+    UNAVAILABLE,
+    Working,
+    committed,
+    expel,
+    filled,
+    put,
+    quick,
+)
 
 PARTITIONS, RECORDS = 4, 60
-END = [RECORDS] * PARTITIONS
+KEYS = 500  # more than records of a partition
+# A deserializer refuses the records with these numbers: 5, 22, 39...
+UNREADABLE, UNREADABLE_REST = 17, 5
+NOT_COORDINATOR = 16
 REASONS = {"revoked", "lost", "moved", "stopped"}
 
 
@@ -37,10 +56,11 @@ class Counting(SafeConsumer):
     A consumer that counts the records that its polls return.
 
     Attributes:
+        found: the records of the last poll.
         after_poll: called with the consumer at the end of each poll.
     """
 
-    polled = 0
+    polled, found = 0, {}
 
     def __init__(self, *topics, after_poll, **settings):
         super().__init__(*topics, **settings)
@@ -48,8 +68,9 @@ class Counting(SafeConsumer):
 
     def poll(self, *args, **kwargs):
         found = super().poll(*args, **kwargs)
-        self.polled += sum(map(len, found.values()))
+        self.found = found
         self.after_poll(self)
+        self.polled += sum(map(len, found.values()))
         return found
 
 
@@ -82,19 +103,21 @@ class Book:
     Attributes:
         complete: records that were handled, buried or skipped.
         running: how many calls a member makes for a record.
-        holds: by member, the scopes that are held for sure.
+        holds: by member, the scopes that are held for sure, and until when.
         wrong: the broken promises, each with the evidence.
     """
 
-    def __init__(self, lab, order, keys):
+    def __init__(self, lab, order, keys, *, is_batch):
         self.lab, self.order, self.keys = lab, order, keys
+        self.is_batch = is_batch
         self.complete = set()
         self.running = Counter()
         self.holds = {}
         self.wrong = []
 
     def begin(self, who, places):
-        if any(self.holds[who] & {"t", f"t:{partition}"} for partition, _ in places):
+        scopes = {"t", *(f"t:{partition}" for partition, _ in places)}
+        if any(self.holds[who].get(one, 0.0) > self.lab.now for one in scopes):
             self.break_promise("W10", who, places)
         here = {
             one for (name, one), count in self.running.items() if count and name == who
@@ -102,10 +125,22 @@ class Book:
         for place in places:
             beside = {one for one in here - {*places} if self.is_ordered(one, place)}
             before = {(place[0], offset) for offset in range(place[1])}
-            left = before - self.complete - {*places}
+            left = {
+                one
+                for one in before - self.complete - {*places}
+                if not self.may_fail_in_batch(one)
+            }
             if beside or any(self.is_ordered(one, place) for one in left):
                 self.break_promise("W3", who, place, beside or left)
         self.running.update((who, one) for one in places)
+
+    def may_fail_in_batch(self, place):
+        """Tell whether a record cannot be read: it fails beside the others of its batch."""
+        return self.is_batch and place[1] % UNREADABLE == UNREADABLE_REST
+
+    def pass_over(self, partition, offsets):
+        """Note offsets that need no handler, such as those that a seek passes over."""
+        self.complete.update((partition, offset) for offset in offsets)
 
     def end(self, who, places, done):
         self.running.subtract((who, one) for one in places)
@@ -134,14 +169,20 @@ class Fuzz:
 
     def __init__(self, lab):
         self.lab, self.dice = lab, lab.rng
-        keys = [self.dice.choice("abcdef") for _ in range(RECORDS)]
-        filled(lab, PARTITIONS, *map(str, range(RECORDS)), keys=keys)
-        self.is_calm = False
-        self.names = iter("abcdefghijklmnop")
+        self.keys = [self.dice.choice("abcdef") for _ in range(KEYS)]
+        lab.topic("t", PARTITIONS)
+        self.is_calm, self.may_interrupt = False, True
+        self.ending = {}
+        self.names = map("w{}".format, itertools.count())
         self.runs = {}
         self.options = self.random_options()
         self.protocol = self.dice.choice(["eager", "cooperative"])
-        self.book = Book(lab, self.options["order"], keys)
+        self.settings = self.random_settings()
+        is_batch = bool(self.options["batch"])
+        order = self.options["order"]
+        self.book = Book(lab, order, self.keys, is_batch=is_batch)
+        for tp in lab.partitions("t"):
+            self.append(tp, RECORDS)
         self.is_sink_slow = self.dice.random() < 0.5
         self.start()
 
@@ -163,14 +204,39 @@ class Fuzz:
             return {**options, "on_exhausted": "skip"}
         return {**options, "dead_letter": self.bury}
 
+    def random_settings(self):
+        choose = self.dice.choice
+        settings = {"max_poll_records": choose([1, 3, 20, 20])}
+        if choose([True, False]):
+            settings["max_partition_fetch_bytes"] = choose([200, 1000])
+        if choose([True, False]):
+            settings["parked_max_bytes"] = choose([0, 500])
+        if choose([True, False, False]):
+            settings["value_deserializer"] = Numbers()
+        return settings
+
+    def append(self, tp, count):
+        """Append records, and behind some of them the marker of a transaction."""
+        log = self.lab.cluster.log(*tp)
+        while count > 0:
+            some = min(count, self.dice.choice([1, 7, 20]))
+            if self.lab.now < self.ending.get(tp, 0.0):  # the seek may go on to here
+                self.book.pass_over(tp.partition, range(log.end, log.end + some))
+            values = map(str, range(log.end, log.end + some))
+            put(self.lab, tp, *values, keys=self.keys[log.end : log.end + some])
+            count -= some
+            while self.dice.random() < 0.2:
+                self.book.pass_over(tp.partition, [log.end])
+                put_marker(self.lab, tp)
+
     def start(self):
         name = next(self.names)
-        self.book.holds[name] = set()
+        self.book.holds[name] = {}
         self.runs[name] = counted(
             self.lab,
             self.handler(name),
-            quick(self.protocol, max_poll_records=20),
-            self.may_seek_back,
+            quick(self.protocol, **self.settings),
+            self.meddle,
             name=name,
             concurrency=self.dice.choice([1, 4, 8]),
             drain=Drain(revoke=self.dice.choice([1.0, 10.0]), shutdown=5.0),
@@ -251,42 +317,124 @@ class Fuzz:
 
     def disturb(self):
         """Let something happen to the group, or to one of its members."""
-        what, name = self.dice.random(), self.dice.choice([*self.runs])
-        run, holds = self.runs[name], self.book.holds[name]
-        if what < 0.2 and len(self.runs) < 2:
+        acts = {
+            self.add_member: 4,
+            self.stop_member: 2,
+            lambda _: expel(self.lab): 1,
+            lambda name: self.seek(self.runs[name].consumer): 2,
+            self.hold: 6,
+            self.lift: 5,
+            self.add_records: 2,
+            self.delete_records: 1,
+            self.add_partition: 1,
+            self.break_broker: 2,
+        }
+        (act,) = self.dice.choices([*acts], [*acts.values()])
+        act(self.dice.choice([*self.runs]))
+
+    def add_member(self, _name):
+        if len(self.runs) < 2:
             self.start()
-        elif 0.2 <= what < 0.3 and len(self.runs) > 1:
-            del self.runs[name]
+
+    def stop_member(self, name):
+        if len(self.runs) > 1:
+            run = self.runs.pop(name)
             run.worker.stop(drain=self.dice.random() < 0.7)
             run.ends()
-            check_sums(run)
-        elif 0.3 <= what < 0.36:
-            expel(self.lab)
-        elif 0.36 <= what < 0.42:
-            self.seek_back(run.consumer)
-        elif 0.42 <= what < 0.75:
-            scope = self.dice.choice(["t", "t:0", "t:1", "t:2"])
-            with suppress(SafeConsumerError):  # another member owns its partition
-                run.consumer.pause(scope, owner="ops")
-                holds.add(scope)
-        elif what >= 0.75:
-            self.lift(name)
+            if run.error is None:
+                check_sums(run)
 
-    def may_seek_back(self, reading):
-        """Seek during a poll, as a hook may: the worker has not seen its records yet."""
+    def hold(self, name):
+        scope = self.dice.choice(["t", "t:0", "t:1", "t:2"])
+        seconds = self.dice.choice([None, None, 0.3, 4.0])
+        holds = self.book.holds[name]
+        with suppress(SafeConsumerError):  # another member owns its partition
+            self.runs[name].consumer.pause(scope, owner="ops", for_=seconds)
+            holds[scope] = self.lab.now + (inf if seconds is None else seconds)
+
+    def add_records(self, _name):
+        self.append(
+            self.dice.choice(self.lab.partitions("t")), self.dice.randint(1, 30)
+        )
+
+    def add_partition(self, _name):
+        count = len(self.lab.partitions("t"))
+        if count < PARTITIONS + 2:
+            self.lab.cluster.add_partitions("t", count + 1)
+            self.append(self.lab.partitions("t")[-1], RECORDS // 2)
+
+    def delete_records(self, _name):
+        """Delete the first records, as retention does."""
+        tp = self.dice.choice(self.lab.partitions("t"))
+        log = self.lab.cluster.log(*tp)
+        start = self.dice.randint(log.start, log.end - 1)
+        self.book.pass_over(tp.partition, range(start))
+        self.lab.cluster.delete_before(*tp, start)
+
+    def break_broker(self, _name):
+        api, error = self.dice.choice(
+            [
+                ("OffsetCommit", LOADING),
+                ("OffsetCommit", UNAVAILABLE),
+                ("OffsetFetch", LOADING),
+                ("Heartbeat", NOT_COORDINATOR),
+                ("Fetch", NOT_LEADER_OR_FOLLOWER),
+                ("ListOffsets", NOT_LEADER_OR_FOLLOWER),
+            ]
+        )
+        count = self.dice.randint(1, 5)
+        how = self.dice.choice(
+            [{"error": error}, {"delay": 1.5}, {"is_lost": True}, {"is_cut": True}]
+        )
+        self.lab.cluster.fail(api, count=count, **how)
+
+    def meddle(self, reading):
+        """
+        Seek during a poll, as a hook may, or raise, as a signal handler may.
+
+        The worker has not seen the records of the poll yet.
+        """
         if not self.is_calm and self.dice.random() < 0.03:
-            self.seek_back(reading)
+            self.seek(reading)
+        is_interrupted = self.dice.random() < 0.005 and self.may_interrupt
+        if not self.is_calm and is_interrupted:
+            raise KeyboardInterrupt
 
-    def seek_back(self, reading):
+    def seek(self, reading):
+        """Seek each partition of a member, or some, to any of its offsets."""
+        way = self.dice.choice(["back", "back", "forward", "beginning", "end"])
         for tp in sorted(reading.assignment()):
             position = reading._subscription.delivered_position(tp)
-            if position is not None:
+            if position is None or self.dice.random() < 0.3:
+                continue
+            end = self.lab.cluster.log(*tp).end
+            # Without a floor the worker cannot keep the records of the last poll.
+            first = min([position, *(r.offset for r in reading.found.get(tp, ()))])
+            if way == "back":
                 reading.seek(tp, self.dice.randint(0, position))
+            elif way == "forward":
+                target = self.dice.randint(position, max(position, end))
+                self.book.pass_over(tp.partition, range(first, target))
+                reading.seek(tp, target)
+            elif way == "beginning":
+                reading.seek_to_beginning(tp)
+            else:
+                self.book.pass_over(tp.partition, range(first, end))
+                self.ending[tp] = self.lab.now + 20.0
+                reading.seek_to_end(tp)
 
     def lift(self, name):
         holds = self.book.holds[name]
         while holds:
-            self.runs[name].consumer.resume(holds.pop(), owner="ops")
+            scope, _ = holds.popitem()
+            self.runs[name].consumer.resume(scope, owner="ops")
+
+    def restart_interrupted(self):
+        """Start a worker in the place of each that an interrupt has ended."""
+        for name, run in [*self.runs.items()]:
+            if isinstance(run.error, KeyboardInterrupt):
+                del self.runs[name]
+                self.start()
 
     def calm_down(self):
         self.is_calm = True
@@ -295,12 +443,31 @@ class Fuzz:
 
     def finish(self):
         """Wait until all records are complete and committed, and stop the workers."""
-        self.lab.until(lambda: committed(self.lab) == END, 400, what="all is committed")
+        ends = [self.lab.cluster.log(*tp).end for tp in self.lab.partitions("t")]
+        self.lab.until(
+            lambda: committed(self.lab) == ends, 400, what="all is committed"
+        )
         self.book.look()
         for run in self.runs.values():
             assert run.worker.stats().leaked == 0
             run.stop()
             check_sums(run)
+
+
+class Numbers(Deserializer):
+    """Reads values, unless their number is one of those that cannot be read."""
+
+    def deserialize(self, _topic, _headers, data):
+        if int(data) % UNREADABLE == UNREADABLE_REST:
+            raise ValueError
+        return data
+
+
+def put_marker(lab, tp):
+    """Append the end of a transaction, which readers pass over."""
+    marker = of_transaction_end(9, 0, lab.cluster.now_ms(), is_committed=True)
+    lab.cluster.log(*tp).append(marker)
+    lab.cluster.fetches.answer_waiting()
 
 
 def spared(places, error):
@@ -319,10 +486,14 @@ def test_records_are_neither_lost_nor_overtaken_nor_passed_over(lab):
         lab.sleep(lab.rng.uniform(0.1, 6.0))
         fuzz.book.look()
         fuzz.disturb()
+        fuzz.restart_interrupted()
         for run in fuzz.runs.values():
             check_sums(run)
-        assert [run.error for run in fuzz.runs.values() if run.error] == []
+        errors = [run.error for run in fuzz.runs.values() if run.error is not None]
+        assert [one for one in errors if type(one) is not KeyboardInterrupt] == []
     fuzz.calm_down()
+    lab.sleep(30.0)  # an interrupted worker ends after its drain
+    fuzz.restart_interrupted()
     fuzz.finish()
     assert fuzz.book.wrong == [], fuzz.options
 
@@ -360,3 +531,136 @@ def test_dropped_records_are_counted_by_reason(lab, reason, end):
     report = run.stop()
     check_sums(run)
     assert report.dropped_by_reason[reason] >= 15
+
+
+class PumpFuzz(Fuzz):
+    """A program that takes batches from pumps, and polls between them, beside workers."""
+
+    def __init__(self, lab):
+        super().__init__(lab)
+        self.book.is_batch = True
+        # Signals interrupt no poll of a pump, which has a thread of its own.
+        self.may_interrupt = False
+        self.open = []
+        settings = lab.settings(group_id=GROUP, **quick(self.protocol, **self.settings))
+        self.reading = Counting("t", after_poll=self.meddle, **settings)
+        self.book.holds["pump"] = {}
+
+    def random_options(self):
+        options = super().random_options()
+        if options["order"] == "key":
+            options["order"] = "partition"
+        return options
+
+    def pump_options(self):
+        names = ["order", "limits", "retry", "breaker", "on_exhausted", "dead_letter"]
+        return {one: self.options[one] for one in names if one in self.options}
+
+    def pump(self):
+        """Take batches for some time, and leave the block in one of several ways."""
+        drain = Drain(revoke=self.dice.choice([1.0, 10.0]), shutdown=2.0)
+        is_last_broken = self.dice.random() < 0.3
+        options = {"drain": drain, "on_event": self.hear, **self.pump_options()}
+        made = Pump(self.reading, **options)
+        with suppress(UnansweredBatchError, KeyboardInterrupt), made as pump:
+            for _ in range(self.dice.randint(2, 25)):
+                self.take(pump)
+            if is_last_broken:
+                raise KeyboardInterrupt
+            while self.open and self.dice.random() < 0.9:
+                self.answer(self.open.pop())
+        self.open.clear()
+
+    def take(self, pump):
+        for batch in pump.turn():
+            places = self.places_of(batch)
+            self.book.begin("pump", places)
+            self.book.end("pump", places, [])
+            self.open.append(batch)
+        self.dice.shuffle(self.open)
+        while self.open and self.dice.random() < 0.7:
+            self.answer(self.open.pop())
+        if self.dice.random() < 0.2:
+            self.lab.sleep(self.dice.choice([0.05, 1.0, 4.0]))
+        if not self.is_calm and self.dice.random() < 0.15:
+            self.disturb_pump()
+
+    def answer(self, batch):
+        """Answer for a batch, at once or in two steps, or drop it without an answer."""
+        places = self.places_of(batch)
+        error = self.error()
+        if error is None and self.dice.random() < 0.7:
+            self.book.complete.update(places)
+            batch.done()
+        elif error is not None and self.dice.random() < 0.5:
+            batch.fail(error)
+        elif self.is_calm or self.dice.random() < 0.98:
+            some = [at for at in range(len(batch)) if self.dice.random() < 0.5]
+            self.book.complete.update(places[at] for at in some)
+            batch.done(some)
+            batch.fail(error or ValueError())
+
+    @staticmethod
+    def places_of(batch):
+        return [(one.partition, one.offset) for one in batch.records]
+
+    def disturb_pump(self):
+        what = self.dice.random()
+        if what < 0.1:
+            expel(self.lab)
+        elif what < 0.4:
+            self.seek(self.reading)
+        elif what < 0.5:
+            self.delete_records("pump")
+        elif what < 0.6:
+            self.break_broker("pump")
+        elif what < 0.7:
+            self.add_records("pump")
+        elif self.runs and what < 0.75:
+            _, run = self.runs.popitem()
+            run.worker.stop(drain=self.dice.random() < 0.7)
+            run.ends()
+        elif not self.runs and what < 0.8:
+            self.start()
+
+    def read(self):
+        """Poll without a pump, and commit."""
+        for _ in range(self.dice.randint(0, 5)):
+            polled = self.reading.poll(timeout_ms=300)
+            for records in polled.values():
+                self.book.complete.update((r.partition, r.offset) for r in records)
+        with suppress(CommitFailedError):
+            self.reading.commit()
+
+    def finish(self):
+        for run in self.runs.values():
+            run.worker.stop()
+            run.ends()
+        ends = [self.lab.cluster.log(*tp).end for tp in self.lab.partitions("t")]
+        with Pump(self.reading, on_event=self.hear, **self.pump_options()) as pump:
+
+            def is_committed():
+                for batch in pump.turn():
+                    self.book.complete.update(self.places_of(batch))
+                    batch.done()
+                return committed(self.lab) == ends
+
+            self.lab.until(is_committed, 400, what="all is committed")
+        self.book.look()
+        self.reading.close()
+
+
+@pytest.mark.contract("W3", "W4", "W5", "W7")
+@simulated(seeds=3, nightly=300)
+def test_pumps_and_polls_between_them_lose_nothing(lab):
+    """After all disturbances each record is completed and committed."""
+    fuzz = PumpFuzz(lab)
+    for _ in range(lab.rng.randint(3, 8)):
+        fuzz.pump()
+        fuzz.book.look()
+        if "value_deserializer" not in fuzz.settings and lab.rng.random() < 0.6:
+            fuzz.read()
+            fuzz.book.look()
+    fuzz.calm_down()
+    fuzz.finish()
+    assert fuzz.book.wrong == [], fuzz.options

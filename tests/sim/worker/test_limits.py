@@ -285,6 +285,57 @@ def test_seek_back_among_records_that_do_not_fit_passes_over_none(
     assert broken(tmp_path) == set()
 
 
+@pytest.mark.contract("W4", "W5")
+@in_both
+def test_seek_past_records_that_do_not_fit_passes_over_none_of_them(lab, executor):
+    (tp,) = filled(lab, 1, *["slow"] * 60)
+    handler, limits = Handler(lab, slow=0.3), Limits(records=20)
+    run = Working(lab, handler, executor=executor, limits=limits, settings=SMALL)
+    poll, held, last = run.consumer.poll, run.worker._engine.kept, []
+
+    def sought(**how):
+        run.consumer.resume_all(owner=BACKPRESSURE)
+        polled = poll(**how)
+        if polled and held.records >= 15:
+            run.consumer.poll = poll
+            last.append(polled[tp][-1].offset)
+            run.consumer.seek(tp, 55)
+        return polled
+
+    run.consumer.poll = sought
+    lab.until(lambda: committed(lab) == [60])
+    run.stop()
+    assert {*handler.offsets()} == {*range(last[0] + 1), *range(55, 60)}
+
+
+@pytest.mark.contract("W4", "W5")
+@in_both
+@pytest.mark.parametrize("method", ["seek_to_end", "seek_to_beginning"])
+def test_polled_records_before_a_seek_in_a_hook_are_handled(
+    lab, tmp_path, executor, method
+):
+    """The seek comes between a poll's return and the admission of its records."""
+    (tp,) = filled(lab, 1, *[""] * 50)
+    handler, settings = Handler(lab), {**SMALL, "journal": tmp_path}
+    run = Working(lab, handler, executor=executor, settings=settings)
+    poll, last = run.consumer.poll, []
+
+    def sought(**how):
+        polled = poll(**how)
+        if polled and polled[tp][0].offset >= 20:
+            run.consumer.poll = poll
+            last.append(polled[tp][-1].offset)
+            getattr(run.consumer, method)(tp)
+        return polled
+
+    run.consumer.poll = sought
+    lab.until(lambda: committed(lab) == [50])
+    run.stop()
+    end = 50 if method == "seek_to_beginning" else last[0] + 1
+    assert {*handler.offsets()} == {*range(end)}
+    assert broken(tmp_path) == set()
+
+
 @pytest.mark.contract("W9")
 def test_hold_of_an_earlier_ownership_counts_no_leak(lab):
     tps = lab.topic("t", 2)
