@@ -10,11 +10,11 @@ from kafka.structs import OffsetAndMetadata
 from safeconsumer import Lifetime, SafeConsumer
 from safeconsumer.cli.control_topics import read_control
 from safeconsumer.errors import SafeConsumerError
-from safeconsumer.testing import _batches
 from safeconsumer.testing._batches import NewRecord
 from tests.sim.group.operating import CONTROL, SILENT, Operator
 from tests.sim.lab import GROUP
 from tests.sim.meddling import elsewhere
+from tests.sim.random_logs import RandomLogs
 from tests.sim.reading import COOPERATIVE, EAGER, Listener
 
 _ERRORS = {  # by Kafka's numbers, each as a broker answers that request
@@ -306,7 +306,7 @@ WEIGHTS = {
 }
 
 
-class Group:
+class Group(RandomLogs):
     """
     A group of random programs, and the random events that befall its cluster.
 
@@ -316,16 +316,14 @@ class Group:
     """
 
     def __init__(self, lab, folder, avoided=(), **more):
-        self.lab, self.rng, self._avoided = lab, lab.rng, avoided
-        rng = self.rng
+        rng, self._avoided = lab.rng, avoided
         self.operator = Operator(lab)
         self.control = None  # the content of the holds topic, at the end
         self._is_controlled = rng.random() < 0.5
         if self._is_controlled:
             more = {"control": rng.choice((CONTROL, SILENT)), **more}
         self._held, self._resets = set(), 0
-        self.tps = [*lab.topic("t", 3), *lab.topic("u", 1)]
-        self.producing = {tp: set() for tp in self.tps}
+        super().__init__(lab, rng, [*lab.topic("t", 3), *lab.topic("u", 1)])
         for tp in self.tps:
             self._append(tp, rng.choice((0, 10, 40)))
         self.settings = {
@@ -439,51 +437,10 @@ class Group:
     def _record(self):
         return NewRecord(key=b"k%d" % self.rng.randrange(6), value=b"v")
 
-    def produce_in_a_transaction(self):
-        tp, producer = self.rng.choice(self.tps), self.rng.choice((7, 8))
-        log = self.lab.cluster.log(*tp)
-        made = _batches._builder(codec=0, producer_id=producer, producer_epoch=0)
-        for at in range(self.rng.choice((1, 3))):
-            made.append(at, self.lab.cluster.now_ms(), b"k", b"v", [])
-        log.append(_batches.Batch(bytes(made.build())))
-        self.lab.cluster.fetches.answer_waiting()
-        self.producing[tp].add(producer)
-
-    def end_transactions(self):
-        for tp, producers in self.producing.items():
-            log = self.lab.cluster.log(*tp)
-            for one in sorted(producers):
-                is_committed = self.rng.random() < 0.6
-                now = self.lab.cluster.now_ms()
-                log.end_transaction(one, 0, now, is_committed=is_committed)
-            producers.clear()
-        self.lab.cluster.fetches.answer_waiting()
-
-    def delete_records(self):
-        tp = self.rng.choice(self.tps)
-        log = self.lab.cluster.log(*tp)
-        self.lab.cluster.delete_before(*tp, self.rng.randint(log.start, log.end))
-
-    def compact(self):
-        self.lab.cluster.compact("t")
-
-    def cut_the_log(self):
-        """Elect a leader that lacks the last batches."""
-        tp = self.rng.choice(self.tps)
-        log = self.lab.cluster.log(*tp)
-        if log.batches and not self.producing[tp]:
-            kept = self.rng.randint(max(0, len(log.batches) - 3), len(log.batches))
-            log.batches = log.batches[:kept]
-            log.end = log.batches[-1].end if log.batches else log.start
-            log.aborted = [one for one in log.aborted if one.last < log.end]
-            self.move_leader(tp)
-            self._append(tp, self.rng.choice((0, 1, 5)))
+    def _transactional(self, _offset):
+        return NewRecord(key=b"k", value=b"v")
 
     # ------------------------------------------------------------ the brokers
-
-    def move_leader(self, tp=None):
-        node = self.rng.randint(1, len(self.lab.hosts))
-        self.lab.cluster.lead(*(tp or self.rng.choice(self.tps)), node)
 
     def fail_requests(self):
         request = self.rng.choice(tuple(_ERRORS))

@@ -12,8 +12,8 @@ from kafka import TopicPartition
 from kafka.errors import IllegalStateError, KafkaError
 
 from safeconsumer import SafeConsumer, events
-from safeconsumer.testing import _batches
 from safeconsumer.testing._batches import NewRecord
+from tests.sim.random_logs import RandomLogs
 from tests.sim.reading import COOPERATIVE, EAGER
 
 # Error codes of requests that are tried again: not the leader, not the coordinator, a
@@ -46,7 +46,7 @@ WEIGHTS = {
 }
 
 
-class History:
+class History(RandomLogs):
     """
     A consumer of one topic, its brokers, and the judge's knowledge of both.
 
@@ -59,10 +59,8 @@ class History:
     kind = SafeConsumer
 
     def __init__(self, lab):
-        self.lab = lab
-        self.rng = random.Random(lab.world.seed)  # noqa: S311 - it is no secret
-        rng = self.rng
-        self.tps = lab.topic("t", rng.choice([1, 2, 3]))
+        rng = random.Random(lab.world.seed)  # noqa: S311 - it is no secret
+        super().__init__(lab, rng, lab.topic("t", rng.choice([1, 2, 3])))
         self.events = []
         self.is_member = rng.random() < 0.6
         self.sees_committed = rng.random() < 0.5
@@ -72,7 +70,6 @@ class History:
         # The next offset; None: the next record decides.
         self.next = dict.fromkeys(self.tps)
         self.held = {}  # the paused partitions, by scope and owner
-        self.producing = {tp: set() for tp in self.tps}
         self.seen = 0
 
     def _consumer(self):
@@ -315,51 +312,12 @@ class History:
         key = b"k%d" % rng.randrange(6) if rng.random() < 0.8 else None
         return NewRecord(value=value, key=key, headers=[("h", b"x")])
 
-    def produce_in_a_transaction(self):
-        tp, producer = self.rng.choice(self.tps), self.rng.choice([7, 8])
-        log = self.lab.cluster.log(*tp)
-        made = _batches._builder(codec=0, producer_id=producer, producer_epoch=0)
-        for at in range(self.rng.choice([1, 3])):
-            one = self._record(log.end + at)
-            made.append(at, self.lab.cluster.now_ms(), one.key, one.value, [])
-        log.append(_batches.Batch(bytes(made.build())))
-        self.lab.cluster.fetches.answer_waiting()
-        self.producing[tp].add(producer)
-
-    def end_transactions(self):
-        for tp, producers in self.producing.items():
-            log = self.lab.cluster.log(*tp)
-            for one in sorted(producers):
-                is_committed = self.rng.random() < 0.6
-                now = self.lab.cluster.now_ms()
-                log.end_transaction(one, 0, now, is_committed=is_committed)
-            producers.clear()
-        self.lab.cluster.fetches.answer_waiting()
-
-    def delete_records(self):
-        tp = self.rng.choice(self.tps)
-        log = self.lab.cluster.log(*tp)
-        self.lab.cluster.delete_before(*tp, self.rng.randint(log.start, log.end))
+    def _transactional(self, offset):
+        return self._record(offset)
 
     def cut_the_log(self):
-        """Elect a leader that lacks the last batches."""
-        tp = self.rng.choice(self.tps)
-        log = self.lab.cluster.log(*tp)
-        if log.batches and not self.producing[tp]:
-            kept = self.rng.randint(max(0, len(log.batches) - 3), len(log.batches))
-            log.batches = log.batches[:kept]
-            log.end = log.batches[-1].end if log.batches else log.start
-            log.aborted = [one for one in log.aborted if one.last < log.end]
-            self.move_leader(tp)
-            self._append(tp, self.rng.choice([0, 1, 5]))
+        if (tp := super().cut_the_log()) is not None:
             self.next[tp] = None
-
-    def move_leader(self, tp=None):
-        node = self.rng.randint(1, len(self.lab.hosts))
-        self.lab.cluster.lead(*(tp or self.rng.choice(self.tps)), node)
-
-    def compact(self):
-        self.lab.cluster.compact("t")
 
     def fail_requests(self):
         request = self.rng.choice(_REQUESTS)
