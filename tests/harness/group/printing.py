@@ -26,8 +26,8 @@ class PrintingMember(Process):
     """
     A member in its own process, which leaves when its stdin ends.
 
-    It prints a record before it asks for the next. A line is the time, the topic, the
-    partition and the offset.
+    The member prints a record before it asks for the next one. A line is the time, the
+    topic, the partition and the offset.
 
     Args:
         client: ``kafka-python``, ``confluent`` or ``aiokafka``.
@@ -74,7 +74,7 @@ def let_no_reset_end():
 
 
 def forget_gained_partitions():
-    """Plant a fault in other members: quiet partitions change with holds alone."""
+    """Plant a fault in other members: their quiet partitions change only with holds."""
     quiet_now, found = Member.quiet, WeakKeyDictionary()
 
     def quiet(self):

@@ -115,7 +115,7 @@ def test_no_page_has_a_token(console):
     "host", ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1", ""]
 )
 def test_request_under_another_host_name_is_refused(console, host):
-    """A page that renames itself to our address gets nothing (DNS rebinding)."""
+    """A page that names itself with our address gets nothing (DNS rebinding)."""
     answer = console.client(host=host.format(port=console.port)).get("/")
     assert answer.status_code == 400
     assert f"through a tunnel with the same port: ssh -L {console.port}:" in answer.text
@@ -225,7 +225,9 @@ def test_unknown_group_is_not_found(console, accept, group):
 
 HOLD = {"group": HELD, "scopes": "t:0", "reason": "x", "for": "1h"}
 LIFT = {"group": HELD, "scope": "topic-005:0", "owner": "alice"}
-SURROGATE = "\ud800"  # a surrogate has no UTF-8: an answer with it fails
+SURROGATE = (
+    "\ud800"  # a surrogate cannot be encoded in UTF-8, so an answer with it fails
+)
 
 
 @pytest.mark.parametrize(
@@ -283,7 +285,7 @@ def test_body_that_is_not_an_object_of_texts_is_refused(console, body):
     ],
 )
 def test_parameter_that_the_route_does_not_take_is_refused(console, method, path, more):
-    """A misspelt one would list the records of all groups, or leave out a hold's end."""
+    """A misspelt one would list the records of all groups, or omit a hold's end."""
     client = console.client(accept="application/json")
     fields = {"group": "g", "scopes": "t:0", "reason": "x", **more}
     body = {"json": fields} if method == "POST" else {}
