@@ -118,14 +118,14 @@ class Progress:
         self.at = at
 
     def is_time_to_ask(self) -> bool:
-        """Tell whether to ask for the topic's end; at most once a second."""
+        """Return whether to ask for the topic's end; at most once a second."""
         if (now := time.monotonic()) - self._asked_at < ASK_EVERY:
             return False
         self._asked_at = now
         return True
 
     def is_time_to_compare(self) -> bool:
-        """Tell whether to check if the topic was recreated; every 30 s."""
+        """Return whether to check if the topic was recreated; every 30 s."""
         if (now := time.monotonic()) - self._compared_at < COMPARE_EVERY:
             return False
         self._compared_at = now
@@ -158,10 +158,9 @@ class StatusTopic:
     """
     Writes a member's reports, and waits for each.
 
-    Args:
-        connect: makes a producer; it raises if there is no such topic.
-        is_missing: tells whether an error says that there is no such topic.
-        is_refused: tells whether an error says that this client may not write it.
+    Args: connect: makes a producer; it raises if there is no such topic. is_missing:
+        returns whether an error means that there is no such topic. is_refused: returns
+        whether an error means that this client may not write it.
     """
 
     def __init__(
