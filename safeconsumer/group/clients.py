@@ -49,7 +49,7 @@ _PREFIXES = ("sasl_", "security_", "ssl_")
 
 # If an answer is lost and the client repeats the record by itself, that silently undoes
 # any later write of another client to the same key. Idempotence would prevent that, but
-# needs a right of its own before Kafka 2.8.
+# needs a separate right before Kafka 2.8.
 WRITING: Mapping[str, Any] = {
     "acks": "all",
     "enable_idempotence": False,
@@ -354,11 +354,11 @@ class StockStatusTopic:
         future.add_errback(failed)
 
     def is_missing(self, error: BaseException) -> bool:
-        """Tell whether an error means that the topic does not exist."""
+        """Return whether an error means that the topic does not exist."""
         return isinstance(error, kafka_errors.KafkaTimeoutError)
 
     def is_refused(self, error: BaseException) -> bool:
-        """Tell whether an error means that this client may not write the topic."""
+        """Return whether an error means that this client may not write the topic."""
         return isinstance(error, _REFUSED)
 
     def drop(self) -> None:

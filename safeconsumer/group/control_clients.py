@@ -96,10 +96,10 @@ class StatusTopic(Protocol):
         """
 
     def is_missing(self, error: BaseException) -> bool:
-        """Tell whether an error means that the topic does not exist."""
+        """Return whether an error means that the topic does not exist."""
 
     def is_refused(self, error: BaseException) -> bool:
-        """Tell whether an error means that this client may not write the topic."""
+        """Return whether an error means that this client may not write the topic."""
 
     def drop(self) -> None:
         """Abandon the client, if there is one; the next report makes another."""
