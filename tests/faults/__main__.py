@@ -149,7 +149,7 @@ def _options():
     )
     packages = ", ".join(table.PACKAGES)
     parser.add_argument(
-        "packages", nargs="*", metavar="PACKAGE", help=f"{packages}; else all"
+        "packages", nargs="*", metavar="PACKAGE", help=f"{packages}; by default all"
     )
     parser.add_argument(
         "--only",

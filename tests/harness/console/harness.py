@@ -191,6 +191,11 @@ def fields_of(page):
     return {name: unescape(value) for name, value in fields}
 
 
+def boxes_of(page):
+    """Return the holds that can be ticked on a group's page, as its form sends them."""
+    return [unescape(one) for one in re.findall(r'name="hold" value="([^"]*)"', page)]
+
+
 def until_complete(served):
     """Wait until the console has read the topics and asked for groups."""
 

@@ -28,6 +28,7 @@ from tests.harness.console.harness import (
     FREE,
     HELD,
     TOKEN,
+    boxes_of,
     console_of,
     fields_of,
     groups,
@@ -39,10 +40,6 @@ from tests.harness.listing import short
 from tests.harness.waiting import wait_for
 
 HOUR = 3_600_000  # milliseconds
-
-
-def boxes_of(page):
-    return [unescape(one) for one in re.findall(r'name="hold" value="([^"]*)"', page)]
 
 
 # ---------------------------------------------------------------- previews
@@ -378,7 +375,6 @@ def test_no_change_is_written_for_a_disconnected_client():
 
 def test_previews_and_commands_use_connections_of_their_own(monkeypatch):
     """A slow preview delays no command; a second command is refused, not queued."""
-    monkeypatch.setattr(connection, "_LOCK_SECONDS", 0.0)
     monkeypatch.setattr(connection, "_CLOSE_SECONDS", 0.0)
     served, writer = writing(held_by("alice"))
     with served.state.questions.lend():
