@@ -82,8 +82,8 @@ def end(producer: Any, seconds: float) -> None:  # noqa: ANN401 - kafka-python i
     The call may take half a second more than ``seconds``.
 
     kafka-python 3.0.12 waits for unanswered records before it closes anything. If that
-    takes too long it raises, its thread continues, and it does both once more when it
-    is garbage-collected.
+    takes too long, it raises and leaves its thread running; the garbage collector then
+    calls ``close`` again, with the same effect.
     """
     with suppress(KafkaError):
         producer.close(timeout=seconds)
