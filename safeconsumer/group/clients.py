@@ -1,11 +1,9 @@
 """Makes the kafka-python clients by which members and commands reach the control topics."""
 
-import math
-import threading
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from difflib import get_close_matches
+from functools import partial
 from typing import Any
 
 import kafka.errors as kafka_errors
@@ -26,7 +24,12 @@ from safeconsumer.consumer import SafeConsumer
 from safeconsumer.errors.base import ControlSettingError
 from safeconsumer.group import described_topics
 from safeconsumer.group.barrier import Offsets
-from safeconsumer.group.control_clients import RecreatedTopic
+from safeconsumer.group.control_clients import (
+    WRITE_SECONDS,
+    ControlClients,
+    RecreatedTopic,
+    StatusTopic,
+)
 from safeconsumer.group.fold import RawRecord, raw_record
 from safeconsumer.group.topic_reader import TopicReader
 from safeconsumer.group.topics import Facts
@@ -78,9 +81,6 @@ BOOTSTRAP_MS = 5_000
 _RECONNECT_MAX_MS = 2_000
 _ASK_TIMEOUT_MS = 5_000
 _CLOSE_MS = 500
-# Seconds for a report, and for the last one.
-_WRITE_TIMEOUT = 10.0
-_GOODBYE = 0.5
 # Errors after which the next report is not expected to succeed.
 _REFUSED = (
     kafka_errors.ClusterAuthorizationFailedError,
@@ -206,68 +206,6 @@ def _fitting(kind: Any, configs: Mapping[str, Any]) -> dict[str, Any]:  # noqa: 
     return {key: one for key, one in configs.items() if key in kind.DEFAULT_CONFIG}
 
 
-class LazyProducer:
-    """
-    A producer that is made when it is first needed; once closed it stays closed.
-
-    Thread rules: any thread.
-    """
-
-    def __init__(self, make: Callable[[], KafkaProducer]) -> None:
-        self._make = make
-        self._lock = threading.Lock()
-        self._made: Any = None
-        self._is_closed = False
-
-    def __call__(self) -> KafkaProducer:
-        """
-        Return the producer.
-
-        Raises:
-            KafkaError: the cluster cannot be reached, or this is closed: a thread that
-                comes late must leave no client behind.
-        """
-        with self._lock:
-            if self._made is None and not self._is_closed:
-                self._made = self._make()
-            if not self._is_closed:
-                return self._made
-            made, self._made = self._made, None
-        if made is not None:  # close() came while this producer was made
-            producers.end(made, 0.0)
-        message = "this consumer's control clients are closed"
-        raise kafka_errors.KafkaError(message)
-
-    def drop(self) -> None:
-        """Abandon the producer, if there is one; the next call makes another."""
-        with self._lock:
-            made, self._made = self._made, None
-        if made is not None:
-            producers.end(made, 0.0)
-
-    def close(self, until: float = math.inf) -> None:
-        """
-        Close the producer, if there is one, until then at most, on the monotonic clock.
-
-        The call waits for sent records for half a second, and abandoning them may take half
-        a second more. If a thread is making a producer at that moment, that thread closes
-        the producer.
-        """
-        self._is_closed = True  # a thread that makes one now closes it
-        if not self._lock.acquire(timeout=_left(until)):
-            return
-        try:
-            made, self._made = self._made, None
-        finally:
-            self._lock.release()
-        if made is not None:
-            producers.end(made, min(_GOODBYE, _left(until)))
-
-
-def _left(until: float) -> float:
-    return min(threading.TIMEOUT_MAX, max(0.0, until - time.monotonic()))
-
-
 class StockHoldsTopic:
     """A :class:`~safeconsumer.group.control_clients.HoldsTopic` on kafka-python."""
 
@@ -327,67 +265,53 @@ class StockHoldsTopic:
             closing.callback(self._reader.close)
 
 
-class StockStatusTopic:
-    """A :class:`~safeconsumer.group.control_clients.StatusTopic` on kafka-python."""
+class StockReports:
+    """A :class:`~safeconsumer.group.control_clients.ReportProducer` on kafka-python."""
 
     def __init__(self, base: Mapping[str, Any], name: str) -> None:
         self._name = name
-        self._producer = LazyProducer(
-            lambda: producer(base, _WRITE_TIMEOUT, AskingOnceProducer)
-        )
+        self._producer = producer(base, WRITE_SECONDS, AskingOnceProducer)
 
-    def send(
-        self,
-        key: bytes,
-        value: bytes,
-        at_ms: int,
-        acknowledged: Callable[[int, float], object],
-        failed: Callable[[BaseException], object],
-    ) -> None:
-        """Send a report."""
-        connected = self._producer()
-        sent = time.monotonic()
-        future = connected.send(
-            self._name, key=key, value=value, partition=0, timestamp_ms=at_ms
-        )
-        future.add_callback(lambda one: acknowledged(one.timestamp, sent))
-        future.add_errback(failed)
+    def write(self, key: bytes, value: bytes, at_ms: int) -> int:
+        """Write a report, and wait."""
+        try:
+            future = self._producer.send(
+                self._name, key=key, value=value, partition=0, timestamp_ms=at_ms
+            )
+        except kafka_errors.KafkaTimeoutError as error:
+            raise kafka_errors.UnknownTopicOrPartitionError(*error.args) from error
+        return int(future.get(WRITE_SECONDS).timestamp)
 
-    def is_missing(self, error: BaseException) -> bool:
-        """Tell whether an error means that the topic does not exist."""
-        return isinstance(error, kafka_errors.KafkaTimeoutError)
-
-    def is_refused(self, error: BaseException) -> bool:
-        """Tell whether an error means that this client may not write the topic."""
-        return isinstance(error, _REFUSED)
-
-    def drop(self) -> None:
-        """Abandon the producer, if there is one."""
-        self._producer.drop()
-
-    def close(self, until: float) -> None:
-        """Close the producer, if there is one."""
-        self._producer.close(until)
+    def close(self) -> None:
+        """Drop the producer."""
+        producers.end(self._producer, 0.0)
 
 
-class StockClients:
+def status_topic(base: Mapping[str, Any], name: str) -> StatusTopic:
+    """Return the writer of a status topic; it connects at the first report."""
+    return StatusTopic(
+        partial(StockReports, base, name),
+        is_missing=lambda one: isinstance(
+            one, kafka_errors.UnknownTopicOrPartitionError
+        ),
+        is_refused=lambda one: isinstance(one, _REFUSED),
+    )
+
+
+def control_clients(
+    configs: Mapping[str, Any], more: Mapping[str, Any]
+) -> ControlClients:
     """
-    Makes control clients out of a consumer's kafka-python configuration.
+    Return the control clients of a consumer with this kafka-python configuration.
 
     Args:
         configs: the consumer's configuration.
         more: settings that differ for control clients, as ``Control`` has checked them.
     """
-
-    def __init__(self, configs: Mapping[str, Any], more: Mapping[str, Any]) -> None:
-        self.group_id: str | None = configs.get("group_id")
-        self.client_id = str(configs.get("client_id") or "")
-        self._base = connection(configs, more, "control")
-
-    def holds_topic(self, name: str) -> StockHoldsTopic:
-        """Return the reader of the holds topic."""
-        return StockHoldsTopic(self._base, name)
-
-    def status_topic(self, name: str) -> StockStatusTopic:
-        """Return the writer of the status topic."""
-        return StockStatusTopic(self._base, name)
+    base = connection(configs, more, "control")
+    return ControlClients(
+        group_id=configs.get("group_id"),
+        client_id=str(configs.get("client_id") or ""),
+        holds_topic=partial(StockHoldsTopic, base),
+        status_topic=partial(status_topic, base),
+    )

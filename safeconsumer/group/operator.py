@@ -9,9 +9,10 @@ from typing import Any, Self, TypeVar
 
 import kafka.errors as kafka_errors
 from attrs import evolve
-from kafka import KafkaConsumer, TopicPartition
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient
 
+from safeconsumer._kafka.of_group import producers
 from safeconsumer.errors.base import ControlTopicError, HoldSettingError
 from safeconsumer.group import clients, described_topics, patterns, topics
 from safeconsumer.group.board import NAMED_FOR, Board, Readable
@@ -95,9 +96,7 @@ class Operator:
         # Milliseconds: a first request waits this long for unknown metadata.
         hasty = {"client_id": "safeconsumer-cli", "retry_backoff_ms": _BACKOFF_MS}
         self.base = {**hasty, **base}
-        self._producer = clients.LazyProducer(
-            lambda: clients.producer(self.base, _WRITE_TIMEOUT)
-        )
+        self._producer: KafkaProducer | None = None
         self._admin: KafkaAdminClient | None = None
         self._query_consumer: KafkaConsumer | None = None
         # A program may have one for months, and only a history needs the records.
@@ -123,7 +122,8 @@ class Operator:
             self._other.close()
         self._reader.close()
         self._close_query_consumer()
-        self._producer.close()
+        if self._producer is not None:
+            producers.end(self._producer, _CLOSE_MS / 1000)
         if self._admin is not None:
             self._admin.close()
 
@@ -174,7 +174,12 @@ class Operator:
         """
         self.check()
         topic = self.settings.holds_topic
-        return publish(self._producer, topic, wanted, _WRITE_TIMEOUT)
+        return publish(self._connected_producer, topic, wanted, _WRITE_TIMEOUT)
+
+    def _connected_producer(self) -> KafkaProducer:
+        if self._producer is None:
+            self._producer = clients.producer(self.base, _WRITE_TIMEOUT)
+        return self._producer
 
     def holds(self, group: str | None = None) -> tuple[HoldRecord, ...]:
         """

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
-from safeconsumer.group.control_clients import RecreatedTopic
+from safeconsumer.group.control_clients import RecreatedTopic, StatusTopic
 from safeconsumer.group.fold import RawRecord
 from safeconsumer.group.topics import Facts
 from safeconsumer.holds.scope import TopicPartition
@@ -54,20 +54,6 @@ class HoldsTopic(Protocol):
 
     def close(self) -> None:
         """Close the clients; read records stay known. It may be called twice."""
-
-
-class StatusTopic(Protocol):
-    """
-    Writes reports, and connects at the first one.
-
-    Thread rules: one thread.
-    """
-
-    def send(self, key: bytes, value: bytes, at_ms: int) -> None:
-        """Send a report, and wait until it is acknowledged."""
-
-    def close(self) -> None:
-        """Close the client, if there is one; the next report makes another."""
 
 
 class Cluster(Protocol):

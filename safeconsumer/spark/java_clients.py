@@ -18,7 +18,7 @@ from uuid import uuid4
 
 from safeconsumer.errors.base import ClientPropertyError
 from safeconsumer.group import topics as topic_facts
-from safeconsumer.group.control_clients import RecreatedTopic
+from safeconsumer.group.control_clients import RecreatedTopic, StatusTopic
 from safeconsumer.group.fold import RawRecord
 from safeconsumer.holds.scope import TopicPartition
 from safeconsumer.spark import platforms
@@ -122,9 +122,9 @@ class JavaClients:
         """Return a reader of the holds topic; it connects to nothing yet."""
         return JavaHoldsTopic(self, name)
 
-    def status_topic(self, name: str) -> "JavaStatusTopic":
+    def status_topic(self, name: str) -> StatusTopic:
         """Return a writer of the status topic; it connects to nothing yet."""
-        return JavaStatusTopic(self, name)
+        return StatusTopic(lambda: _ReportProducer(self, name))
 
     def cluster(self) -> "JavaCluster":
         """Return the cluster of the topics; it connects to nothing yet."""
@@ -345,28 +345,22 @@ class JavaHoldsTopic:
         }
 
 
-class JavaStatusTopic:
-    """A :class:`~safeconsumer.spark.clients.StatusTopic` with Java's producer."""
+class _ReportProducer:
+    # Writes reports with Java's producer.
 
     def __init__(self, clients: JavaClients, name: str) -> None:
-        self._clients = clients
-        self._name = name
-        self._producer: Any = None
+        self._clients, self._name = clients, name
+        self._producer = clients.producer(_WRITE_TIMEOUT)
 
-    def send(self, key: bytes, value: bytes, at_ms: int) -> None:
-        """Send a report, and wait until it is acknowledged."""
-        if self._producer is None:
-            self._producer = self._clients.producer(_WRITE_TIMEOUT)
+    def write(self, key: bytes, value: bytes, at_ms: int) -> int:
         record = self._clients.record(self._name, at_ms, key, value)
         sent = self._producer.send(record)
-        self._clients.result(sent, time.monotonic() + _WRITE_TIMEOUT)
+        until = time.monotonic() + _WRITE_TIMEOUT
+        return int(self._clients.result(sent, until).timestamp())
 
     def close(self) -> None:
-        """Close the producer, if there is one; the next report makes another."""
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            with suppress(*errors()):
-                self._clients.close(producer)
+        with suppress(*errors()):
+            self._clients.close(self._producer)
 
 
 class _Admin:

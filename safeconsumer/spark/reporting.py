@@ -222,7 +222,6 @@ class StatusReporter:
             self._send([one for one in streams if one.has_changed()])
         except self._errors:
             log.debug("a report could not be sent", exc_info=True)
-            self._topic.close()
             return False
         except Exception:
             if not self._is_failure_logged:

@@ -4,14 +4,12 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kafka import KafkaProducer
 from kafka.admin import KafkaAdminClient
 
-from safeconsumer._kafka.of_group import producers
 from safeconsumer.consumer import SafeConsumer
 from safeconsumer.errors.base import ClientPropertyError, SparkSettingError
 from safeconsumer.group import clients, described_topics
-from safeconsumer.group.control_clients import RecreatedTopic
+from safeconsumer.group.control_clients import RecreatedTopic, StatusTopic
 from safeconsumer.group.fold import RawRecord, raw_record
 from safeconsumer.group.topic_reader import TopicReader
 from safeconsumer.group.topics import Facts
@@ -21,7 +19,6 @@ from safeconsumer.spark.python.topics import Topics
 # Milliseconds; a poll ends at the first record, so this only limits how late a read ends.
 _POLL_MS = 20
 _CLOSE_MS = 200
-_WRITE_TIMEOUT = 5.0
 
 
 class PythonClients:
@@ -49,9 +46,9 @@ class PythonClients:
         """Return a reader of the holds topic; it connects to nothing yet."""
         return PythonHoldsTopic(self._base, name)
 
-    def status_topic(self, name: str) -> "PythonStatusTopic":
+    def status_topic(self, name: str) -> StatusTopic:
         """Return a writer of the status topic; it connects to nothing yet."""
-        return PythonStatusTopic(self._base, name)
+        return clients.status_topic(self._base, name)
 
     def cluster(self) -> Topics:
         """Return the topics; they answer with the results of the planner's queries."""
@@ -119,28 +116,3 @@ class PythonHoldsTopic:
             query_consumer.close(autocommit=False, timeout_ms=_CLOSE_MS)
         if admin is not None:
             admin.close()
-
-
-class PythonStatusTopic:
-    """A :class:`~safeconsumer.spark.clients.StatusTopic` on kafka-python."""
-
-    def __init__(self, base: Mapping[str, Any], name: str) -> None:
-        self._base, self._name = base, name
-        self._producer: KafkaProducer | None = None
-
-    def send(self, key: bytes, value: bytes, at_ms: int) -> None:
-        """Send a report, and wait until it is acknowledged."""
-        if self._producer is None:
-            self._producer = clients.producer(
-                self._base, _WRITE_TIMEOUT, producers.AskingOnceProducer
-            )
-        sent = self._producer.send(
-            self._name, key=key, value=value, partition=0, timestamp_ms=at_ms
-        )
-        sent.get(timeout=_WRITE_TIMEOUT)
-
-    def close(self) -> None:
-        """Close the producer, if there is one; the next report makes another."""
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            producers.end(producer, _CLOSE_MS / 1000)

@@ -20,7 +20,7 @@ from safeconsumer import ALL
 from safeconsumer.cli.errors import Status
 from safeconsumer.clients import aiokafka_control, control_topics
 from safeconsumer.clients.aiokafka import AIOKafkaConsumer
-from safeconsumer.clients.aiokafka_control import AiokafkaClients, LoopCalls
+from safeconsumer.clients.aiokafka_control import LoopCalls
 from safeconsumer.errors import UnsupportedAiokafkaError
 from safeconsumer.events import ControlTopicReset, ControlUnavailable
 from tests.harness.group.aiokafka import (
@@ -167,7 +167,7 @@ def calls(loop):
 def test_records_of_a_turn_that_ended_too_late_are_read_again(team, calls):
     """The loop may be blocked for longer than the control thread waits."""
     team.operator_holds(f"{team.topic}:0")
-    clients = AiokafkaClients(settings_of(team), calls)
+    clients = aiokafka_control.control_clients(settings_of(team), calls)
     topic = clients.holds_topic(team.settings.holds_topic)
     topic.begin()
     calls.outcome = too_late()
@@ -182,7 +182,7 @@ def test_records_of_a_turn_that_ended_too_late_are_read_again(team, calls):
 @pytest.mark.usefixtures("patient")
 def test_records_of_a_turn_that_is_cancelled_come_with_the_next_one(team, calls):
     team.operator_holds(f"{team.topic}:0")
-    clients = AiokafkaClients(settings_of(team), calls)
+    clients = aiokafka_control.control_clients(settings_of(team), calls)
     topic = clients.holds_topic(team.settings.holds_topic)
     topic.begin()
     calls.outcome = cancelled()
@@ -648,6 +648,7 @@ def test_control_clients_have_the_members_connection_and_nothing_of_its_group(lo
         "value_deserializer": print,
     }
     calls = loop.call(LoopCalls)
-    clients = AiokafkaClients({**connection, **of_the_group}, calls)
+    clients = aiokafka_control.control_clients({**connection, **of_the_group}, calls)
     assert (clients.group_id, clients.client_id) == ("g", "billing")
-    assert clients._base == {**connection, "client_id": "billing-control"}
+    wanted = {**connection, "client_id": "billing-control", "request_timeout_ms": 5000}
+    assert clients.holds_topic("holds")._admin_base == wanted

@@ -5,8 +5,8 @@ import time
 import pytest
 
 from safeconsumer.clients import control_topics
-from safeconsumer.clients.control_topics import Progress, StatusTopic, TopicLostError
-from safeconsumer.group.control_clients import RecreatedTopic
+from safeconsumer.clients.control_topics import Progress, TopicLostError
+from safeconsumer.group.control_clients import RecreatedTopic, StatusTopic
 
 
 def begun(first=0, end=5, at=0):
@@ -125,15 +125,13 @@ def topic_of(producers):
 
 
 def sent(topic):
-    came = []
-    topic.send(b"k", b"v", 1, lambda *answer: came.append(answer), came.append)
-    return came
+    return topic.send(b"k", b"v", 1)
 
 
 def test_a_report_is_acknowledged_with_the_time_when_it_was_sent(clock):
     producers = Producers()
     topic = topic_of(producers)
-    assert sent(topic) == sent(topic) == [(7, clock.now)]
+    assert sent(topic) == sent(topic) == (7, clock.now)
     assert (producers.made, producers.closed) == (1, 0)
 
 
@@ -151,7 +149,7 @@ def test_failed_producer_is_closed_and_the_next_report_makes_another():
 def test_a_report_that_comes_late_leaves_no_producer_behind():
     producers = Producers()
     topic = topic_of(producers)
-    topic.close(0.0)
+    topic.close()
     with pytest.raises(ValueError, match="closed"):
         sent(topic)
     assert producers.made == 0
@@ -161,7 +159,7 @@ def test_a_producer_that_is_made_while_the_topic_is_closed_is_given_up():
     producers = Producers()
 
     def connect():
-        topic.close(0.0)
+        topic.close()
         return producers()
 
     topic = topic_of(connect)
