@@ -539,8 +539,9 @@ class PumpFuzz(Fuzz):
     def __init__(self, lab):
         super().__init__(lab)
         self.book.is_batch = True
-        # Signals interrupt no poll of a pump, which has a thread of its own.
-        self.may_interrupt = False
+        self.may_interrupt = (
+            False  # the program's own polls lose what they do not return
+        )
         self.open = []
         settings = lab.settings(group_id=GROUP, **quick(self.protocol, **self.settings))
         self.reading = Counting("t", after_poll=self.meddle, **settings)
@@ -562,6 +563,7 @@ class PumpFuzz(Fuzz):
         is_last_broken = self.dice.random() < 0.3
         options = {"drain": drain, "on_event": self.hear, **self.pump_options()}
         made = Pump(self.reading, **options)
+        self.may_interrupt = True
         with suppress(UnansweredBatchError, KeyboardInterrupt), made as pump:
             for _ in range(self.dice.randint(2, 25)):
                 self.take(pump)
@@ -569,6 +571,7 @@ class PumpFuzz(Fuzz):
                 raise KeyboardInterrupt
             while self.open and self.dice.random() < 0.9:
                 self.answer(self.open.pop())
+        self.may_interrupt = False
         self.open.clear()
 
     def take(self, pump):
