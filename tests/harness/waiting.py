@@ -5,6 +5,9 @@ A bound is for tests that hang, and a busy machine is not a hang. So the seconds
 threads of the test waited for a core do not count: beside others that take all cores, a
 process that imports for two seconds needs minutes. :mod:`tests.harness.timeouts` does the
 same for pytest's own time limit, which ends waits without a bound.
+
+A hang that spins waits for a core, too, as long as the machine is busy. So no bound is
+longer than ten times its limit, or than ten minutes if that is more.
 """
 
 import math
@@ -19,6 +22,9 @@ LIMIT = 60.0
 
 PAUSE = 0.01
 """Seconds between two checks of the state of other threads and processes."""
+
+MOST = 10.0
+"""A bound is at most this many times its limit, or times ``LIMIT`` if that is longer."""
 
 _EVERY = 1.0
 """Seconds between two readings of the waits for a core."""
@@ -97,6 +103,7 @@ class Bound:
     def __init__(self, limit=LIMIT, *, clock=None, waits=None):
         self.starved = 0.0
         self._limit = math.inf if limit is None else limit
+        self._most = MOST * max(self._limit, LIMIT)
         self._clock, self._waits = clock or time.monotonic, waits or core_waits
         self._began = self._read_at = self._clock()
         self._seen = None
@@ -108,7 +115,7 @@ class Bound:
             self._read_at = now
             if world() is None:
                 self._count(self._waits())
-        return now - self._began > self._limit + self.starved
+        return now - self._began > min(self._limit + self.starved, self._most)
 
     def _count(self, waits):
         if self._seen is not None:

@@ -45,14 +45,33 @@ class Machine:
         ({"1": 0.0, "2": 0.0}, 10.5),
         ({"1": 0.0, "2": 0.5}, 19.5),
         ({"1": 0.25, "2": 0.25}, 19.5),
-        ({"1": 0.0, "2": 1.0}, None),
+        ({"1": 0.0, "2": 1.0}, 600.5),
+        ({"1": 1.0, "2": 1.0}, 600.5),
     ],
-    ids=["no kernel's figures", "idle", "half", "half in two threads", "starved"],
+    ids=[
+        "no kernel's figures",
+        "idle",
+        "half",
+        "half in two threads",
+        "starved",
+        "spin",
+    ],
 )
 def test_seconds_in_which_a_thread_waits_for_a_core_do_not_count(parts, over):
     """Waits before the bound began are no reason for more time."""
     machine = Machine(**parts)
     assert machine.until_over(machine.bound(10.0)) == over
+
+
+def test_no_bound_is_longer_than_ten_times_a_long_limit():
+    """A hang that spins waits for a core, too."""
+    machine = Machine(**{"1": 1.0})
+    assert machine.until_over(machine.bound(90.0)) == 900.5
+
+
+def test_a_wait_without_a_limit_has_no_bound():
+    machine = Machine(**{"1": 1.0})
+    assert machine.until_over(machine.bound(None)) is None
 
 
 def test_the_waits_of_a_thread_that_starts_later_count_whole():
