@@ -1,10 +1,10 @@
 """Makes the kafka-python clients by which members and commands reach the control topics."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from difflib import get_close_matches
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import kafka.errors as kafka_errors
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
@@ -206,6 +206,70 @@ def _fitting(kind: Any, configs: Mapping[str, Any]) -> dict[str, Any]:  # noqa: 
     return {key: one for key, one in configs.items() if key in kind.DEFAULT_CONFIG}
 
 
+class Queries:
+    """
+    Clients that query brokers, each made when it is first needed.
+
+    An idle fetch keeps a reading consumer's connection busy, so another consumer asks for
+    offsets. A context manager, which closes both.
+
+    Thread rules: one thread at a time.
+
+    Args:
+        base: the connection.
+    """
+
+    def __init__(self, base: Mapping[str, Any]) -> None:
+        self._base = base
+        self._admin: KafkaAdminClient | None = None
+        self._consumer: SafeConsumer | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def admin(self) -> KafkaAdminClient:
+        """The client for all requests but those for offsets."""
+        if self._admin is None:
+            self._admin = admin(self._base)
+        return self._admin
+
+    @property
+    def consumer(self) -> SafeConsumer:
+        """The client that asks for offsets."""
+        if self._consumer is None:
+            self._consumer = reader(self._base)
+        return self._consumer
+
+    @contextmanager
+    def renewed(self) -> Iterator[SafeConsumer]:
+        """
+        Give a block the consumer, and close it if the block fails.
+
+        It may be in the middle of an answer then; the next request makes another one.
+        """
+        try:
+            yield self.consumer
+        except BaseException:
+            self._close_consumer()
+            raise
+
+    def close(self) -> None:
+        """Close the clients; the next request makes others."""
+        self._close_consumer()
+        made, self._admin = self._admin, None
+        if made is not None:
+            made.close()
+
+    def _close_consumer(self) -> None:
+        made, self._consumer = self._consumer, None
+        if made is not None:
+            made.close(autocommit=False, timeout_ms=_CLOSE_MS)
+
+
 class StockHoldsTopic:
     """A :class:`~safeconsumer.group.control_clients.HoldsTopic` on kafka-python."""
 
@@ -227,10 +291,8 @@ class StockHoldsTopic:
 
     def facts(self) -> Facts:
         """Return the topic's settings; raise if it is missing or may not be read."""
-        with admin(self._base) as asked:
-            described_topics.require_readable(asked, self._name)
-            (found,) = described_topics.describe(asked, [self._name])
-        return found
+        with admin(self._base) as asked:  # any thread
+            return described_topics.readable_facts(asked, self._name)
 
     def begin(self) -> tuple[RecreatedTopic, ...]:
         """Connect; return the topic if it was recreated."""

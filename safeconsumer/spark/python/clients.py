@@ -4,9 +4,6 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kafka.admin import KafkaAdminClient
-
-from safeconsumer.consumer import SafeConsumer
 from safeconsumer.errors.base import ClientPropertyError, SparkSettingError
 from safeconsumer.group import clients, described_topics
 from safeconsumer.group.control_clients import RecreatedTopic, StatusTopic
@@ -18,7 +15,6 @@ from safeconsumer.spark.python.topics import Topics
 
 # Milliseconds; a poll ends at the first record, so this only limits how late a read ends.
 _POLL_MS = 20
-_CLOSE_MS = 200
 
 
 class PythonClients:
@@ -65,8 +61,8 @@ class PythonHoldsTopic:
     def __init__(self, base: Mapping[str, Any], name: str) -> None:
         self._base, self._name = base, name
         self._reader = TopicReader(lambda: clients.reader(base))
-        self._query_consumer: SafeConsumer | None = None
-        self._admin: KafkaAdminClient | None = None
+        self._queries = clients.Queries(base)
+        self._is_connected = False
 
     @property
     def position(self) -> int | None:
@@ -79,22 +75,18 @@ class PythonHoldsTopic:
         return self._reader.is_complete
 
     def connect(self) -> bool:
-        """Make the clients, if there are none; return whether they were made."""
-        if self._query_consumer is not None:
-            return False
-        self._admin = self._admin or clients.admin(self._base)
-        self._query_consumer = clients.reader(self._base)
-        return True
+        """Return whether the next requests make clients: there are none."""
+        was_connected, self._is_connected = self._is_connected, True
+        return not was_connected
 
     def facts(self, until: float) -> Facts:  # noqa: ARG002 - clients have timeouts of their own
         """Return the topic's facts; raise if it is missing or may not be read."""
-        described_topics.require_readable(self._admin, self._name)
-        (found,) = described_topics.describe(self._admin, [self._name])
-        return found
+        return described_topics.readable_facts(self._queries.admin, self._name)
 
     def begin(self, until: float) -> RecreatedTopic | None:  # noqa: ARG002 - as above
         """Ask for the topic's end; return the topic if it was recreated, or truncated."""
-        found = self._reader.begin([self._name], query_consumer=self._query_consumer)
+        consumer = self._queries.consumer
+        found = self._reader.begin([self._name], query_consumer=consumer)
         return found[0] if found else None
 
     def read(self, until: float) -> Sequence[RawRecord]:
@@ -109,10 +101,6 @@ class PythonHoldsTopic:
 
     def close(self) -> None:
         """Close the clients; the records that were read stay known."""
-        query_consumer, self._query_consumer = self._query_consumer, None
-        admin, self._admin = self._admin, None
+        self._is_connected = False
         self._reader.close()
-        if query_consumer is not None:
-            query_consumer.close(autocommit=False, timeout_ms=_CLOSE_MS)
-        if admin is not None:
-            admin.close()
+        self._queries.close()
