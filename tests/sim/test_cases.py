@@ -52,10 +52,11 @@ ENDLESS = {"a-join-outlasts-its-poll", "time-limit-at-any-place-of-a-poll"}
 """Where kafka-python hangs, or goes on without an end: a world takes that for its own."""
 
 STOCK_PLAYED = [
-    pytest.param(case, id=name, marks=by_day(row % 2))
+    pytest.param(case, id=name, marks=by_day(row % 6 == 0))
     for row, (name, case) in enumerate(CASES.items())
     if name not in ENDLESS
 ]
+"""By day one in six: only another kafka-python, or another kit, changes a verdict."""
 
 
 @pytest.mark.contract("P1", "P4", "P5", "P6", "P7", "P8", "P9", "P11", "G7")

@@ -55,6 +55,14 @@ def cases():
     ]
 
 
+def cases_of_the_day():
+    """Return a case of each scenario; the protocols take turns."""
+    return [
+        (name, protocols[turn % len(protocols)])
+        for turn, (name, (_, protocols)) in enumerate(SCENARIOS.items())
+    ]
+
+
 class Stage:
     """
     The calls that a scenario may make, and its facts.
