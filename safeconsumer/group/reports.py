@@ -36,6 +36,8 @@ _REST = 20.0
 _KAFKA_MS = 1_293_840_000_000
 # Seconds between reports until the broker's time is known: no hold expires before.
 _RETRY = 3.0
+# Seconds for the last report: the group waits until the member has left.
+_LAST_SECONDS = 1.0
 # The host that reports name, for people.
 HOST = socket.gethostname()[:100]
 # The state of a partition that is not moved yet, without a known obstacle.
@@ -175,7 +177,7 @@ class Reporter:
                 by then begins no further report.
         """
         self.ask_to_stop()
-        self._thread.join(max(0.0, until - time.monotonic()))
+        self._thread.join(max(0.0, min(until - time.monotonic(), _LAST_SECONDS)))
         self._is_given_up = True
 
     def _run(self) -> None:
