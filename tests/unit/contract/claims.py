@@ -3,11 +3,11 @@ Reads the list of sentences about other clients, each with its proof: ``claims.t
 
 The list has a table for each page and client: sentences, each with its proofs.
 
-A sentence, or a table's row, is on the list if it names a client, or is in a table
-that compares clients. Most of them are claims about the client: each claim has a proof. The
-others only name the client (``mentions``). The list leaves out figures, which programs write
-into pages (``FIGURES``), and design pages' prose about the internals of kafka-python
-(``TABLES_ONLY``).
+The list has a sentence, or a table's row, if it names a client, or stands in a table
+that compares clients. Most of them are claims about the client: each claim has a proof.
+The others only name the client (``mentions``). The list leaves out figures, which
+programs write into pages (``FIGURES``), and design pages' prose about the internals of
+kafka-python (``TABLES_ONLY``).
 """
 
 import ast
@@ -28,7 +28,7 @@ PAGES = (
         str(page.relative_to(ROOT))
         for folder in ("docs", "design")
         for page in (ROOT / folder).rglob("*.md")
-        if "generated" not in page.parts  # by a build of the site: copies
+        if "generated" not in page.parts  # by a build of the site, as copies
     ),
 )
 
@@ -76,13 +76,11 @@ class Claim:
     """
     A claim of a page about a client.
 
-    Attributes:
-        page: the page of the sentence.
-        text: a part of the sentence, or of the table's row, that is there only once.
-        client: the client that the sentence is about.
-        proof: tests as ``path::name``; cases as ``case:name``; for a figure the program
-            that measures it as ``bench:name``; or a statement of the client's maintainers, as
-            a URL, which the reader's page must have, too.
+    Attributes: page: the page of the sentence. text: a part of the sentence, or of the
+        table's row, that occurs only once. client: the client that the sentence is
+        about. proof: tests as ``path::name``; cases as ``case:name``; for a figure the
+        program that measures it as ``bench:name``; or a statement of the client's
+        maintainers, as a URL, which the reader's page must have, too.
     """
 
     page: str

@@ -1,10 +1,10 @@
 """
 Reads the tests that prove each promise of ``design/contract.md``.
 
-A test names its promises by ``@pytest.mark.contract("P7")``. The
-marks are read from the sources, so the result is the same with any broker, and without
-one. Each promise has a proof in the simulated world, where every seed can be played
-again, and a real one, on sockets and brokers; ``EXCEPTIONS`` lists the others, with the
+A test names its promises by ``@pytest.mark.contract("P7")``. The module reads the marks
+from the sources, so the result is the same with any broker, and without one. Each
+promise has a proof in the simulated world, where every seed can be replayed, and a real
+proof, on sockets and brokers; ``EXCEPTIONS`` lists the other promises, with the
 reasons.
 
 A test with the mark ``nightly`` or ``xfail`` is not a proof: it does not run by day, or
@@ -38,10 +38,11 @@ DEMANDED = {
     "P": ("simulated", "real"),
     "G": ("simulated", "real"),
     "W": ("simulated", "real"),
-    "S": ("real",),  # Spark runs in a JVM, which no world can play
+    "S": ("real",),  # Spark runs in a JVM, which no world can simulate
 }
 
-# A promise, a tier in which it has no proof, the tier that proves it instead, and why.
+# A promise, a tier in which it has no proof, the tier that proves it instead, and the
+# reason.
 EXCEPTIONS = (
     (
         *("P15", "simulated", "pure"),
@@ -72,7 +73,8 @@ def breaches():
 
 @cache
 def _proofs_and_breaches():
-    # The trees are not kept: each later run of the collector would scan their nodes.
+    # The trees are not kept: otherwise each later run of the collector would scan their
+    # nodes.
     proved, failing = {}, {}
     for file, tree in _trees():
         for name, ids in marked(tree):

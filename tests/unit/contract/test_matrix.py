@@ -8,7 +8,7 @@ from tests.unit.contract import claims, matrix
 
 
 def test_every_promise_has_a_proof_in_each_tier():
-    """A promise is proved simulated and real, excepted by name, or measured."""
+    """A promise is proved in both worlds, excepted by name, or measured."""
     excepted = {(one, tier) for one, tier, _, _ in matrix.EXCEPTIONS}
     measured = {("S6", "real")}
     assert matrix.missing() == excepted | measured
@@ -35,7 +35,7 @@ def test_that_fails(): ...
 
 
 def test_nightly_and_xfail_tests_do_not_count_as_proofs():
-    """The test or its whole file may have the mark."""
+    """The mark may be on the test or on its whole file."""
     found = dict(matrix.marked(ast.parse(MARKED)))
     assert found == {"test_that_proves": ["P1", "P2"]}
     whole = "pytestmark = [pytest.mark.any_broker, pytest.mark.nightly]" + MARKED
@@ -99,7 +99,7 @@ KEPT = {
 
 
 def kept_by(client):
-    """Return the table's cells of a client, by promise, whose title it has."""
+    """Return the table's cells for a client, by promise; each has the promise's title."""
     text = (matrix.ROOT / "design" / "conformance.md").read_text(encoding="utf-8")
     _, _, rest = text.partition("\n| promise |")
     rows = [

@@ -1,8 +1,8 @@
 """
 Each private name that we use is defined by kafka-python's class on which we look it up.
 
-Each push plays this for every version that is supported, each night for the lowest, the
-newest and kafka-python's main branch.
+Each push runs this for every supported version, each night for the lowest, the newest
+and kafka-python's main branch.
 """
 
 import ast
@@ -37,7 +37,8 @@ from safeconsumer._kafka.pausing.undelivered import OwnedPartitionState
 from tests.harness.listing import short
 
 # The names by which our code calls each part of a client, and the class of the part: ours,
-# if we have one, which has upstream's names, too. If there are two, it may be either.
+# if we have one, which has upstream's names, too. If there are two, the object may be
+# of either class.
 CALLED = {
     "admin": (KafkaAdminClient,),
     "client": (SafeConsumer, ClosingClient),
@@ -87,7 +88,7 @@ class Played(ast.NodeTransformer):
 @cache
 def ours():
     """
-    Return our modules that know kafka-python's inside, by name, with their source.
+    Return our modules that know kafka-python's internals, by name, with their source.
 
     Code for versions other than the installed one is left out.
     """
@@ -130,7 +131,7 @@ def defined(node):  # noqa: C901 - one case for each shape
 
 @cache
 def names_of(kind):
-    """Return every name that a class and those that it extends define."""
+    """Return every name that is defined by a class and by those that it extends."""
     found = set(dir(kind))
     for parent in kind.__mro__:
         is_plain = parent.__module__.startswith(("kafka.", "safeconsumer."))
@@ -239,7 +240,7 @@ def test_exception_metadata_has_the_fields_that_we_set():
 
 @pytest.mark.parametrize("name", ["ConsumerRecord", "TopicPartition"])
 def test_typed_record_and_partition_have_upstreams_fields(name):
-    """A type checker reads our classes; kafka-python's run."""
+    """A type checker reads our classes; at run time kafka-python's are used."""
     structs = import_module("safeconsumer._kafka.structs")
     tree = ast.parse(Path(structs.__file__).read_text("utf-8"))
     (ours,) = (

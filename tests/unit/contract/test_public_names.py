@@ -37,7 +37,7 @@ def _public(module):
 
 
 def test_public_names_are_those_in_the_table():
-    """If it fails, write its output into the table, and a line into the changelog."""
+    """If the test fails, write its output into the table, and a line into the changelog."""
     assert _table() == TABLE.read_text("utf-8")
 
 
@@ -58,14 +58,14 @@ def test_every_error_is_public_under_its_public_module(module):
             assert name in errors.__all__
             assert getattr(errors, name) is one
             assert one.__module__ == "safeconsumer.errors"
-            assert isinstance(pickle.loads(pickle.dumps(one("x"))), one)  # noqa: S301 - our own
+            assert isinstance(pickle.loads(pickle.dumps(one("x"))), one)  # noqa: S301 - our own data
 
 
 @pytest.mark.parametrize("name", errors.__all__)
 def test_text_of_an_error_is_its_message(name):
     """kafka-python's errors put their class before the message, as tracebacks do."""
     kind = getattr(errors, name)
-    with suppress(TypeError):  # one that takes other arguments
+    with suppress(TypeError):  # an error that takes other arguments
         assert str(kind("orders:0 is no text")) == "orders:0 is no text"
     assert issubclass(kind, WorkerControl) or kind.__str__ is SafeConsumerError.__str__
 

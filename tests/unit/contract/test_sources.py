@@ -14,7 +14,7 @@ PACKAGES = ("_kafka", "audit", "events", "group", "holds", "metrics", "worker")
 CLOCKS = {"monotonic", "perf_counter", "sleep", "time"}
 LOCKS = {"Condition", "Event", "Lock", "RLock", "Semaphore"}
 
-# Waits on threads that no signal handler interrupts; or the class is public.
+# Waits on threads that no signal handler interrupts, or public classes.
 ALLOWED = {
     ("group/follower.py", "Condition"): "console: threads that answer requests",
     ("spark/activity.py", "Condition"): "streaming: listeners' and requests' threads",
@@ -32,7 +32,8 @@ def sources(*packages):
     """
     Yield the name and the tree of each module of these packages, or of all.
 
-    Modules that import neither clocks nor locks are left out: to parse them takes long.
+    Modules that import neither clocks nor locks are left out, as parsing them takes
+    long.
     """
     folders = [ROOT / one for one in packages] or [ROOT]
     for path in (path for folder in folders for path in folder.rglob("*.py")):
@@ -72,7 +73,7 @@ def unplayable(tree):
 
 
 def module_locks(tree):
-    """Yield the locks of a module: a world plays only those that are made in it."""
+    """Yield the locks of a module: a world simulates only those that are made in it."""
     for statement in tree.body:
         if isinstance(statement, ast.Assign | ast.AnnAssign):
             for node in ast.walk(statement):
@@ -92,7 +93,7 @@ def test_packages_use_only_clocks_locks_and_queues_that_a_world_plays():
 
 
 def test_no_wait_but_the_listed_ones_takes_a_lock_in_python_code():
-    """Other waits use an ``InterruptibleEvent``: an interrupt leaves no lock held."""
+    """Other waits use an ``InterruptibleEvent``, so that an interrupt leaves no lock held."""
     found = {
         (name, node.attr)
         for name, tree in sources()
