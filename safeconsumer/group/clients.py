@@ -365,6 +365,7 @@ def status_topic(base: Mapping[str, Any], name: str) -> StatusTopic:
             one, kafka_errors.UnknownTopicOrPartitionError
         ),
         is_refused=lambda one: isinstance(one, _REFUSED),
+        is_lasting=True,
     )
 
 
