@@ -1,5 +1,6 @@
 """Makes the kafka-python clients by which members and commands reach the control topics."""
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from difflib import get_close_matches
@@ -271,7 +272,12 @@ class Queries:
 
 
 class StockHoldsTopic:
-    """A :class:`~safeconsumer.group.control_clients.HoldsTopic` on kafka-python."""
+    """
+    Reads a holds topic with kafka-python, for a member or for a stream's plans.
+
+    It is a :class:`~safeconsumer.group.control_clients.HoldsTopic` and a
+    :class:`~safeconsumer.spark.clients.HoldsTopic`.
+    """
 
     def __init__(self, base: Mapping[str, Any], name: str) -> None:
         self._base, self._name = base, name
@@ -289,16 +295,19 @@ class StockHoldsTopic:
         """Whether it has read up to the end that the topic had at its beginning."""
         return self._reader.is_complete
 
-    def facts(self) -> Facts:
+    def facts(self, until: float = math.inf) -> Facts:  # noqa: ARG002 - its client has a timeout
         """Return the topic's settings; raise if it is missing or may not be read."""
-        with admin(self._base) as asked:  # any thread
-            return described_topics.readable_facts(asked, self._name)
+        with admin(self._base) as asked:
+            described_topics.require_readable(asked, self._name)
+            (found,) = described_topics.describe(asked, [self._name])
+        return found
 
-    def begin(self) -> tuple[RecreatedTopic, ...]:
-        """Connect; return the topic if it was recreated."""
-        self._query_consumer = query_consumer = reader(self._base)
-        query_consumer.assign([self._partition])
-        return self._reader.begin([self._name], query_consumer=query_consumer)
+    def begin(self, until: float = math.inf) -> tuple[RecreatedTopic, ...]:  # noqa: ARG002 - as above
+        """Connect, if it is not connected; return the topic if it was recreated."""
+        if self._query_consumer is None:
+            self._query_consumer = reader(self._base)
+            self._query_consumer.assign([self._partition])
+        return self._reader.begin([self._name], query_consumer=self._query_consumer)
 
     def turn(self, wait_ms: float) -> Sequence[RawRecord]:
         """Return the next records."""
@@ -319,11 +328,10 @@ class StockHoldsTopic:
 
     def close(self) -> None:
         """Close the clients."""
+        asked, self._query_consumer = self._query_consumer, None
         with ExitStack() as closing:
-            if self._query_consumer is not None:
-                closing.callback(
-                    self._query_consumer.close, autocommit=False, timeout_ms=_CLOSE_MS
-                )
+            if asked is not None:
+                closing.callback(asked.close, autocommit=False, timeout_ms=_CLOSE_MS)
             closing.callback(self._reader.close)
 
 
@@ -357,6 +365,7 @@ def status_topic(base: Mapping[str, Any], name: str) -> StatusTopic:
             one, kafka_errors.UnknownTopicOrPartitionError
         ),
         is_refused=lambda one: isinstance(one, _REFUSED),
+        is_lasting=True,
     )
 
 

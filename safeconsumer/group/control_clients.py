@@ -96,6 +96,8 @@ class StatusTopic:
         connect: makes a producer; it raises if there is no such topic.
         is_missing: tells whether an error says that there is no such topic.
         is_refused: tells whether an error says that this client may not write it.
+        is_lasting: whether the producer itself reports a topic that is deleted, so that it
+            is kept after other errors; otherwise each error ends it.
     """
 
     def __init__(
@@ -103,8 +105,10 @@ class StatusTopic:
         connect: Callable[[], ReportProducer],
         is_missing: Callable[[BaseException], bool] = lambda _: False,
         is_refused: Callable[[BaseException], bool] = lambda _: False,
+        *,
+        is_lasting: bool = False,
     ) -> None:
-        self._connect = connect
+        self._connect, self._is_lasting = connect, is_lasting
         self.is_missing, self.is_refused = is_missing, is_refused
         self._producer: ReportProducer | None = None
         self._is_closed = False
@@ -132,8 +136,9 @@ class StatusTopic:
         sent = time.monotonic()
         try:
             return producer.write(key, value, at_ms), sent
-        except BaseException:
-            self._drop()  # the topic may be deleted: the next report shows that
+        except BaseException as error:
+            if not self._is_lasting or self.is_missing(error):
+                self._drop()  # the topic may be deleted: the next report shows that
             raise
 
     def close(self) -> None:

@@ -26,13 +26,6 @@ def require_readable(admin: KafkaAdminClient, name: str) -> None:
     _check_readable(described)
 
 
-def readable_facts(admin: KafkaAdminClient, name: str) -> Facts:
-    """Return a topic's facts; raise as :func:`require_readable`."""
-    require_readable(admin, name)
-    (found,) = describe(admin, [name])
-    return found
-
-
 def readable(
     admin: KafkaAdminClient, settings: Control
 ) -> tuple[dict[str, object], list[Exception]]:

@@ -68,25 +68,18 @@ class ControlStatus:
     gated: int = 0
 
 
-class HasView(Protocol):
-    """An object that has a view of holds, owned and quiet partitions, as a ledger does."""
-
-    def view(self) -> View:
-        """Return the view of this moment."""
-
-
 class ReportSource(Protocol):
     """
     The questions that a report asks of a consumer's client, or of a Spark stream.
 
-    Any thread asks, first the ledger, then for the records in hand: the program may have
-    received records of a partition just before the hold. A partition with records
-    in hand is not reported as quiet.
+    Any thread asks, first for the view of holds, then for the records in hand: the
+    program may have received records of a partition just before the hold. A partition
+    with records in hand is not reported as quiet.
     """
 
     @property
-    def ledger(self) -> HasView:
-        """The holds."""
+    def view(self) -> Callable[[], View]:
+        """Returns the holds that it obeys, with its owned and quiet partitions."""
 
     def busy(self) -> Collection[TopicPartition]:
         """Return the partitions whose records the program, or a worker, has in hand."""
@@ -251,7 +244,7 @@ class MemberReports:
     def report(self, state: str | None = None) -> Report:
         """Return the present report; with a state it names no owned and quiet partitions."""
         status = self._read_status()
-        view = self._client.ledger.view()
+        view = self._client.view()
         busy = {*self._client.busy(), *self._busy_elsewhere(view)}
         member_id, generation = self._client.membership()
         return Report(

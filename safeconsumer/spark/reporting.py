@@ -105,11 +105,6 @@ class StreamReport:
 
     # ------------------------------------------------------------ as a member's client
 
-    @property
-    def ledger(self) -> "StreamReport":
-        """The object with :meth:`view`."""
-        return self
-
     def view(self) -> View:
         """Return the stream's holds; no partition is quiet while a plan is made."""
         # The holds are read before the activity, never after it.

@@ -20,6 +20,7 @@ class Member:
 
     def __init__(self):
         self.ledger = PauseLedger()
+        self.view = self.ledger.view
         self.busy = self.busy_elsewhere = self.recreated = tuple
 
     def membership(self):

@@ -1,6 +1,7 @@
 """The topic to which a member writes its reports, with a producer of any library."""
 
 import time
+from functools import partial
 
 import pytest
 
@@ -30,6 +31,10 @@ def topic_of(producers):
     return StatusTopic(producers, bool, bool)
 
 
+def is_a(kind, error):
+    return isinstance(error, kind)
+
+
 def sent(topic):
     return topic.send(b"k", b"v", 1)
 
@@ -51,6 +56,19 @@ def test_failed_producer_is_closed_and_the_next_report_makes_another():
     producers.error = None
     sent(topic)
     assert (producers.made, producers.closed) == (2, 1)
+
+
+@pytest.mark.parametrize(("error", "made"), [(OSError(), 1), (KeyError(), 2)])
+def test_a_lasting_producer_ends_only_if_its_topic_is_missing(error, made):
+    """If replicas were missing, each report of each member would connect again."""
+    producers = Producers()
+    topic = StatusTopic(producers, partial(is_a, KeyError), bool, is_lasting=True)
+    producers.error = error
+    with pytest.raises(type(error)):
+        sent(topic)
+    producers.error = None
+    sent(topic)
+    assert producers.made == made
 
 
 def test_a_report_that_comes_late_leaves_no_producer_behind():
