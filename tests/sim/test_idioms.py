@@ -22,17 +22,16 @@ from tests.sim.playing import simulated
 
 
 def of_the_day():
-    """Yield each program under both protocols alone, and under one in each other column."""
+    """Yield each program alone under both protocols, and once beside one of the others."""
     for row, program in enumerate(PROGRAMS):
         for kind, assignor in enumerate(ASSIGNORS):
-            for number, column in enumerate(COLUMNS):
-                if column == "alone":
-                    yield Case(program, assignor, [*SITUATIONS][(row + kind) % 8])
-                elif (row + number + kind) % 2:
-                    # A gain is where programs and others meet most.
-                    situation = [*SITUATIONS][0 if kind == 0 else (row + kind) % 8]
-                    until = [*LIFTED][(row + kind) % 2]
-                    yield Case(program, assignor, situation, column, until)
+            yield Case(program, assignor, [*SITUATIONS][(row + kind) % 8])
+        kind, column = row % 2, [*COLUMNS][3 - row % 3]
+        # A gain is where programs and others meet most.
+        situation = [*SITUATIONS][row % 8 if kind else 0]
+        yield Case(
+            program, [*ASSIGNORS][kind], situation, column, [*LIFTED][row // 2 % 2]
+        )
 
 
 @pytest.mark.contract("P2", "P3", "P6", "P7")

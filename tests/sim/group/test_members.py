@@ -248,7 +248,7 @@ def test_a_killed_member_that_was_quiet_stays_quiet(lab, operator, settings):
             if view.facts.state == "Stable":
                 owners = {one.owner for one in view.partitions}
                 seen.append((owners, view.verdict.words))
-            lab.sleep(1)
+            lab.sleep(2)
     first, *between, last = [one for one, _ in itertools.groupby(seen)]
     assert (first, last) == (({"a", "b"}, "quiet"), ({"b"}, "quiet"))
     # Kafka calls the group stable 0.1 s before its member reports the new partitions.
