@@ -12,7 +12,9 @@ longer than ten times its limit, or than ten minutes if that is more.
 
 import math
 import os
+import subprocess
 import time
+from concurrent import futures
 from pathlib import Path
 
 from tests.sim.threads import world
@@ -22,6 +24,12 @@ LIMIT = 60.0
 
 PAUSE = 0.01
 """Seconds between two checks of the state of other threads and processes."""
+
+END_LIMIT = 20.0
+"""Seconds that a program gets to end when it is asked to."""
+
+TURN = 1.0
+"""Seconds of a call that waits, between two looks at the bound."""
 
 MOST = 10.0
 """A bound is at most this many times its limit, or times ``LIMIT`` if that is longer."""
@@ -162,6 +170,51 @@ def wait_for(condition, what, limit=LIMIT, *, seen=None, pause=PAUSE):
 def end_of(thread, limit=LIMIT):
     """Return once a thread, or a process of multiprocessing, has ended."""
     wait_for(lambda: not thread.is_alive(), f"the end of {thread.name}", limit)
+
+
+def code_of(process, limit=END_LIMIT):
+    """
+    Return the exit code of a program once it has ended.
+
+    Raises:
+        TimeoutExpired: it has not ended in time, and runs on; the seconds in which it
+            waited for a core do not count.
+    """
+    return _in_turns(process.wait, limit)
+
+
+def output_of(process, limit=LIMIT, given=None):
+    """
+    Return the output of a program, as ``communicate``, once the program has ended.
+
+    Raises:
+        TimeoutExpired: as :func:`code_of`.
+    """
+    unsent = [given]
+
+    def communicate(timeout):
+        # the second turn must not have the input that the first one has begun to send
+        return process.communicate(unsent.pop() if unsent else None, timeout)
+
+    return _in_turns(communicate, limit)
+
+
+def result_of(future, limit=LIMIT):
+    """Return the result of a call on another thread, or raise its exception."""
+    for _ in repeat_until(future.done, "the result of a call", limit):
+        futures.wait([future], TURN)
+    return future.result()
+
+
+def _in_turns(wait, limit):
+    bound, turn = Bound(limit), TURN if limit is None else min(limit, TURN)
+    while True:
+        try:
+            return wait(timeout=turn)
+        except subprocess.TimeoutExpired as error:
+            if bound.is_over():
+                error.timeout = limit
+                raise
 
 
 def retried(call, *refusals, limit=LIMIT):

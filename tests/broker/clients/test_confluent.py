@@ -2,8 +2,6 @@
 
 import gc
 import itertools
-import subprocess
-import sys
 import threading
 import time
 from contextlib import ExitStack, closing, suppress
@@ -23,6 +21,7 @@ from safeconsumer.clients.control_topics import TopicLostError
 from tests.harness.group.confluent import confluent, settings_of
 from tests.harness.group.team import run
 from tests.harness.metrics.scraping import values
+from tests.harness.processes import ran_python
 from tests.harness.waiting import repeat_until, wait_for
 
 pytestmark = pytest.mark.any_broker
@@ -586,7 +585,8 @@ def test_members_need_no_kafka_python(team):
         "while consumer.poll(1) is None: pass\n"
         "consumer.close()\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)  # noqa: S603 - our own code
+    done = ran_python("-c", code, timeout=120)
+    assert done.returncode == 0, done.stderr
 
 
 def test_control_clients_have_the_members_connection_and_nothing_of_its_group():
