@@ -61,9 +61,9 @@ __all__ = [
 ]
 
 
-# The module of each, where it is not ``worker``. It is imported when its name is first
-# used: pytest loads our plugin, and with it this package, in every session of every
-# project that has us installed, and must not import kafka-python there.
+# The module of each name that is not in ``worker``. Each is imported when its name is
+# first used: pytest loads our plugin, and with it this package, in every session of
+# every project that has us installed, and must not import kafka-python there.
 _HOMES = {
     "ALL": "holds.scope",
     "Control": "group.settings",
@@ -80,7 +80,7 @@ def __dir__() -> list[str]:
     return __all__
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name stands for
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - of any type
     if name in __all__:
         home = _home(_HOMES.get(name, "worker"))
         globals()[name] = value = getattr(home, name)

@@ -8,7 +8,7 @@ from safeconsumer.errors.base import WorkerSettingError
 
 
 def is_number(value: object) -> bool:
-    """Tell whether a value is a finite number that a float can hold, and no bool."""
+    """Return whether a value is a finite number that a float can hold, and no bool."""
     is_numeric = isinstance(value, int | float) and not isinstance(value, bool)
     # isfinite() would raise for whole numbers beyond every float. NaN fails this comparison.
     return is_numeric and abs(value) <= sys.float_info.max  # type: ignore[arg-type]  # a number

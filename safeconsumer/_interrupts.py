@@ -1,8 +1,9 @@
 """
 Distinguishes an exception of a signal handler from a failure of the interrupted code.
 
-A time limit by SIGALRM raises an ``Exception`` wherever the program is: also inside a
-deserializer, a hook or an expression, whose failures a poll survives or keeps for later.
+A time limit by SIGALRM raises an ``Exception`` at any line of the program, also inside
+a deserializer, a hook or an expression, whose failures a poll survives or keeps for
+later.
 An exception of a handler must come out of the call at once.
 """
 
@@ -13,10 +14,10 @@ from types import FrameType, TracebackType
 
 def is_from_handler(error: BaseException) -> bool:
     """
-    Tell whether a signal handler written in Python, or a function it called, raised it.
+    Return whether a signal handler written in Python, or a function it called, raised it.
 
-    Python gives a handler the very frame that it interrupted, which is the frame that
-    calls it. No other function is given its caller's frame.
+    Python gives a handler the frame that it interrupted, which is the frame that calls
+    it. No other function is given its caller's frame.
     """
     frames = _frames(error.__traceback__)
     return any(_is_given(called, caller) for caller, called in pairwise(frames))

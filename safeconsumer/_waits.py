@@ -9,15 +9,15 @@ class InterruptibleEvent:
     An event whose waits leave no lock behind.
 
     ``threading.Event`` takes a lock in Python code. If a signal handler raises right
-    after that, the lock stays taken, and the thread that sets the event waits for it for
+    after that, the lock stays held, and the thread that sets the event waits for it for
     ever; a handler that itself sets the event waits for its own thread. If the handler
     raises while ``Condition.wait`` takes the lock again, ``RuntimeError`` comes out
     instead. Here each wait has its own lock and waits for it in C: the handler's
     exception comes out while the wait does not hold its lock.
 
     1. :meth:`wait` registers its lock, and then reads whether the event is set.
-    2. :meth:`set` sets the event, and then releases the registered locks. So one of the
-       two sees the other.
+    2. :meth:`set` sets the event, and then releases the registered locks. So at least
+       one of the two sees the other.
 
     Thread rules: any thread, and a signal handler.
     """

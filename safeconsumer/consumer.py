@@ -103,8 +103,8 @@ class SafeConsumer(UpstreamConsumer):
 
     Every call that waits for the network raises ``BlockingCallInListenerError`` in a
     rebalance listener, where it would wait for ever, and ``ConsumerClosedError`` on a
-    closed consumer; ``poll`` raises its parent there, kafka-python's
-    ``IllegalStateError``.
+    closed consumer; on a closed consumer ``poll`` raises its parent class,
+    kafka-python's ``IllegalStateError``.
 
     Thread rules: ``pause``, ``resume``, ``pause_all``, ``resume_all``, ``held``,
     ``paused``, ``quiet``, ``holds``, ``explain``, ``assignment`` and ``wakeup`` on any
@@ -322,14 +322,14 @@ class SafeConsumer(UpstreamConsumer):
 
     def wakeup(self) -> None:
         """
-        End a ``poll`` that waits: it returns at once, with the records it has, if any.
+        End a ``poll`` that waits: it returns at once, with the records that it has.
 
-        If none is under way, the next one ends at once, whatever its timeout; several
-        calls before it are one. An iteration yields what its last poll has taken, and
-        stops (``StopIteration``) where it would poll again; it can continue. A
-        rebalance that the ``poll`` waited for continues, and the next ``poll`` finishes
-        it. Listeners and commits, in a ``poll`` too, and other calls that wait are not
-        ended. It takes no lock.
+        If no ``poll`` is under way, the next one ends at once, whatever its timeout;
+        several calls before it count as one. An iteration yields what its last poll has
+        taken, and stops (``StopIteration``) where it would poll again; it can continue.
+        A rebalance that the ``poll`` waited for continues, and the next ``poll``
+        finishes it. Listeners and commits, in a ``poll`` too, and other calls that wait
+        are not ended. It takes no lock.
         """
         self._fetcher.wakeup.ask()
         self._fetcher.wake()
@@ -404,7 +404,8 @@ class SafeConsumer(UpstreamConsumer):
 
         Raises:
             TargetTypeError, ScopeSyntaxError, IllegalTargetError: as :meth:`pause`.
-            HoldSettingError: the owner is not acceptable, or is of holds from outside.
+            HoldSettingError: the owner is not acceptable, or belongs to holds from
+                outside.
         """
         return self._safe_hold_calls.lift(targets, owner)
 
@@ -416,7 +417,7 @@ class SafeConsumer(UpstreamConsumer):
         for_: float | timedelta | None = None,
         lifetime: Lifetime | None = None,
     ) -> None:
-        """Hold the whole consumer, now and later; args and errors as :meth:`pause`."""
+        """Hold the whole consumer, now and later; arguments as for :meth:`pause`."""
         self._safe_hold_calls.place(
             (ALL,), owner=owner, reason=reason, for_=for_, lifetime=lifetime
         )
@@ -430,7 +431,8 @@ class SafeConsumer(UpstreamConsumer):
             partitions that wait at a gate.
 
         Raises:
-            HoldSettingError: the owner is not acceptable, or is of holds from outside.
+            HoldSettingError: the owner is not acceptable, or belongs to holds from
+                outside.
         """
         self._safe_hold_calls.lift_all(owner)
         return self.holds()
@@ -446,9 +448,10 @@ class SafeConsumer(UpstreamConsumer):
         Hold the targets for a block, under a new owner name unless ``owner`` is given.
 
         The hold lasts for the whole block, whatever rebalances meanwhile, and is lifted
-        however the block ends. Args and errors as :meth:`pause`; without targets it is
-        a ``HoldSettingError``: the block would run with nothing held. So is an
-        ``owner`` that already holds a target, which the end of the block would lift.
+        however the block ends. Arguments and errors as for :meth:`pause`; without
+        targets it is a ``HoldSettingError``: the block would run with nothing held. So
+        is an ``owner`` that already holds a target, which the end of the block would
+        lift.
         """
         return self._safe_hold_calls.held(
             targets, owner=owner, reason=reason, for_=for_
@@ -494,7 +497,7 @@ class SafeConsumer(UpstreamConsumer):
 
     def explain(self, tp: TopicPartition | str) -> tuple[str, ...]:
         """
-        Return why a partition is quiet: one line per hold, and no line if it flows.
+        Return the reasons why a partition is quiet: a line per hold, none if it flows.
 
         A line names scope, owner, reason, beginning and end (UTC). A partition that is
         not assigned here has a line about that.
@@ -683,8 +686,8 @@ class SafeConsumer(UpstreamConsumer):
         Raises:
             NotOwnedError: under :meth:`subscribe` it names a partition that this member
                 does not own. Nothing was sent, nor committed of the others.
-            CommitFailedError: kafka-python's, where the broker has ended the membership
-                and this member does not know it yet.
+            CommitFailedError: kafka-python's; the broker has ended the membership and
+                this member does not know it yet.
             CommitRefusedError: a ``Worker`` or ``Pump`` has the consumer, and commits.
         """
         # First: in a listener of a worker's consumer commit_async() is refused, too.
@@ -723,7 +726,7 @@ class SafeConsumer(UpstreamConsumer):
 
         Raises:
             TimestampError: a time is negative, or no number that Kafka knows.
-            KafkaTimeoutError: kafka-python's; also where a partition does not exist.
+            KafkaTimeoutError: kafka-python's; also if a partition does not exist.
         """
         refuse_blocking(self, "offsets_for_times")
         arguments.check_times(timestamps)

@@ -1,6 +1,6 @@
 """The suite's brokers, options and markers."""
 
-# ruff: noqa: E402 - nothing may take threads and clocks before they can be played
+# ruff: noqa: E402 - nothing may take threads and clocks before they can be simulated
 from tests.sim import threads
 
 threads.install()
@@ -24,7 +24,7 @@ from tests.harness.spark import options as spark_options
 
 pytest_plugins = ["safeconsumer.testing.fixtures", "tests.harness.timeouts"]
 
-# Its assertions tell what they compared.
+# Its assertions report what they compared.
 pytest.register_assert_rewrite("tests.sim.reading")
 
 # Before 3.13 Python finds the carets of a traceback with its parser, which fails if
@@ -34,7 +34,7 @@ pytest.register_assert_rewrite("tests.sim.reading")
 if sys.version_info < (3, 13):
     traceback._extract_caret_anchors_from_line_segment = lambda _: None
 
-# Of xdist's workers: sets of texts have one order in all of them.
+# For xdist's workers: sets of texts have the same order in all of them.
 os.environ.setdefault("PYTHONHASHSEED", "0")
 
 # The user may have set these for commands.
@@ -72,7 +72,7 @@ def pytest_configure(config):
     """Choose the broker; it is started by the first test that uses it."""
     markers.register(config)
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        # In a shell's background; programs of tests would not take a SIGINT either.
+        # In a shell's background; programs of tests would not receive a SIGINT either.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     spark_options.pytest_configure(config)
     config.stash[KIND] = kind = choice.choose(config.option.kafka)
@@ -97,7 +97,7 @@ def pytest_collection_modifyitems(config, items):
 
 
 def pytest_collection_finish():
-    """Take modules and tests out of each later collection: a test that asks for one waits."""
+    """Take modules and tests out of later collections: a test that asks for one waits."""
     gc.collect()
     gc.freeze()
 

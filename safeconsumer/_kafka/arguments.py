@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 def check_flags(**flags: object) -> None:
-    """Refuse other types than bool: "false", out of a file, would be true."""
+    """Refuse any type but bool: the text "false" from a file would count as true."""
     for name, value in flags.items():
         if not isinstance(value, bool):
             message = f"{name} must be True or False, not {value!r}"
@@ -65,7 +65,7 @@ def check_reset(value: object) -> None:
 
 
 def check_assignable(one: object) -> None:
-    """Refuse all but a ``TopicPartition`` of a text and a whole number."""
+    """Refuse anything but a ``TopicPartition`` of a text and a whole number."""
     is_partition = isinstance(one, TopicPartition) and isinstance(one.topic, str)
     if not is_partition or not hasattr(one.partition, "__index__"):  # type: ignore[attr-defined]  # it is a TopicPartition then
         message = (
@@ -115,10 +115,10 @@ def scope_of(target: object) -> Scope:
     Raises:
         TargetTypeError: the target has another type.
         ScopeSyntaxError: its text or pattern is not acceptable; ``IllegalTargetError``,
-            a child of this error, if a name or number is not legal in Kafka.
+            a child of this error, if Kafka does not allow a name or number.
     """
     if isinstance(target, AssignedPartition) and target.scope is not None:
-        return target.scope  # checked when it was assigned
+        return target.scope  # it was checked when it was assigned
     try:
         if isinstance(target, TopicPartition):
             return scopes.partition(*target)

@@ -32,7 +32,7 @@ class Consumed:
         self._cluster = consumer._cluster
 
     def has_any(self) -> bool:
-        """Tell whether there is a subscription or a manual assignment."""
+        """Return whether there is a subscription or a manual assignment."""
         return bool(self._subscription.subscription_type)
 
     def known_topics(self) -> Iterator[str]:
@@ -64,7 +64,7 @@ class Consumed:
                 self._check_topic(scope, scope.topic)
 
     def may_have(self, topic: str) -> bool:
-        """Tell whether a topic may be consumed; without any subscription every topic may."""
+        """Return whether a topic may be consumed; without a subscription every one may."""
         if not self.has_any():
             return True
         if not self._is_subscribed():
@@ -75,14 +75,14 @@ class Consumed:
         return topic in (self._subscription.subscription or ())
 
     def has(self, topic: str) -> bool:
-        """Tell whether the topic is subscribed to, or a partition of it is assigned."""
+        """Return whether the topic is subscribed to, or a partition of it is assigned."""
         return self.has_any() and self.may_have(topic)
 
     def reason_for_no_records(self) -> str | None:
         """
         Return the reason why no record at all can come; None if one can.
 
-        The reason may be that no topic exists, once the broker has answered about them.
+        The reason may be that no topic exists, once the broker has reported that.
         """
         if not self.has_any():
             return "no topic is subscribed to, and no partition assigned"

@@ -45,14 +45,15 @@ TRAILER_BYTES = _TRAILER.size
 # cooperative-sticky would take a payload's first bytes for a generation.
 _NEUTRAL = {"sticky": b"\0" * 8, "cooperative-sticky": b"\xff" * 4}
 
-# The number of generations to keep a mark; a restarting member misses one or two.
+# The number of generations for which a mark is kept; a restarting member misses one or
+# two.
 _KEPT_FOR = 16
 
 
 @frozen(order=True)
 class Mark:
     """
-    Whether a partition is paused; of two marks the greater one counts.
+    Records whether a partition is paused; of two marks the greater one counts.
 
     Attributes:
         generation: the generation in which the mark was made.
@@ -172,10 +173,10 @@ class HandOver:
         """
         Choose the marks of the next join: before it revokes, and after the listener.
 
-        The mark of an owned partition is its present pause. If the group knows a partition
-        as paused and its owner has resumed it, the mark says so: otherwise an older mark
-        would win. Do not call this once JoinGroup is sent: a retry with other bytes would
-        start one more rebalance.
+        The mark of an owned partition is its present pause. If the group knows a
+        partition as paused and its owner has resumed it, the mark says that: otherwise
+        an older mark would win. Do not call this once JoinGroup is sent: a retry with
+        other bytes would start one more rebalance.
         """
         holds = self._ledger.view().holds
         own = {
@@ -191,8 +192,8 @@ class HandOver:
         """
         Forget old marks of topics that are not consumed here.
 
-        Such a topic may be gone, or its consumers may be away. The owner of a partition
-        sends its mark at every join.
+        Such a topic may have been deleted, or its consumers may be stopped. The owner
+        of a partition sends its mark at every join.
         """
         self.known = {
             tp: one

@@ -275,7 +275,8 @@ class _Block:
 def _split(
     found: Mapping[Scope, Target],
 ) -> tuple[list[tuple[Scope, Snapshot]], list[Scope]]:
-    # Returns the partitions that assignment() returned, each with its snapshot, and the rest.
+    # Returns the partitions that assignment() returned, each with its snapshot, and the
+    # others.
     named, others = [], []
     for scope, target in found.items():
         if isinstance(target, AssignedPartition) and target.snapshot is not None:

@@ -7,17 +7,17 @@ from importlib import import_module
 from safeconsumer.errors.base import UnsupportedKafkaPythonError
 
 # 3.0.0 to 3.0.8 leave kept partitions blocked after a rebalance with a listener
-# (dpkp/kafka-python #3131). The modules have other places before 3.0. 3.1 is not released:
-# this package works on its main branch of August 2026 (a3b3836f), except for what
-# design/releases.md names, and each night plays that branch. A release is supported once
-# it has passed.
+# (dpkp/kafka-python #3131). The modules have other places before 3.0. 3.1 is not
+# released: this package works on its main branch of August 2026 (a3b3836f), except for
+# the points that design/releases.md names, and each nightly run tests that branch. A
+# release is supported once it has passed.
 OLDEST = (3, 0, 9)
 FIRST_UNSUPPORTED = (3, 1)
 SUPPORTED = "kafka-python>=3.0.9,<3.1"
 
 
 def is_supported(version: str) -> bool:
-    """Tell whether a version of kafka-python is in the supported range."""
+    """Return whether a version of kafka-python is in the supported range."""
     return OLDEST <= _numbers(version) < FIRST_UNSUPPORTED
 
 

@@ -43,7 +43,7 @@ class Membership:
         return self.ledger.owned()
 
     def was_moved(self, tp: TopicPartition, ownership: object) -> bool:
-        """Tell whether an ownership was followed only by others that resets began."""
+        """Return whether an ownership was followed only by others that resets began."""
         tenure = getattr(ownership, "tenure", None)
         return tenure is not None and tenure is getattr(
             self.owned().get(tp), "tenure", None
@@ -60,7 +60,7 @@ class Membership:
 
     def is_lost(self) -> bool:
         """
-        Tell whether the membership is lost, or has never begun.
+        Return whether the membership is lost, or has never begun.
 
         Partitions assigned by hand need no membership.
         """
@@ -80,12 +80,12 @@ class Membership:
 
     @property
     def is_cooperative(self) -> bool:
-        """Whether one join revokes partitions and the next one gives them away."""
+        """Whether one join revokes partitions and the next one assigns them to others."""
         protocol = self._coordinator._rebalance_protocol
         return bool(protocol == RebalanceProtocol.COOPERATIVE)
 
     def deserializers(self) -> tuple[Any, Any]:
-        """Return kafka-python's deserializers of keys and of values; None: bytes are left."""
+        """Return kafka-python's deserializers of keys and values; None leaves bytes."""
         config = self._fetcher.config
         return config["key_deserializer"], config["value_deserializer"]
 
@@ -199,7 +199,7 @@ class Membership:
         return None if state is None else state.position
 
     def has_commit(self, tp: TopicPartition) -> bool | None:
-        """Tell whether the group has an offset of an owned partition; None: not known."""
+        """Return whether the group has an offset of an owned partition; None: not known."""
         known: bool | None
         known = self._coordinator.has_commit(self._subscription.assignment.get(tp))
         return known
@@ -208,7 +208,7 @@ class Membership:
         """
         Ask whether the group has offsets of those partitions for which it is not known.
 
-        Nobody asked if the program has set their first positions.
+        No call has asked if the program has set their first positions.
 
         Args:
             tps: owned partitions.

@@ -139,7 +139,7 @@ class _WakingNet:
         future: Any,  # noqa: ANN401 - as above
         timeout_ms: float | None,
         raise_error: bool = True,  # noqa: FBT001, FBT002 - upstream's signature
-    ) -> Any:  # noqa: ANN401 - what it gives
+    ) -> Any:  # noqa: ANN401 - the future's value
         """Wait in a coroutine, as upstream does."""
         try:
             return await self._waking.wait_for(future, timeout_ms)
@@ -152,7 +152,7 @@ class _WakingNet:
         future: Any,  # noqa: ANN401 - as above
         timeout_ms: float | None,
         raise_error: bool = True,  # noqa: FBT001, FBT002 - upstream's signature
-    ) -> Any:  # noqa: ANN401 - what it gives
+    ) -> Any:  # noqa: ANN401 - the future's value
         """Wait on the calling thread, as upstream does."""
         wait = self._waking.wait_for  # read on this thread, which may be in a poll
         try:

@@ -2,7 +2,7 @@
 Moves a member's partitions to the offsets to which an operator resets their group.
 
 A task on the IO thread checks the targets as long as a reset is in force. For each
-partition that is quiet, of which no record is in use, and for which the holds topic was
+partition that is quiet, whose records are not in use, and for which the holds topic was
 read:
 
 1. the task asks for the topic's id: a partition of a recreated topic is not moved;

@@ -1,1 +1,1 @@
-"""The delivery journal, and the proof or refutation of the promises from it."""
+"""The proof or refutation of the promises, from delivery journals."""

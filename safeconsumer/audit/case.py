@@ -325,7 +325,7 @@ class Acknowledged:
     Attributes:
         written: their offsets.
         kept: the first offset of the log that was read; older records are unknown. None
-            if none was read.
+            if no log was read.
     """
 
     written: Spans = field(factory=Spans)
@@ -496,7 +496,7 @@ class Case:
 
     @property
     def control(self) -> Control | None:
-        """The content of the holds topics; None if unread, or read for another group."""
+        """The content of the holds topics; None if they were not read for this group."""
         control = self.settings.control
         is_about = control is not None and control.is_about(self.address.group)
         return control if is_about else None

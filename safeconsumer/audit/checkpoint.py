@@ -59,7 +59,7 @@ _BROKEN = (
     ValueError,
 )
 
-# A source's place in the query, and a partition that it reads.
+# A source's place in the query, and a partition that the source reads.
 Place = tuple[int, TopicPartition]
 Offsets = Mapping[Place, int]
 _T = TypeVar("_T")
@@ -314,8 +314,8 @@ def _moves(checkpoint: Checkpoint) -> Iterator[tuple[Place, Move]]:
         began = max(last.at, batch.at - _LONGEST_PLAN) if is_alone else last.at
         positions = _positions(last, batch, checkpoint.skips)
         for place, end in batch.ends.items():
-            # A new partition that is held begins at 0. The start is unknown for the first
-            # batch that is left, and for the very first without its starts.
+            # A new partition that is held begins at 0. The start is unknown for the
+            # first remaining batch, and for the very first one without its starts.
             is_known = last.number >= 0 or (is_alone and place in last.ends)
             first = positions.get(place, 0)
             if is_known and first < end:

@@ -124,7 +124,7 @@ class BrokerTime:
         return math.inf if is_behind else at
 
     def about(self, at: float) -> float:
-        """Return the time that the broker's clock showed; if unknown, the member's time."""
+        """Return the time that the broker's clock showed; the member's if that is unknown."""
         return self.latest(at) if self.is_measured else at
 
     def is_within(self, at: float, start: float, end: float) -> bool:

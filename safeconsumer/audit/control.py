@@ -57,9 +57,9 @@ class Record:
         is_held: whether it holds; if not, it lifts.
         end: when the hold expires; ``inf`` if it does not.
         more: the other fields of its key: its version, and fields of a later version. A
-            key that differs in these is another hold.
-        targets: partitions, such as ``orders:3``, with the offsets to which the hold
-            moves the group while it is in force.
+            key that differs in these fields is another hold. targets: partitions, such
+            as ``orders:3``, with the offsets to which the hold moves the group while it
+            is in force.
     """
 
     group: str
@@ -248,7 +248,7 @@ def place_of(offset: int, key: bytes | None, value: bytes | None, at: float) -> 
 
 def decode(key: bytes | None, value: bytes | None, at: float) -> Record | None:
     """
-    Return a control record; None if it is something else, which members ignore.
+    Return a control record; None if it is another record, which members ignore.
 
     A record of a later version is a hold without an end. It covers everything if its key
     has more fields, or a scope that cannot be read.
@@ -398,7 +398,7 @@ def history_in(path: str | os.PathLike[str]) -> Control:
     Read a file that ``safeconsumer history -o json`` wrote, or a pipe to which it writes.
 
     Raises:
-        JournalError: it cannot be read, or is something else.
+        JournalError: it cannot be read, or is another document.
     """
     try:
         text = Path(path).read_text("utf-8")
@@ -417,7 +417,7 @@ def from_history(name: str, text: str) -> Control:
         text: its output.
 
     Raises:
-        JournalError: it is something else.
+        JournalError: it is another document.
     """
     try:
         document = json.loads(text)

@@ -101,7 +101,7 @@ def rows_about(
     try:
         entries = iter(journal.entries)
         for first in entries:
-            # One by one: the entries before a broken one count.
+            # One at a time: the entries before a broken one count.
             process.read(chain([first], islice(entries, _TOGETHER - 1)))
             yield from rows
             rows.clear()

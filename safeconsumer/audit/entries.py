@@ -186,7 +186,7 @@ class Hold(Entry, tag="hold"):
 
 
 class Lift(Entry, tag="lift"):
-    """A hold has ended; ``why`` is the reason if nobody lifted it."""
+    """A hold has ended; ``why`` is the reason if no call lifted it."""
 
     scope: str
     owner: str | None = None

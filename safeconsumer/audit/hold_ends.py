@@ -1,12 +1,12 @@
 """
-Decides whether a cause from outside of the library may have ended a member's hold.
+Decides whether a cause outside the library may have ended a member's hold.
 
-A journal's ``lift`` is the library's own claim. It counts only with a cause from
-outside, which ``design/audit.md`` lists for each :class:`Kind` of hold. A rebalance gives
-a partition back by the same generation or the very next one. Whether the first join
-after a lost membership left a partition out is unknown: joins without a partition are
-not in the journal. The holds topic shows when an operator's hold ended, so G2 and W10
-judge that.
+A journal's ``lift`` is the library's own claim. It counts only with a cause outside the
+library, which ``design/audit.md`` lists for each :class:`Kind` of hold. A rebalance
+gives a partition back by the same generation or the very next one. Whether the first
+join after a lost membership left a partition out is unknown: joins without a partition
+are not in the journal. The holds topic shows when an operator's hold ended, so G2 and
+W10 judge that.
 """
 
 import math
@@ -70,15 +70,12 @@ class Departure:
     """
     The end of an ownership.
 
-    Attributes:
-        number: the number of its entry.
-        at: when it was written.
-        generation: the generation in which the ownership had begun, if it is known.
-        is_lost: whether the membership was lost.
-        joins: how many entries of gained partitions came before it.
-        is_partial: whether the member kept other partitions, as only in a cooperative
-            rebalance.
-        is_by_unsubscribe: whether a call of ``unsubscribe`` was under way.
+    Attributes: number: the number of its entry. at: when it was written. generation:
+        the generation in which the ownership had begun, if it is known. is_lost:
+        whether the membership was lost. joins: how many entries of gained partitions
+        came before it. is_partial: whether the member kept other partitions, which
+        happens only in a cooperative rebalance. is_by_unsubscribe: whether a call of
+        ``unsubscribe`` was under way.
     """
 
     number: int
@@ -211,7 +208,7 @@ class HoldEnds:
 
     def _come_back(self, one: _PauseEnds, back: Answer, entry: Assigned) -> None:
         left = -1 if one.departure is None else one.departure.number
-        # a join has left it out, perhaps one that gained no partition
+        # a join has left it out, perhaps a join that gained no partition
         if back is Answer.NO:
             one.ended, one.perhaps = max(one.ended, left), entry.n
         elif back is Answer.UNKNOWN:

@@ -7,14 +7,13 @@ reports of the consumer about its own state:
 
 - a hold that the process placed itself is in force from the return of ``pause`` to the
   call of ``resume``, or to the moment that its call named (``until``); from the return
-  of a failed ``resume`` it is in force again;
-- the order of calls that overlap on several threads is open: a hold is in doubt if a
-  ``resume`` of it was under way during its ``pause``, and beyond the earliest end if
-  several pauses of it with different ends overlap;
-- an entry that such a hold ended in another way counts only with a cause from outside:
-  :mod:`safeconsumer.audit.hold_ends`;
-- a hold of an operator or a group is in force from the entry that reports it to the
-  moment at which, by a later entry, it was lifted or expired.
+  of a failed ``resume`` it is in force again; - the order of calls that overlap on
+  several threads is open: a hold is in doubt if a ``resume`` of it was under way during
+  its ``pause``, and beyond the earliest end if several pauses of it with different ends
+  overlap; - an entry that such a hold ended in another way counts only with a cause
+  outside the library: :mod:`safeconsumer.audit.hold_ends`; - a hold of an operator or a
+  group is in force from the entry that reports it to the moment at which, by a later
+  entry, it was lifted or expired.
 """
 
 import math
@@ -73,25 +72,19 @@ class Placed:
     """
     A hold of the member.
 
-    Attributes:
-        scope: its scope, as it was written.
-        owner: its owner.
-        asked: the number of the entry that requested or reported it.
-        number: the number of the entry from which it is in force.
-        at: the time of the entry ``number``, seconds since the epoch, by the member's
-            clock.
-        since: when it was placed; earlier than ``at`` if the entry was written late.
-        until: when it ends at the latest.
-        kind: its kind, by the events that end it.
-        doubt: why it may have ended, although no entry proves it; "" if no entry
-            suggests it.
-        doubt_from: the time before which it had certainly not ended for that reason.
-        running: offsets, by partition, that handlers were working on when it came into
-            force.
-        lifetime: the ``lifetime=`` of its call, if a call placed it.
-        how: the way in which it ended: ``resume``, ``lift``, or why nobody lifted it.
-        beneath: the strict hold of the same scope and owner over which a plain pause was
-            placed; each ends by its own end, and a resume ends both.
+    Attributes: scope: its scope, as it was written. owner: its owner. asked: the number
+        of the entry that requested or reported it. number: the number of the entry from
+        which it is in force. at: the time of the entry ``number``, seconds since the
+        epoch, by the member's clock. since: when it was placed; earlier than ``at`` if
+        the entry was written late. until: when it ends at the latest. kind: its kind,
+        by the events that end it. doubt: the reason why it may have ended, although no
+        entry proves it; "" if no entry suggests it. doubt_from: the time before which
+        it had certainly not ended for that reason. running: offsets, by partition, that
+        handlers were working on when it came into force. lifetime: the ``lifetime=`` of
+        its call, if a call placed it. how: the way in which it ended: ``resume``,
+        ``lift``, or the reason for which it ended without a call. beneath: the strict
+        hold of the same scope and owner over which a plain pause was placed; each ends
+        by its own end, and a resume ends both.
     """
 
     scope: str
@@ -245,7 +238,7 @@ class Holds:
         Follow the start of ownerships, which may show that a pause has not ended.
 
         Returns:
-            The partitions that nobody else can have owned since they left.
+            The partitions that no other member can have owned since they left.
         """
         back = self._hold_ends.note_gain(entry)
         tps = [tp_of(name) for name in entry.partitions]

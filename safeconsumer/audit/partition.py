@@ -114,7 +114,7 @@ class Partition:
     # ------------------------------------------------------------ reporting
 
     def _flush(self) -> None:
-        # The next delivery starts a fact of its own.
+        # The next delivery starts another fact.
         run, end, delivered = self._run, self.position, self._open
         if run is not None and end is not None:
             run.next = self._end = self._reached = end
@@ -349,7 +349,7 @@ class Partition:
     # ------------------------------------------------------------ records
 
     def note_delivery(self, entry: entries.Deliver) -> None:
-        """Follow a run of records; nearly all of them continue the one before."""
+        """Follow a run of records; nearly all runs continue the one before."""
         first, end = entry.first, entry.next
         if (
             self._run is None

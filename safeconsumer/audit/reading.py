@@ -62,8 +62,8 @@ def covering(scope: str) -> Covers:
     """
     Return a function that decides whether a scope covers a partition.
 
-    Patterns are those of RE2: one that Python cannot read is passed to RE2, if that is
-    installed.
+    Patterns are those of RE2: a pattern that Python cannot read is passed to RE2, if
+    that is installed.
 
     Raises:
         JournalError: it is not a scope, or it is a pattern that cannot be read here.

@@ -44,7 +44,8 @@ class Spans:
         """
         Return where the last range ends that begins below an offset; 0 if none does.
 
-        The ranges are merged. If the offset is within a range, it is returned itself.
+        The ranges are merged. If the offset is within a range, the offset itself is
+        returned.
         """
         at = bisect_left(self.starts, offset) - 1
         return min(self.ends[at], offset) if at >= 0 else 0
@@ -83,7 +84,7 @@ def uncovered(spans: Spans, covered: Spans) -> Iterator[Span]:
         while start < end and next_ < many and covered.starts[next_] < end:
             if covered.starts[next_] > start:
                 yield start, covered.starts[next_]
-            start = max(start, covered.ends[next_])  # noqa: PLW2901 - what is left
+            start = max(start, covered.ends[next_])  # noqa: PLW2901 - the remaining part
             next_ += 1
         if start < end:
             yield start, end

@@ -6,7 +6,8 @@ pause that returns on another thread during a poll stops the next poll.
 
 W10: no handler begins on a record of a held partition. A handler that had begun when
 the hold came into force may write its start later: the entry of the hold has the offsets
-that handlers were working on. Each of these may begin once, and no other may.
+that handlers were working on. Each of these records may begin once, and no other record
+may.
 
 Both compare numbers of entries of one process, without clocks. An entry about the end
 of a hold may be written late, and then withdraws the violations that it explains. If the
@@ -142,8 +143,9 @@ class WhileHeld:
     def _sorted(
         self, holds: Iterable[Placed]
     ) -> tuple[list[Placed], list[Placed], list[Placed]]:
-        # The holds that were certainly in force; those of the group that no entry ended,
-        # though the process may have been killed before it wrote their end; the others.
+        # The holds that were certainly in force; the holds of the group that no entry
+        # ended, though the process may have been killed before it wrote their end; and
+        # the others.
         sure, of_group, unsure = list[Placed](), list[Placed](), list[Placed]()
         for one in holds:
             if one.doubt:

@@ -62,7 +62,8 @@ def topic_journal(
     """
     Read topics from their beginning to their present end, committed records only.
 
-    All partitions of the topics are read: journals lack a partition that no member read.
+    All partitions of the topics are read, as journals lack a partition that no member
+    read.
 
     Args:
         base: kafka-python's settings of the connection.

@@ -225,7 +225,7 @@ def _write_files(verdict: _Verdict, files: Mapping[Path, str]) -> int:
 def _judged(
     given: "Given", settings: Settings, more: Sequence[Source], connect: Connect | None
 ) -> tuple[tuple[Row, ...], tuple[str, ...]]:
-    # The settings of topics matter only where an offset had no record: that is rare.
+    # The settings of topics matter only if an offset had no record, which is rare.
     rows, troubles = given.judged(settings, more)
     topics = {row.topic for row in rows if row.unrecorded}
     if connect is None or not topics:
@@ -284,7 +284,7 @@ def _read_topics(
 
 
 def _rows(rows: Sequence[Row], *, is_complete: bool) -> str:
-    # Each row says whether all journals were read: otherwise no row is a clean verdict.
+    # Each row shows whether all journals were read: otherwise no row is a clean verdict.
     lines = (json.dumps({**row.as_dict(), "is_complete": is_complete}) for row in rows)
     return "".join(f"{line}\n" for line in lines)
 

@@ -1,4 +1,4 @@
-"""Checks the needs of a command at the cluster before it begins."""
+"""Checks the requirements of a command at the cluster before it begins."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -67,15 +67,13 @@ def existing(
     """
     Check that all of the topics exist; return their partitions.
 
-    Args:
-        base: how to reach the broker.
-        topics: their names.
-        mend: the advice if one does not; without it the message suggests similar names.
-        status: how the command ends then.
+    Args: base: how to reach the broker. topics: their names. mend: the advice if one of
+        them does not exist; without it the message suggests similar names. status: how
+        the command ends then.
 
     Raises:
-        CommandError: the message has the names of those that do not; or the broker
-            refuses.
+        CommandError: some topics do not exist, whose names the message has; or the
+            broker refuses.
         KafkaError: the broker does not answer.
     """
     with clients.admin(base) as admin:

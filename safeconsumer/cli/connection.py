@@ -184,7 +184,8 @@ def servers_of(text: str) -> list[str]:
     found = [one.strip() for one in text.split(",") if one.strip()]
     for one in found:
         host, _, port = one.rpartition(":")
-        is_alone = not host or (":" in host and not host.endswith("]"))  # a bare IPv6
+        # An IPv6 address without brackets has no port.
+        is_alone = not host or (":" in host and not host.endswith("]"))
         is_number = port.isascii() and port.isdigit() and len(port) < 6  # noqa: PLR2004 - 65535
         is_port = is_number and 0 < int(port) < 65536  # noqa: PLR2004 - TCP's
         # For example the address of a web page.

@@ -138,8 +138,8 @@ def _read_token(file: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         message = f"{file} cannot be read: {error}"
         raise CommandError(message) from error
-    # Like ssh's check of keys; a file of another owner, such as a mounted secret, may be
-    # readable by its group.
+    # This is like ssh's check of keys; a file of another owner, such as a mounted
+    # secret, may be readable by its group.
     others = 0o077 if os.name == "posix" and found.st_uid == os.getuid() else 0o007
     if os.name == "posix" and found.st_mode & others:
         lack = "may be read by others, who could then place and lift holds: chmod 600"

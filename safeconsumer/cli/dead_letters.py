@@ -38,7 +38,7 @@ def dead_letters() -> None:
 def _parse_place(
     _context: click.Context, parameter: click.Parameter, text: str
 ) -> tuple[str, tuple[int, int] | None]:
-    # A topic, or one letter of it.
+    # A topic, or one letter in it.
     if match := _LETTER.fullmatch(letters.place_of(text)):
         return match[1], (int(match[2]), int(match[3]))
     if parameter.name == "letter":
@@ -186,7 +186,7 @@ def replay(
     it, sends this letter, whatever was sent before, and commits nothing either; --from,
     --error and --since are refused beside it.
 
-    A letter that cannot be sent is named, and passed: send it by its name later.
+    A letter that cannot be sent is named, and passed over: send it by its name later.
     """
     topic, at = which
     if at and wanted.is_filter:

@@ -1,4 +1,4 @@
-"""Ends commands at a signal, even if no one reads their output any more."""
+"""Ends commands at a signal, even if their output has no reader any more."""
 
 import contextlib
 import math
@@ -122,7 +122,7 @@ def interrupted_by_sigterm() -> Iterator[None]:
 
 
 def hanging_report(worker: Worker) -> Report | None:
-    """Return the report of a worker that ended with a hanging hook; else None."""
+    """Return the report of a worker that ended with a hanging hook; otherwise None."""
     if worker.stats().state != "closed":
         return None
     report = worker.stop()

@@ -69,7 +69,7 @@ class Wanted:
 
     def takes(self, letter: Letter) -> bool:
         """
-        Tell whether a record is selected.
+        Return whether a record is selected.
 
         A record that is not a letter has no origin and no error.
         """
@@ -121,8 +121,8 @@ class Letters:
         """
         Yield the selected records, several at a time, each partition in its order.
 
-        An error that no letter has is named on stderr, with those that letters have; so
-        is an origin, if the letters before the first one to be read may have it.
+        An error that no letter has is named on stderr, with those that letters do have;
+        so is an origin, if the letters before the first one to be read may have it.
 
         Raises:
             StoppedError: ``is_over`` returned True, also while no broker answers.

@@ -20,8 +20,8 @@ def serving(address: tuple[str, int] | None, worker: Worker) -> Iterator[int | N
     """
     Answer ``/live`` (the loop turns) and ``/healthy`` (nothing is wrong) by HTTP.
 
-    The status is 200 if so, 503 if not; the body says why. ``/metrics`` is for
-    Prometheus. Port 0 takes a free one.
+    The status is 200 if that is true, 503 if not; the body has the reason. ``/metrics``
+    is for Prometheus. Port 0 takes a free one.
 
     Raises:
         MissingExtraError: prometheus-client is missing.

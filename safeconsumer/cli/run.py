@@ -31,7 +31,8 @@ from safeconsumer.worker.tracebacks import shown
 _MINUTE = 60.0
 # Seconds until a broker that did not answer is asked again for missing topics.
 _RETRY_SECONDS = 5.0
-# Different lines that are remembered, so that a process of weeks does not grow.
+# The number of different lines that are remembered, so that a process that runs for
+# weeks does not grow.
 _MOST_LINES = 100
 
 
@@ -112,7 +113,9 @@ def _print_report(report: Report) -> Status:
 
 
 def _set_up_logging() -> None:
-    if not logging.getLogger("safeconsumer").hasHandlers():  # the program has none
+    if not logging.getLogger(
+        "safeconsumer"
+    ).hasHandlers():  # the program has no handler
         logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
         logging.getLogger("safeconsumer").setLevel(logging.INFO)
         logging.getLogger("kafka.cluster").addFilter(_OnceAMinute())
@@ -131,7 +134,7 @@ class _OnceAMinute(logging.Filter):
         self._passed: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Tell whether the line is written."""
+        """Return whether the line is written."""
         text = record.getMessage()
         if record.created - self._passed.get(text, -math.inf) < _MINUTE:
             return False

@@ -22,7 +22,7 @@ class TargetError(CommandError):
     """``module:name`` is no worker, or the program failed to make it."""
 
 
-def load(name: str) -> Any:  # noqa: ANN401 - whatever stands there
+def load(name: str) -> Any:  # noqa: ANN401 - of any type
     """
     Import the object ``package.module:name``, as ``python -m`` would find it.
 

@@ -146,7 +146,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
                 raise IllegalStateError(message)
 
     def _apply_if_in_loop(self) -> None:
-        # On other threads the ledger lets the loop refresh it.
+        # On other threads the ledger lets the loop refresh the holds.
         if self._calls.is_in_loop:
             self._apply()
 
@@ -346,7 +346,8 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
     async def stop(self) -> None:
         """Leave the group and stop, as aiokafka does. Control threads end, too."""
         try:
-            # First, or Kafka would list a member for a while that has reported its end.
+            # Done first, or Kafka would list for a while a member that has reported its
+            # end.
             await stop_client(self, super().stop())
         finally:
             if not self._is_over:

@@ -62,8 +62,8 @@ log = logging.getLogger("safeconsumer.group")
 # Private names of aiokafka: `_coordinator` of a member, with `member_id` and `generation`,
 # and `_client` of a consumer, its connections.
 _SUPPORTED = ("0.13", "0.14")
-# The settings of a member that say where the cluster is and how to log in; its group, its
-# records and its timeouts are its own.
+# The settings of a member that name the cluster and the login; its group, its records
+# and its timeouts are its own.
 _COPIED = ("bootstrap_servers", "connections_max_idle_ms", "sasl_", "security_", "ssl_")
 _ASK_SECONDS = 5
 _ASK_MS = _ASK_SECONDS * 1000
@@ -103,9 +103,9 @@ async def stop_client(client: Any, stop: Coroutine[Any, Any, None]) -> None:  # 
     """
     Stop a client by its own method, and close its connections in any case.
 
-    While a fetch waits to be repeated, the call of aiokafka 0.13 and 0.14 ends cancelled
-    although nobody has cancelled it: ``Fetcher.close`` awaits tasks that it has
-    cancelled.
+    While a fetch waits to be repeated, the call of aiokafka 0.13 and 0.14 raises
+    CancelledError although no caller has cancelled it: ``Fetcher.close`` awaits tasks
+    that it has cancelled.
     """
     task = asyncio.current_task()
     before = 0 if task is None else task.cancelling()
@@ -416,7 +416,7 @@ class HoldsTopic:
         return int(end)
 
     async def _is_same(self, query_consumer: UpstreamConsumer) -> bool:
-        """Tell whether the topic is the same as before: it still has the last record read."""
+        """Return whether the topic still has the last record that was read."""
         last = self._last
         if last is None:
             return True

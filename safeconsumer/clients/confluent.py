@@ -110,9 +110,9 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         self._stores = stores in _TRUE
         self._is_cooperative = _is_cooperative(settings)
         # Records that were taken from librdkafka and not given to the program yet, with
-        # the errors and ends of their partitions behind them, the partition first that was
-        # longest without its turn; and messages of partitions without such records, or
-        # without a partition.
+        # the errors and ends of their partitions behind them, first the partition that
+        # has waited longest for its turn; and messages of partitions without such
+        # records, or without a partition.
         self._kept: OrderedDict[Pair, deque[Message]] = OrderedDict()
         self._notices: deque[Message] = deque()
         # The partitions that are paused in librdkafka; those that it may remember as
@@ -128,8 +128,8 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         self._in_hand: Message | Sequence[Message] | None = None
         self._unstored = 0
         self._in_doubt = frozenset[Pair]()
-        # Why the assignment changes in the callback under way, and whether the
-        # program's part of it has changed it.
+        # The reason why the assignment changes in the callback under way, and whether
+        # the program's part of it has changed it.
         self._cause: Cause | None = None
         self._has_assigned = False
         self._is_unsubscribed = self._is_closing = False

@@ -115,14 +115,14 @@ class Progress:
         self.at = at
 
     def is_time_to_ask(self) -> bool:
-        """Tell whether to ask for the topic's end; at most once a second."""
+        """Return whether to ask for the topic's end; at most once a second."""
         if (now := time.monotonic()) - self._asked_at < ASK_EVERY:
             return False
         self._asked_at = now
         return True
 
     def is_time_to_compare(self) -> bool:
-        """Tell whether to check if the topic was recreated; every 30 s."""
+        """Return whether to check if the topic was recreated; every 30 s."""
         if (now := time.monotonic()) - self._compared_at < COMPARE_EVERY:
             return False
         self._compared_at = now

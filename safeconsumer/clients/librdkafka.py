@@ -334,8 +334,9 @@ def _described(admin: AdminClient, name: str) -> Any:  # noqa: ANN401 - a TopicD
 
 
 def _result(future: Any) -> Any:  # noqa: ANN401 - confluent-kafka's future
-    # confluent-kafka 2.16 keeps a future's error in a cycle. If it were raised here, its
-    # traceback would keep our clients, four threads each, until the collector comes.
+    # confluent-kafka 2.16 keeps a future's error in a cycle. If it were raised here,
+    # its traceback would keep our clients, each with four threads, until the collector
+    # runs.
     failed = future.exception()
     if isinstance(failed, KafkaException):
         raise KafkaException(*failed.args)

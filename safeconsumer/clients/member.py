@@ -75,9 +75,9 @@ class Member:
         is_closed: whether it has ended.
         is_over: whether its consumer is closed, and all its own holds have ended.
 
-    Thread rules: any thread, but for :meth:`begin_ownerships`, :meth:`identify`,
-    :meth:`begin_call`, :meth:`may_give`, :meth:`may_give_one` and :meth:`note_given`, which
-    are the polling thread's.
+    Thread rules: any thread, except for :meth:`begin_ownerships`, :meth:`identify`,
+    :meth:`begin_call`, :meth:`may_give`, :meth:`may_give_one` and :meth:`note_given`,
+    which are the polling thread's.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Member:
         self.ledger = PauseLedger(hooks, client_id=client_id, group_id=group_id)
         self.view = self.ledger.view
         self._consumer = weakref.ref(consumer)
-        # Holds that are to be compared with what is consumed, once something is assigned.
+        # Holds to be compared with the consumed topics, once partitions are assigned.
         self._unchecked: deque[HoldKey] = deque()
         self._identity = ("", -1)
         self._in_hand = _NONE
@@ -250,7 +250,7 @@ class Member:
         if consumer is None or not self._unchecked or not self.ledger.owned():
             return
         holds, found = self.ledger.view().holds, list[Hold]()
-        with suppress(IndexError):  # another thread has taken the rest
+        with suppress(IndexError):  # another thread has taken the others
             while self._unchecked:
                 hold = holds.get(self._unchecked.popleft())
                 if hold is not None and consumer._is_idle(hold.scope):  # noqa: SLF001 - this module's
@@ -290,7 +290,7 @@ class Member:
         return self._in_hand - self.quiet()
 
     def may_give_one(self, tp: TopicPartition) -> bool:
-        """Tell whether a record of one partition may be given now; if so, note it."""
+        """Return whether a record of one partition may be given now; if so, note it."""
         self._in_hand = frozenset((tp,))  # before the check, as in may_give
         if tp not in self.quiet():
             return True
@@ -418,7 +418,7 @@ class HoldingConsumer:
 
     def explain(self, tp: Target) -> tuple[str, ...]:
         """
-        Return why a partition is quiet: one line per hold, and no line if it flows.
+        Return the reasons why a partition is quiet: a line per hold, none if it flows.
 
         Raises:
             TargetTypeError: the target is not one partition.
@@ -459,7 +459,7 @@ class HoldingConsumer:
         return found
 
     def _is_idle(self, scope: Scope) -> bool:
-        """Return whether a topic or partition is not consumed here, as far as is known."""
+        """Return whether the client knows that a topic or partition is not consumed here."""
         if not isinstance(scope, Partition | Topic):
             return False
         topics = self._subscribed()
@@ -474,7 +474,7 @@ class HoldingConsumer:
         """Return the topics that are subscribed to; None if they are not known."""
         return None
 
-    def _known_numbers(self, topic: str) -> Collection[int] | None:  # noqa: ARG002 - one shape
+    def _known_numbers(self, topic: str) -> Collection[int] | None:  # noqa: ARG002 - as its siblings
         """Return the numbers of a topic's partitions; None if they are not known."""
         return None
 
@@ -491,7 +491,7 @@ def _scopes_of(targets: Iterable[Target]) -> list[Scope]:
     return [_scope_of(one) for one in ranges.spread_targets(targets)]
 
 
-def _scope_of(target: Any) -> Scope:  # noqa: ANN401 - whatever the program gives
+def _scope_of(target: Any) -> Scope:  # noqa: ANN401 - any value of the program
     if hasattr(target, "topic") and hasattr(target, "partition"):
         return scopes.partition(target.topic, target.partition)
     return scopes.of(target)

@@ -33,7 +33,7 @@ def create(state: State) -> Starlette:
 
 
 def _ready(request: Request) -> Response:
-    # Tells whether the snapshot is complete and current, without a request.
+    # Returns whether the snapshot is complete and current, without a request.
     if lack := state_of(request).snapshot().lack:
         raise Problem(503, "not ready", lack)
     return PlainTextResponse("ready")

@@ -89,7 +89,7 @@ def hold_action(state: State, owner: str, given: Given) -> Action:
         given: the typed values; ``extends`` is the offset of the hold.
 
     Raises:
-        Problem: an input is not acceptable; the message says why.
+        Problem: an input is not acceptable; the message has the reason.
     """
     texts = _scope_texts(given, "hold")
     if given["extends"] and not given["for"]:

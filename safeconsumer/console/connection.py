@@ -13,7 +13,7 @@ from safeconsumer.errors.base import ControlTopicError
 from safeconsumer.group.operator import Operator
 from safeconsumer.group.timed_call import TimedCall
 
-# Seconds to wait for the connection; a client that clicked waits that long, and the
+# Seconds to wait for the connection: a client that clicked waits for that long, and the
 # thread of a question for as long as a request may last.
 _LOCK_SECONDS, _ANSWER_SECONDS = 2.0, 30.0
 _CLOSE_SECONDS = 1.0
@@ -70,7 +70,7 @@ class SharedConnection:
         self, key: Hashable, ask: Callable[[Operator], T], within: float
     ) -> T | None:
         """
-        Return the cluster's answer to a question; None if there is none.
+        Return the cluster's answer to a question; None without an answer.
 
         An answer or a refusal is valid for a minute. A separate thread asks: no caller
         waits for longer than ``within``, and all callers wait for the same answer.

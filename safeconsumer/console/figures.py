@@ -159,7 +159,7 @@ def _holds(view: View) -> Iterator[_Figure]:
 
 
 def _ends_soon(hold: HoldRecord, now: float) -> bool:
-    """Tell whether a hold ends soon, unless it was placed with that end just now."""
+    """Return whether a hold ends soon, unless it was placed with that end just now."""
     ends, written = hold.expires_at, hold.at
     if ends is None or written is None:
         return False

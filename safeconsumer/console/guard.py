@@ -21,7 +21,7 @@ LOGIN = "/login"
 # Paths without secrets; the page that explains the login needs them.
 _OPEN = ("/static/", "/live")
 _SAFE = frozenset({"GET", "HEAD"})
-# Headers with which a browser says that nobody has clicked yet; the older names are
+# Headers with which a browser reports that nobody has clicked yet; the older names are
 # those of Safari and Firefox.
 _AHEAD_OF_TIME = ("sec-purpose", "purpose", "x-purpose", "x-moz")
 _HEADERS = {

@@ -32,7 +32,8 @@ from safeconsumer.group.verdicts import Level
 from safeconsumer.group.view import Row, View, headline, urgency
 
 SIZE = 100
-# The number of names in the list of a field: a longer list makes browsers slow to type in.
+# The number of names in the list of a field: a longer list makes typing slow in
+# browsers.
 _MOST_LISTED = 1_000
 # Seconds after which a page is rendered again although no data changed: _TICK for pages that
 # name the age of old data (OLD_AFTER is a multiple), _LONG_TICK for others, as days end.
@@ -164,12 +165,10 @@ class _Form:
     """
     A page that shows the plan of a change, and carries it out.
 
-    Attributes:
-        path: the path of its route; its template has the same name.
-        fields: the names of its fields, as a program gives them.
-        action: makes an action from the fields.
-        is_filled: tells whether the fields suffice for a preview; None: the form has no
-            field that a person could correct.
+    Attributes: path: the path of its route; its template has the same name. fields: the
+        names of its fields, as a program gives them. action: makes an action from the
+        fields. is_filled: returns whether the fields suffice for a preview; None: the
+        form has no field that a person could correct.
     """
 
     path: str

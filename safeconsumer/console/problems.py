@@ -21,7 +21,7 @@ _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8">
 
 
 def is_program(request: Request) -> bool:
-    """Tell whether a request is to be answered in JSON."""
+    """Return whether a request has to be answered in JSON."""
     several = ",".join(request.headers.getlist("accept")).split(",")
     kinds = set(map(_kind, several))
     return (JSON in kinds and "text/html" not in kinds) or kind_of_body(request) == JSON
@@ -40,10 +40,7 @@ class Problem(Exception):  # noqa: N818 - RFC 9457's word
     """
     A request that was not carried out.
 
-    Args:
-        status: the HTTP status.
-        title: what happened.
-        detail: what to do about it.
+    Args: status: the HTTP status. title: the problem. detail: the advice about it.
         more: further members of the JSON document.
     """
 

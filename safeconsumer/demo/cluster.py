@@ -36,7 +36,7 @@ class UsersCluster(ExistingCluster):
 
         Raises:
             KafkaTimeoutError: no broker answers within 4 s.
-            KafkaError: it may not; the class, from ``kafka.errors``, says why.
+            KafkaError: it may not; the class, from ``kafka.errors``, is the reason.
         """
         topic = {RUN: {"num_partitions": 1, "replication_factor": -1}}
         with self.admin() as admin:

@@ -112,7 +112,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name stands for
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - of any type
     if name in __all__:
         is_of_worker = name == "DeserializationError"  # a worker's error, like Reject
         room = "worker.handlers" if is_of_worker else "errors.kafka_python"

@@ -75,9 +75,9 @@ class MissingExtraError(SafeConsumerError, ImportError):
     """
     A feature needs a package that is not installed.
 
-    Run the install command in the message. It names an extra of this package, or tells
-    how to get the compiled decoder, which is missing if the package was built without a
-    C compiler.
+    Run the install command in the message. It names an extra of this package, or
+    describes how to get the compiled decoder, which is missing if the package was built
+    without a C compiler.
     """
 
 
@@ -200,7 +200,7 @@ class SparkSetupError(SafeConsumerError, RuntimeError):
 
 class NotQuietError(SafeConsumerError, TimeoutError):
     """
-    Streams still read, or may read, held partitions; the message says which and why.
+    Streams still read, or may read, held partitions; the message has the reasons.
 
     Wait longer, or end the streams; until then treat no partition as quiet.
     """

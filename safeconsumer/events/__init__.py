@@ -136,7 +136,7 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name stands for
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - of any type
     # The events of group control and of workers: a consumer alone needs neither.
     if name in __all__:
         for room in ("group", "worker"):

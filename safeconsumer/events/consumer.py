@@ -246,8 +246,7 @@ class GatesChanged(Event):
     """
     The gates of partitions opened, and no hold covers the partitions: they flow.
 
-    Attributes:
-        reason: why, as text for people.
+    Attributes: reason: the reason, as text for people.
     """
 
     __match_args__ = ("flowing",)
@@ -292,11 +291,10 @@ class FetchesPurged(Event):
 
     Data that a seek has made useless is not counted.
 
-    Attributes:
-        bytes: the size of the data, as it came from the broker; records that were
-            decoded and put back count with their keys and values beside their batch.
-        fetches: how many answers or parts of answers.
-        records: how many records; None if the record format does not say.
+    Attributes: bytes: the size of the data, as it came from the broker; records that
+        were decoded and put back count with their keys and values beside their batch.
+        fetches: how many answers or parts of answers. records: how many records; None
+        if the record format does not state it.
     """
 
     __match_args__ = ("partitions", "fetches", "records", "bytes")
@@ -442,10 +440,10 @@ class TopicRecreated(Event):
         old_id: the id of the topic that was deleted, as Kafka writes it.
         new_id: the id of the topic that has its name now.
         begins: the place at which reading begins: "earliest" if the partition was held,
-            or a worker has it; else ``auto_offset_reset``. With "none" the next ``poll``
+            or a worker has it; otherwise ``auto_offset_reset``. With "none" the next ``poll``
             raises, as it does for a partition without a position. A partition that was
-            just gained has "committed": it begins at the group's commit, if there is one
-            for the new topic, else as above.
+            just gained has "committed": it begins at the group's commit, if there is
+            one for the new topic, otherwise as above.
     """
 
     __match_args__ = ("partition", "position", "old_id", "new_id")
@@ -509,9 +507,9 @@ class PartitionReset(Event):
     An operator has moved a partition, and reading continues at another offset.
 
     The partition is held meanwhile. Records that were fetched or queued by a worker
-    before are void, and so are commits that were asked for; the listener was called as
-    for a partition that was revoked and assigned again. A member that owns the partition
-    again later does not report the move a second time.
+    before are void, and so are commits that were requested; the listener was called as
+    for a partition that was revoked and assigned again. A member that owns the
+    partition again later does not report the move a second time.
 
     Attributes:
         position: the offset at which reading would have gone on; None if that is not

@@ -159,7 +159,7 @@ class Outbox:
         return delivered
 
     def is_at_work_here(self) -> bool:
-        """Tell whether this thread is handing out events, so that a hook made the call."""
+        """Return whether this thread is handing out events, so that a hook made the call."""
         at_work = self._turn.get("at work")
         return at_work is not None and at_work[0] == threading.get_ident()
 

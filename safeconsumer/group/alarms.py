@@ -102,7 +102,7 @@ class TopicAlarms:
             self._advise("; ".join(advice))
 
     def trusted(self) -> None:
-        """Emit once that nobody checks the topic, as ``trust_topic=True`` asks for."""
+        """Emit once that the topic is not checked, as ``trust_topic=True`` asks for."""
         self._advise(
             f"Control(trust_topic=True) skips the check: run safeconsumer doctor to see "
             f"whether {self._topic} is compacted, as another topic loses holds"

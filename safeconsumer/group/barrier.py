@@ -40,7 +40,7 @@ class _Waiting:
     is_open: bool = False
 
     def is_plausible(self, ends: Offsets) -> bool:
-        """Tell whether these can be the ends of the topics that were read so far."""
+        """Return whether these can be the ends of the topics that were read so far."""
         return all(end >= self.floor.get(tp, 0) for tp, end in ends.items())
 
 
@@ -70,7 +70,7 @@ class Barrier:
         self._ask: Ask | None = None
 
     def is_waiting(self) -> bool:
-        """Tell whether a gate waits for records to be read."""
+        """Return whether a gate waits for records to be read."""
         return not all(one.is_open for one in tuple(self._waiting.values()))
 
     def unread(self) -> frozenset[TopicPartition]:

@@ -383,7 +383,7 @@ class Board:
 
 def is_live(at: float, now: float) -> bool:
     """
-    Tell whether a report of that time still counts, both by the broker's clock.
+    Return whether a report of that time still counts, both by the broker's clock.
 
     A report later than now was written before that clock went back.
     """
@@ -391,5 +391,5 @@ def is_live(at: float, now: float) -> bool:
 
 
 def _is_timed(record: Any) -> bool:  # noqa: ANN401 - kafka-python is untyped
-    """Tell whether a record's time is the broker's."""
+    """Return whether a record's time is the broker's."""
     return bool(record.timestamp_type == _LOG_APPEND_TIME)

@@ -53,7 +53,7 @@ _PREFIXES = ("sasl_", "security_", "ssl_")
 
 # If an answer is lost and the client repeats the record by itself, that silently undoes
 # any later write of another client to the same key. Idempotence would prevent that, but
-# needs a right of its own before Kafka 2.8.
+# needs a separate right before Kafka 2.8.
 WRITING: Mapping[str, Any] = {
     "acks": "all",
     "enable_idempotence": False,

@@ -14,7 +14,7 @@ from kafka import TopicPartition
 
 from safeconsumer.group.facts import GroupFacts
 
-# Seconds for which a move counts: a consumer may commit seldom.
+# Seconds for which a move counts: a consumer may commit rarely.
 _MOVED_FOR = 30.0
 
 
@@ -155,7 +155,7 @@ def _next(
 ) -> _LastCommit:
     if before is None or before.by != by:
         # 1. The cluster reports the offset. 2. The member commits. 3. An operator holds
-        # the partition. 4. The hold is read: that commit was no disobedience.
+        # the partition. 4. The hold is read: that commit did not disobey it.
         return _LastCommit(offset, now, by, is_first=True)
     if before.offset == offset:
         return evolve(before, is_first=False)

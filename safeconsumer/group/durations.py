@@ -45,10 +45,10 @@ def duration_text(seconds: float) -> str:
 
 def parse_moment(text: str) -> float:
     """
-    Return a moment in seconds: ``2h`` is two hours ago; else a date and time in UTC.
+    Return a moment in seconds: ``2h`` is two hours ago; otherwise a date and time in UTC.
 
     Raises:
-        ValueError: it is neither; the message says how to write a time.
+        ValueError: it is neither; the message describes how to write a time.
     """
     try:
         return time.time() - parse_duration(text)

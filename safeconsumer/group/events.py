@@ -37,8 +37,7 @@ class ControlUnavailable(ControlEvent):
     In the minute after the end of an outage another is reported only if it lasts ten
     seconds.
 
-    Attributes:
-        reason: why, as text for people.
+    Attributes: reason: the reason, as text for people.
     """
 
     __match_args__ = ("reason",)
@@ -50,7 +49,7 @@ class ControlUnavailable(ControlEvent):
 
 class ControlUnchecked(ControlEvent):
     """
-    A control topic's settings are unknown, or may lose or mistime holds.
+    A control topic's settings are unknown, or may lose holds or end them wrongly.
 
     Attributes:
         topics: the control topics.
@@ -107,9 +106,7 @@ class ControlNotUnderstood(ControlEvent):
     """
     A hold was not understood and therefore covers more than it may say.
 
-    Attributes:
-        hold: its scope and owner.
-        why: what was not understood.
+    Attributes: hold: its scope and owner. why: the part that was not understood.
     """
 
     __match_args__ = ("hold", "why")

@@ -54,11 +54,11 @@ class HoldRecord:
         return self.at + self.hold.ttl_ms / 1000
 
     def is_over(self, now: float) -> bool:
-        """Tell whether it has expired, at this many seconds since the epoch."""
+        """Return whether it has expired, at this many seconds since the epoch."""
         return self.expires_at is not None and self.expires_at <= now
 
     def in_force(self, now: float, skew: float) -> bool:
-        """Tell whether members still obey it: they lift it later, by the allowed skew."""
+        """Return whether members still obey it: they lift it later, by the allowed skew."""
         return self.hold is not None and not self.is_over(now - skew)
 
     @property
@@ -67,7 +67,7 @@ class HoldRecord:
         return patterns.read_key(self.key).scope
 
     def covers(self, tp: TopicPartition) -> bool:
-        """Tell whether it makes members of this version hold a partition."""
+        """Return whether it makes members of this version hold a partition."""
         return self.scope.covers(tp)
 
     def cells(self) -> tuple[str, ...]:

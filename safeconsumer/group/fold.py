@@ -134,7 +134,7 @@ class Fold:
         self.incarnation += 1
 
     def is_from_earlier_topic(self, one: HoldRecord) -> bool:
-        """Tell whether a record was on the topic before that was recreated."""
+        """Return whether a record was on the topic before that was recreated."""
         return one.incarnation < self.incarnation
 
     def holds(self, group: str | None = None) -> tuple[HoldRecord, ...]:

@@ -206,7 +206,7 @@ class Follower:
             self._viewed[group] = time.monotonic()
 
     def wait_for(self, offset: int, timeout: float) -> bool:
-        """Wait until a record of the holds topic is in the snapshot; tell whether it is."""
+        """Wait until a record of the holds topic is in the snapshot; return whether it is."""
         with self._published:
             return self._published.wait_for(
                 lambda: self._board.positions.get(self._holds, 0) > offset, timeout

@@ -40,7 +40,7 @@ class Entry:
         verb: the word before its end: ``expired`` if the hold reached its end, and no
             record extended or lifted it before; ``may have ended`` if its end is past
             by this machine's clock, and no record proves that, as for
-            ``View.maybe_ended``; else ``until``.
+            ``View.maybe_ended``; otherwise ``until``.
         is_changeable: whether the hold has expired so recently that members still obey
             it, by the allowed skew: a record of that time still extends or lifts it.
         moves: the partitions that the record is the first to move, with the target; "" if
@@ -60,7 +60,7 @@ class Entry:
         return self.record.expires_at if is_end else self.record.at
 
     def happened_since(self, moment: float) -> bool:
-        """Tell whether it happened then or later; True if its time is not known."""
+        """Return whether it happened then or later; True if its time is not known."""
         return self.at is None or self.at >= moment
 
     @property

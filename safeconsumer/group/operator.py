@@ -152,7 +152,7 @@ class Operator:
         return found
 
     def is_set_up(self) -> bool:
-        """Tell whether any of the control topics exists, or may exist unseen."""
+        """Return whether any of the control topics exists, or may exist unseen."""
         found = described_topics.describe(self.admin, self.settings.topics)
         return any(one.partitions or one.is_hidden for one in found)
 

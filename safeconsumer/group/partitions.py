@@ -17,7 +17,7 @@ class Covering(Protocol):
     """A scope, or a hold that is on a topic."""
 
     def covers(self, tp: TopicPartition, /) -> bool:
-        """Tell whether it covers a partition."""
+        """Return whether it covers a partition."""
 
 
 C = TypeVar("C", bound=Covering)

@@ -357,7 +357,7 @@ class Place(TimedHolds):
         return evolve(plan, needs=tuple(_needs(plan, self, cluster)))
 
     def _is_met(self, change: Change, one: HoldRecord, view: View) -> bool:
-        """Tell whether a hold is the one that a change asks for, or that one extended."""
+        """Return whether a hold is the one that a change asks for, or that one extended."""
         wanted, hold = change.hold, one.hold
         if wanted is None or hold is None or wanted.reason != hold.reason:
             return False
@@ -431,7 +431,7 @@ def duration_of(for_: str, name: str = "for") -> float:
 
 
 def _is_lasting(view: View, one: HoldRecord) -> bool:
-    """Tell whether a hold is on the holds topic, and no clock is past its end."""
+    """Return whether a hold is on the holds topic, and no clock is past its end."""
     if view.is_from_earlier_topic(one):
         return False
     if one.hold is None or one.hold.ttl_ms is None:
@@ -616,7 +616,7 @@ class NamedHold:
         return self.id is not None or self.offset is not None
 
     def names(self, one: HoldRecord) -> bool:
-        """Tell whether this record is the one that was shown; True if none was."""
+        """Return whether this record is the one that was shown; True if none was."""
         is_id = self.id in {None, one.hold.hold_id if one.hold else ""}
         return is_id and self.offset in {None, one.offset}
 
@@ -738,7 +738,7 @@ def not_held(plan: Plan) -> list[str]:
 
 
 def is_later(one: HoldRecord | None) -> bool:
-    """Tell whether a later version wrote a hold: another write would lose its fields."""
+    """Return whether a later version wrote a hold: another write would lose its fields."""
     return one is not None and one.hold is not None and one.hold.version > VERSION
 
 
@@ -834,7 +834,7 @@ def warnings(plan: Plan) -> list[str]:
 
 
 def _kept(plan: Plan, seconds: float | None) -> Iterator[Point]:
-    """Yield whether records of the covered topics are deleted before the hold ends."""
+    """Yield whether records of the covered topics may be deleted before the hold ends."""
     if plan.limits is None:
         return
     limited = {one: kept for one, kept in plan.limits.items() if kept is not None}

@@ -97,7 +97,7 @@ def parse_target(text: str, name: str = "to") -> ResetTarget:
         name: what the message calls it: the field of a form, or the option.
 
     Raises:
-        HoldSettingError: it is not a target; the message says how to write one.
+        HoldSettingError: it is not a target; the message describes how to write one.
     """
     typed = text.strip()
     if typed in {"earliest", "latest"}:

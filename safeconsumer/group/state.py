@@ -85,7 +85,7 @@ class ControlState:
         """
         Return the holds in force that were on the topic before it was recreated.
 
-        If a reset under such a hold was forgotten, the hold's reason says so.
+        If a reset under such a hold was forgotten, the hold's reason states that.
         """
         with self._lock:
             lost = {
@@ -138,9 +138,9 @@ class ControlState:
         )
 
     def _forget_expired(self, moment: tuple[float, float]) -> None:
-        # Nobody writes a tombstone for an expired hold, and a program may hold with an owner
-        # for each job. A hold that this forgets cannot come back, so both the broker's time
-        # and ours must be past its end: either may be wrong by days.
+        # No tombstone is written for an expired hold, and a program may hold with an
+        # owner for each job. A hold that this forgets cannot come back, so both the
+        # broker's time and ours must be past its end: either may be wrong by days.
         self._forgot_at = moment[0]
         now = self._clock.time(moment)
         if now is None:
@@ -243,5 +243,5 @@ def _forgotten(reason: str | None) -> str:
 
 
 def is_over(hold: Hold, moment: tuple[float, float]) -> bool:
-    """Tell whether a hold's deadline has passed."""
+    """Return whether a hold's deadline has passed."""
     return hold.deadline is not None and hold.deadline <= moment[0]

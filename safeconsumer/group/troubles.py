@@ -43,12 +43,12 @@ def error_text(error: BaseException) -> str:
 
 
 def is_refused(error: BaseException | None) -> bool:
-    """Tell whether a broker denies this user access, or a topic is unfit for it."""
+    """Return whether a broker denies this user access, or a topic is unfit for it."""
     return isinstance(error, (kafka_errors.AuthorizationError, ControlTopicError))
 
 
 def cannot_log_in(error: BaseException | None) -> bool:
-    """Tell whether a broker refused this login, or its certificate is not trusted."""
+    """Return whether a broker refused this login, or its certificate is not trusted."""
     return isinstance(error, _LOGIN) or _judged(error) is _NO_TLS
 
 

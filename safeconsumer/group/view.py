@@ -89,7 +89,7 @@ class Times:
 
     @property
     def here(self) -> float:
-        """The broker's time if members report it; else the later of newest and wall."""
+        """The broker's time if members report it; otherwise the later of newest and wall."""
         return max(self.newest, self.wall) if self.now is None else self.now
 
 
@@ -201,12 +201,12 @@ class Member:
         return self.verdict.words == verdicts.LOST.words and self.report is not None
 
     def delivers(self, tp: TopicPartition) -> bool:
-        """Tell whether it reports that it delivers a partition."""
+        """Return whether it reports that it delivers a partition."""
         return tp in self.claimed and tp not in self.quiet and not self.is_lost
 
     def is_missing(self, not_quiet: Collection[TopicPartition]) -> bool:
         """
-        Tell whether a group is not quiet because of this member.
+        Return whether a group is not quiet because of this member.
 
         A member that no longer reports counts only if one of its partitions is not quiet:
         it may have died while it was quiet.
@@ -459,7 +459,7 @@ class View:
         lags: records behind the committed offset, of all partitions that have one.
         times: the times at which the view was taken.
         unread: the parts that could not be read, each with the reason, as text.
-        reports_are_read: whether reports could be read; else no member is known to obey.
+        reports_are_read: whether reports could be read; otherwise no member is known to obey.
         skew: the most seconds by which a member lifts holds late.
         lost_streams: the last reports of Spark streams that no longer report, though they
             did not report that they stop.
@@ -501,7 +501,7 @@ class View:
 
     def is_from_earlier_topic(self, one: HoldRecord) -> bool:
         """
-        Tell whether a hold was written before the holds topic was recreated.
+        Return whether a hold was written before the holds topic was recreated.
 
         Members that had read the hold obey it; a member that starts now does not know it.
         """
@@ -620,7 +620,7 @@ class View:
         return max(ends) + self.skew if ends else None
 
     def ended(self, holds: Collection[HoldRecord]) -> Verdict | None:
-        """Return the verdict on holds that have all ended, or may have; else None."""
+        """Return the verdict on holds that have all ended, or may have; otherwise None."""
         by = self.lifted_by(holds)
         if by is not None:
             return verdicts.HOLD_ENDED.filled(by=utc(by))
@@ -997,7 +997,7 @@ def _disobeying(one: Member, alarms: AbstractSet[TopicPartition]) -> Member:
 
 def _is_out_of_date(facts: MemberFacts, report: Report, last: int) -> bool:
     """
-    Tell whether a report is of an earlier generation than the last reported one.
+    Return whether a report is of an earlier generation than the last reported one.
 
     With KIP-848 the epoch of all members rises whenever one joins or leaves. Members that
     keep their partitions need not notice.

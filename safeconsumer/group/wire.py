@@ -234,7 +234,7 @@ def _texts(value: object) -> tuple[tuple[str, int, str], ...]:
 
 
 def is_group(group: object) -> bool:
-    """Tell whether control records can name such a group."""
+    """Return whether control records can name such a group."""
     return _is_text(group, MAX_GROUP_LENGTH, 1)
 
 

@@ -20,5 +20,5 @@ class GroupControl(Protocol):
 class Control(Protocol):
     """The settings of group control: :class:`safeconsumer.Control`."""
 
-    def attach(self, client: Any, configs: Mapping[str, Any], /) -> GroupControl:  # noqa: ANN401 - group says what it needs of it
+    def attach(self, client: Any, configs: Mapping[str, Any], /) -> GroupControl:  # noqa: ANN401 - defined in group
         """Begin to control one consumer."""

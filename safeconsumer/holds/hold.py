@@ -101,12 +101,12 @@ class Hold:
 
     @property
     def is_remote(self) -> bool:
-        """Tell whether a hold has a record on the holds topic; no ``resume`` lifts it."""
+        """Return whether a hold has a record on the holds topic; no ``resume`` lifts it."""
         return self.owner.startswith(OPERATOR)
 
     @property
     def is_routine(self) -> bool:
-        """Tell whether a worker placed the hold to limit its own load."""
+        """Return whether a worker placed the hold to limit its own load."""
         return is_routine(self.owner)
 
     def lifted_by(self, group_id: str | None = None) -> str:
@@ -137,7 +137,7 @@ class Hold:
         return self.scope, self.owner
 
     def asks_the_same_as(self, other: "Hold") -> bool:
-        """Tell whether this hold in place of ``other`` would change nothing."""
+        """Return whether this hold in place of ``other`` would change nothing."""
         return (
             self.deadline is None
             and other.deadline is None
@@ -217,7 +217,7 @@ def kind_of(owner: str) -> str:
 
 
 def is_routine(owner: str) -> bool:
-    """Tell whether a worker places holds of this owner to limit its own load."""
+    """Return whether a worker places holds of this owner to limit its own load."""
     return owner.startswith(WORKER) and owner not in OUTAGES
 
 

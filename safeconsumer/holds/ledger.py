@@ -175,7 +175,7 @@ class PauseLedger:
         return self._moves
 
     def was_held(self, tp: TopicPartition) -> bool:
-        """Tell whether a partition was quiet at any time since its last valid position."""
+        """Return whether a partition was quiet at any time since its last valid position."""
         return tp in self.quiet() or tp in self._marks
 
     def unconfirmed(self, moves: int) -> list[TopicPartition]:
@@ -331,7 +331,7 @@ class PauseLedger:
 
     def begin_call(self) -> bool:
         """
-        Note that a ``poll`` begins; tell whether the partitions it gains will be gated.
+        Note that a ``poll`` begins; return whether the partitions it gains will be gated.
 
         They will if every assigned partition is held now: the caller could not hold
         partitions that are not assigned yet (KAFKA-13463).
@@ -379,7 +379,7 @@ class PauseLedger:
 
     def deliver(self) -> bool:
         """
-        Hand all queued events to the hooks, under no lock; tell whether hooks ran here.
+        Hand all queued events to the hooks, under no lock; return whether hooks ran here.
 
         A thread that is handing out events also hands out those queued now.
         """

@@ -140,14 +140,14 @@ def placed_over(known: Hold | None, hold: Hold) -> Hold | None:
 
 
 def travels(holds: Holds, tp: TopicPartition) -> bool:
-    """Tell whether the pause of a partition is handed over: not under a whole pause."""
+    """Return whether the pause of a partition is handed over: not under a whole pause."""
     hold = holds.get((Partition(tp[0], tp[1]), APP))
     is_under_whole = holds.get((Topic(tp[0]), WHOLE)) is not None
     return hold is not None and may_travel(hold) and not is_under_whole
 
 
 def may_travel(hold: Hold) -> bool:
-    """Tell whether a hold of a partition can be handed over to the next owner."""
+    """Return whether a hold of a partition can be handed over to the next owner."""
     return (
         hold.owner == APP
         and hold.lifetime is not Lifetime.WHILE_ASSIGNED

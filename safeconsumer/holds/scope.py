@@ -46,7 +46,7 @@ class CompiledPattern(Protocol):
         """The source of the expression."""
 
     def fullmatch(self, string: str, /) -> object | None:
-        """Return a match if the whole string fits, else None."""
+        """Return a match if the whole string fits, otherwise None."""
 
 
 @frozen(repr=False, cache_hash=True)
@@ -57,7 +57,7 @@ class Partition:
     partition: int
 
     def covers(self, tp: TopicPartition) -> bool:
-        """Tell whether ``tp`` is this partition."""
+        """Return whether ``tp`` is this partition."""
         return tp == (self.topic, self.partition)
 
     def __str__(self) -> str:
@@ -73,7 +73,7 @@ class Topic:
     topic: str
 
     def covers(self, tp: TopicPartition) -> bool:
-        """Tell whether ``tp`` belongs to this topic."""
+        """Return whether ``tp`` belongs to this topic."""
         return tp[0] == self.topic
 
     def __str__(self) -> str:
@@ -96,7 +96,7 @@ class Pattern:
     _answers: dict[str, bool] = field(factory=dict, init=False, eq=False, repr=False)
 
     def matches(self, topic: str) -> bool:
-        """Tell whether the whole topic name matches."""
+        """Return whether the whole topic name matches."""
         answer = self._answers.get(topic)
         if answer is None:
             if len(self._answers) >= _MOST_ANSWERS:
@@ -105,7 +105,7 @@ class Pattern:
         return answer
 
     def covers(self, tp: TopicPartition) -> bool:
-        """Tell whether the topic of ``tp`` matches."""
+        """Return whether the topic of ``tp`` matches."""
         return self.matches(tp[0])
 
     def __str__(self) -> str:
@@ -118,7 +118,7 @@ class Pattern:
 class Everything:
     """Everything that is or will be assigned, ``@all``."""
 
-    def covers(self, tp: TopicPartition) -> bool:  # noqa: ARG002 - one shape
+    def covers(self, tp: TopicPartition) -> bool:  # noqa: ARG002 - as its siblings
         """Answer True."""
         return True
 
@@ -285,7 +285,7 @@ def matched(
 
 
 def expression_of(text: str) -> str | None:
-    """Return the expression of a text that is a pattern, else None."""
+    """Return the expression of a text that is a pattern, otherwise None."""
     if not text.startswith(_PATTERN) or _OF_RE.fullmatch(text):
         return None
     return text.removeprefix(_PATTERN)

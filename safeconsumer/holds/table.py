@@ -192,7 +192,7 @@ class Table(NamedTuple):
         return View(holds, assigned, gates, frozenset(quiet))
 
     def is_quiet(self, tp: TopicPartition) -> bool:
-        """Tell whether a hold or a gate covers a partition."""
+        """Return whether a hold or a gate covers a partition."""
         return tp in self.gated or tp in self.unread or self.holds.covers(tp)
 
     @property
@@ -528,7 +528,7 @@ class Table(NamedTuple):
         return undecided, frozenset(undecided) if is_lost else self.lost
 
     def ends(self, hold: Hold, change: _AssignmentChange) -> bool:
-        """Tell whether a hold ends as the assignment changes."""
+        """Return whether a hold ends as the assignment changes."""
         scope, cause = hold.scope, change.cause
         if cause is Cause.CLOSED:
             return not hold.is_remote
@@ -626,7 +626,7 @@ class _AssignmentChange(NamedTuple):
     carried: frozenset[TopicPartition] | None
 
     def carries(self, hold: Hold) -> bool:
-        """Tell whether the pause of a departed partition goes to the next owner."""
+        """Return whether the pause of a departed partition goes to the next owner."""
         scope = hold.scope
         return (
             not self.cause.is_called  # no join takes place then

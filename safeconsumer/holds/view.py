@@ -43,7 +43,7 @@ class Holds:
     # ------------------------------------------------------------ reading
 
     def covers(self, tp: TopicPartition) -> bool:
-        """Tell whether any hold covers the partition."""
+        """Return whether any hold covers the partition."""
         narrow = self._narrow.get(tp[0])
         if narrow is not None and (tp[1] in narrow or None in narrow):
             return True
@@ -54,7 +54,7 @@ class Holds:
         return _covered(assigned, self._narrow, self._wide)
 
     def cover_any(self, assigned: Assigned) -> bool:
-        """Tell whether any hold covers an assigned partition."""
+        """Return whether any hold covers an assigned partition."""
         if any(one.covers((topic, 0)) for one in self._wide for topic in assigned):
             return True
         fewer = min(self._narrow, assigned, key=len)
@@ -272,13 +272,13 @@ class View(NamedTuple):
         return self.holds.covered_by(owners, self.assigned)
 
     def is_quiet_throughout(self) -> bool:
-        """Tell whether all assigned partitions are quiet."""
+        """Return whether all assigned partitions are quiet."""
         return len(self.quiet) == sum(map(len, self.assigned.values()))
 
 
 def covers(view: View, tp: TopicPartition) -> bool:
     """
-    Tell whether a gate, or a hold other than a worker's routine ones, covers a partition.
+    Return whether a gate, or a hold other than a worker's routine ones, covers a partition.
 
     A partition that is not assigned any more counts as covered: another member has it.
     """

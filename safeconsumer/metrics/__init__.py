@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["METRICS", "Collector", "Label", "Metric"]
 
 
-def __getattr__(name: str) -> Any:  # noqa: ANN401 - whatever the name stands for
+def __getattr__(name: str) -> Any:  # noqa: ANN401 - of any type
     # A collector needs a package that only an extra installs.
     if name != "Collector":
         message = f"module {__name__!r} has no attribute {name!r}"

@@ -266,7 +266,7 @@ def _histogram(
     found = HistogramMetricFamily(metric.full_name, metric.meaning, labels=names)
     for one in samples:
         value = one.value
-        assert isinstance(value, Histogram)  # noqa: S101 - the table says so
+        assert isinstance(value, Histogram)  # noqa: S101 - by the table
         bounds = (*map(str, value.bounds), "+Inf")
         found.add_metric(
             [one.labels[name] for name in names],

@@ -42,7 +42,7 @@ class Activity:
         return self.is_planned and not self.is_deciding
 
     def may_read(self, tp: TopicPartition) -> bool:
-        """Tell whether a known batch of this stream may read a partition now."""
+        """Return whether a known batch of this stream may read a partition now."""
         return not self.is_known or tp in self.reading
 
 

@@ -53,7 +53,7 @@ def findings(
     Return the verdicts on the journals at a path, with the columns of ``FINDINGS``.
 
     There is a row for each check of each group and partition, with the number of
-    violations and the first of them. A check that could not be judged says why in
+    violations and the first of them. A check that could not be judged has the reason in
     ``unjudged``. A journal that cannot be read is a row whose ``check`` is empty, with
     the reason in ``unjudged``; then no other row is a clean verdict.
 
@@ -62,7 +62,7 @@ def findings(
         path: as for :func:`~safeconsumer.spark.journals`.
         settings: the assumptions of the judge.
         history: a file of this machine that ``safeconsumer history -o json`` wrote,
-            which says when groups were held; without it their holds are not judged.
+            with the times at which groups were held; without it their holds are not judged.
 
     Raises:
         JournalError: there is no journal at the path, or it cannot be read, or the

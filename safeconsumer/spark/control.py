@@ -111,7 +111,7 @@ class ControlFollower:
         return self.known_holds()
 
     def refresh(self) -> None:
-        """Read the topic to its end; :meth:`status` tells whether that succeeded."""
+        """Read the topic to its end; :meth:`status` shows whether that succeeded."""
         with suppress(SafeConsumerError):
             self.current_holds()
 

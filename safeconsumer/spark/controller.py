@@ -241,7 +241,7 @@ class Controller:
         """
         Return every hold: those placed here, and those known to any running stream.
 
-        A stream that cannot read its holds has one with the reason, which nobody can
+        A stream that cannot read its holds has one with the reason, which no owner can
         lift. Holds of the control topics are those of the last plan, or report.
 
         Raises:

@@ -1,9 +1,8 @@
 """
-Makes Kafka clients in the driver's JVM, of the connector's classes.
+Makes Kafka clients in the driver's JVM, from the connector's classes.
 
-They log in as the stream itself does, with the very same ``kafka.*`` properties: key
-stores, Kerberos, IAM, and anything else that a login module or an engine of Java
-supports.
+They log in as the stream itself does, with the same ``kafka.*`` properties: key stores,
+Kerberos, IAM, and anything else that a login module or an engine of Java supports.
 """
 
 import importlib
@@ -176,7 +175,7 @@ class JavaClients:
                 "linger.ms": "0",
                 "max.block.ms": milliseconds,
                 "request.timeout.ms": milliseconds,
-                # the producer seldom asks for a missing topic
+                # the producer rarely asks for a missing topic
                 "retry.backoff.ms": "1000",
                 "value.serializer": writes,
             },

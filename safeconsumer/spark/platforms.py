@@ -168,7 +168,7 @@ def check_runtime(spark: Version, java: str) -> None:
 
 
 def is_of_spark(error: BaseException) -> bool:
-    """Tell whether an exception is pyspark's, or comes from Java."""
+    """Return whether an exception is pyspark's, or comes from Java."""
     return type(error).__module__.partition(".")[0] in {"pyspark", "py4j"}
 
 

@@ -61,7 +61,7 @@ class SparkQueries:
 
     def ends(self, query: str) -> bool:
         """
-        Tell whether a query has a trigger with which it stops without a call.
+        Return whether a query has a trigger with which it stops without a call.
 
         Spark informs its sources only of AvailableNow, and only if each source of the
         query supports it: otherwise it runs one batch, as with the trigger once.

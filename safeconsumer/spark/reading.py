@@ -176,7 +176,7 @@ def listed(spark: Any, path: str) -> list[str]:  # noqa: ANN401 - pyspark is opt
 
 
 def _options(reader: Any) -> Any:  # noqa: ANN401 - pyspark's, of batches or streams
-    # Files that are missing or broken must not be passed over, whatever a session says.
+    # Missing or broken files must not be passed over, however a session is configured.
     options = {
         "recursiveFileLookup": "true",
         "pathGlobFilter": "*.journal",

@@ -89,7 +89,7 @@ class StreamReport:
         return evolve(report, client_id=name, kind=STREAM)
 
     def has_changed(self) -> bool:
-        """Tell whether the report would differ from the last one."""
+        """Return whether the report would differ from the last one."""
         return self._last_content != self._content()
 
     def _content(self) -> tuple[object, ...]:

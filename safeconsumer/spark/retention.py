@@ -23,9 +23,8 @@ class Retention:
 
     Thread rules: one thread.
 
-    Args:
-        cluster: returns first offsets and topic ids.
-        clock: returns seconds that only grow.
+    Args: cluster: returns first offsets and topic ids. clock: returns seconds that only
+        increase.
     """
 
     def __init__(

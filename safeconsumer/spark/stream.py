@@ -212,7 +212,7 @@ class Stream:
         Return every known hold.
 
         If its last plan, or this call, could not read its holds, each reason is a hold
-        of everything, which nobody can lift.
+        of everything, which no owner can lift.
         """
         known = self._known(lambda one: one.known_holds())
         troubles = dict.fromkeys((*self._troubles, *known.troubles))
@@ -232,7 +232,7 @@ class Stream:
         return self._planned.lags()
 
     def covers(self, tp: TopicPartition) -> bool:
-        """Tell whether a known hold covers a partition; it makes no request."""
+        """Return whether a known hold covers a partition; it makes no request."""
         return bool(self._known(lambda one: one.known_holds()).covering(tp))
 
     def not_quiet(self, scopes: Collection[Scope]) -> dict[TopicPartition, str]:

@@ -160,7 +160,7 @@ class Group:
         return error
 
     def _unknown(self, member_id: str, instance_id: str | None) -> int:
-        """Return the error code for a non-member, or a fenced static member; else 0."""
+        """Return the error code for a non-member, or a fenced static member; otherwise 0."""
         static = self._members.static(instance_id)
         if static is not None and static.member_id != member_id:
             return _codes.FENCED_INSTANCE_ID

@@ -71,7 +71,7 @@ class Log:
         Return the batches from the one of ``offset`` to ``end``, up to ``room`` bytes.
 
         As with brokers the last batch may be cut off. A first batch that is larger than
-        the room is returned whole with ``at_least_one``, else not at all.
+        the room is returned whole with ``at_least_one``, otherwise not at all.
         """
         found = bytearray()
         for batch in self._since(offset):

@@ -24,7 +24,7 @@ def kafka_broker() -> Iterator[Any]:
     """
     Lend a broker for the whole session.
 
-    The cluster named by ``SAFECONSUMER_TEST_BOOTSTRAP`` if that is set, else an
+    The cluster named by ``SAFECONSUMER_TEST_BOOTSTRAP`` if that is set, otherwise an
     :class:`~safeconsumer.testing.EmbeddedBroker`, whose faults end when a test fails.
     Override the fixture to use another broker: it may return anything that
     :func:`~safeconsumer.testing.broker_of` takes, such as ``"host:9092"`` or a

@@ -75,11 +75,10 @@ class Call:
     """
     One call of the handler.
 
-    Attributes:
-        records: of the call, as they were given: one, or a batch.
-        attempt: of the records, from 1.
-        at: seconds since the run began; only the worker's waits count.
-        error: the exception that it raised; None if it returned.
+    Attributes: records: the records of the call, as they were given: one, or a batch.
+        attempt: the number of the attempt, from 1. at: seconds since the run began;
+        only the worker's waits count. error: the exception that it raised; None if it
+        returned.
     """
 
     records: tuple[Any, ...]
@@ -236,7 +235,7 @@ def run_worker(  # noqa: D417, PLR0913 - the other options are those of a worker
             row without a call.
 
     Returns:
-        The calls, and the records by their ends. An exception that the worker's
+        The calls, and the records by their outcomes. An exception that the worker's
         ``run()`` would raise is its ``error``.
 
     Raises:

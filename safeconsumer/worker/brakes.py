@@ -127,7 +127,7 @@ class Brakes:
         return self._credit(load) < max(1, much // 4)
 
     def _is_starving(self) -> bool:
-        # Tells whether a partition that only our holds stop has no record to work on.
+        # Returns whether a partition that only our holds stop has no record to work on.
         view = self._group.ledger.peek()
         return any(
             tp not in self._throttled
@@ -249,7 +249,7 @@ class Brakes:
         return self._is_throttled or bool(self._throttled)
 
     def may_come(self, tp: TopicPartition) -> bool:
-        """Tell whether the last turn allowed more records of a partition; any thread."""
+        """Return whether the last turn allowed more records of a partition; any thread."""
         kept_out = self._kept_out
         return None not in kept_out and tp not in kept_out
 
@@ -264,12 +264,12 @@ class Brakes:
         return max(moved, default=None)
 
     def is_held(self, owner: str) -> bool:
-        """Tell whether the last turn placed a hold of this owner."""
+        """Return whether the last turn placed a hold of this owner."""
         return any(holding[0] == owner for holding in self._wanted)
 
     def holds_back(self, tp: TopicPartition, ownership: object) -> bool:
         """
-        Tell whether a hold of ours still covers the partition.
+        Return whether a hold of ours still covers the partition.
 
         A hold of the partition alone ends with the ownership in which it was placed:
         the poll may have lost that ownership, and begun another.

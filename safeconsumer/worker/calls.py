@@ -335,7 +335,8 @@ def all_done(task: Task, seconds: float) -> Outcome:
 
 
 def _blames_one(error: BaseException) -> bool:
-    # Tells whether one record of the batch has caused the error, which names no record.
+    # Returns whether one record of the batch has caused the error, which names no
+    # record.
     if not isinstance(error, Exception):
         return False
     is_control = isinstance(error, (WorkerControl, HandlersCannotRunError))

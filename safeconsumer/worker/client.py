@@ -143,7 +143,7 @@ class ConsumerClient:
 
     def reads_on(self, tp: TopicPartition, offset: int) -> bool:
         """
-        Tell whether the position follows the records that were taken up to an offset.
+        Return whether the position follows the records that were taken up to an offset.
 
         It does not after a seek of the program, or a reset, from which no record was
         taken yet. The position may be past the offset, by offsets without a record.

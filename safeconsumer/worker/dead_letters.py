@@ -57,7 +57,7 @@ def call_sink(sink: Sink | None, task: Task, slot: Slot) -> Outcome:
         if task.epoch.is_held:  # it was held after the claim
             return Outcome(task=task, left=task.indexes)
         error = acknowledgement(sink(record, failure)).result()
-    except BaseException as raised:  # noqa: BLE001 - whatever the sink raises
+    except BaseException as raised:  # noqa: BLE001 - the sink may raise anything
         # No variable keeps the error when this returns, see call_each().
         return Outcome(task=task, failed=[(index, failure_of(raised))])
     finally:
@@ -68,12 +68,12 @@ def call_sink(sink: Sink | None, task: Task, slot: Slot) -> Outcome:
 
 
 def is_too_large(error: BaseException) -> bool:
-    """Tell whether a shorter letter may be accepted."""
+    """Return whether a shorter letter may be accepted."""
     return isinstance(error, _TOO_LARGE)
 
 
 def is_final(error: BaseException) -> bool:
-    """Tell whether every later try would fail, so that there is no letter."""
+    """Return whether every later try would fail, so that there is no letter."""
     return isinstance(error, _FINAL)
 
 

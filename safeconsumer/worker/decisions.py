@@ -218,7 +218,7 @@ class Decisions:
         return self._policy.quantum if self._policy.is_batch else 1
 
     def is_starving(self, epoch: Epoch | None) -> bool:
-        """Tell whether no record of the epoch is in work, or could be."""
+        """Return whether no record of the epoch is in work, or could be."""
         if epoch is None or not epoch.records:
             return True
         if epoch.running:  # a shared lane may be empty, or wait, while tasks are out

@@ -43,7 +43,7 @@ def deciding_error(error: BaseException) -> BaseException:
 
 
 def is_all(error: BaseException, kinds: Kinds) -> bool:
-    """Tell whether an error, or each one in a group, is of these kinds."""
+    """Return whether an error, or each one in a group, is of these kinds."""
     return isinstance(error, kinds) or (
         isinstance(error, BaseExceptionGroup)
         and all(isinstance(one, kinds) for one in leaves(error))

@@ -31,7 +31,7 @@ class WorkerControl(Exception):  # noqa: N818 - control, not errors
 
 class RetryLater(WorkerControl):
     """
-    Tells the worker to try the record again after some seconds; uses up no attempt.
+    Makes the worker try the record again after some seconds; uses up no attempt.
 
     Args:
         after: the shortest wait, in seconds or as a timedelta.
@@ -52,7 +52,7 @@ PauseScope: TypeAlias = Literal["key", "partition", "topic", "all"]
 
 class Pause(WorkerControl):
     """
-    Tells the worker to begin no record of a scope for a while, and then to try again.
+    Makes the worker begin no record of a scope for a while, and then try again.
 
     The record comes first afterwards, and uses up no attempt. For a partition, a topic
     or ``all``, the worker places a hold of this consumer, with the owner
@@ -102,7 +102,7 @@ class Pause(WorkerControl):
 
 
 def is_for_error(pause: Pause) -> bool:
-    """Tell whether a pause was raised from an error, or while one was handled."""
+    """Return whether a pause was raised from an error, or while one was handled."""
     behind = pause.__cause__
     if not pause.__suppress_context__:
         behind = pause.__context__
@@ -111,7 +111,7 @@ def is_for_error(pause: Pause) -> bool:
 
 class Reject(WorkerControl):
     """
-    Tells the worker that the record has failed for good, without another attempt.
+    Reports that the record has failed for good, without another attempt.
 
     For a whole batch it does not name the record: as after any other error, the records
     are delivered again one by one. :class:`BatchFailure` names records.
@@ -167,7 +167,7 @@ class BatchFailure(WorkerControl):
 
 
 def are_errors(errors: object) -> bool:
-    """Tell whether an object is a mapping of indexes to exceptions."""
+    """Return whether an object is a mapping of indexes to exceptions."""
     return isinstance(errors, Mapping) and all(
         type(at) is int and isinstance(one, BaseException) for at, one in errors.items()
     )
@@ -248,13 +248,13 @@ MakeLifespan: TypeAlias = Callable[
 
 
 def is_async(function: object) -> bool:
-    """Tell whether calling it makes a coroutine; an object's ``__call__`` counts too."""
+    """Return whether calling it makes a coroutine; an object's ``__call__`` counts too."""
     call = getattr(function, "__call__", None)  # noqa: B004 - an object's own method
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
 
 
 def is_generator(function: object) -> bool:
-    """Tell whether calling it makes a generator, of either kind."""
+    """Return whether calling it makes a generator, of either kind."""
     call = getattr(function, "__call__", None)  # noqa: B004 - an object's own method
     kinds = inspect.isgeneratorfunction, inspect.isasyncgenfunction
     return any(is_kind(one) for is_kind in kinds for one in (function, call))

@@ -320,7 +320,7 @@ def stalled(
 
 
 def is_at(slot: Slot, task: Task, index: int) -> bool:
-    """Tell whether a slot is still at a record: its thread may continue at any moment."""
+    """Return whether a slot is still at a record: its thread may continue at any moment."""
     return slot.task is task and slot.index == index
 
 

@@ -87,7 +87,7 @@ class Commits:
         )
 
     def has_floor(self, epoch: Epoch) -> bool:
-        """Tell whether the group has a committed offset from which to repeat the epoch."""
+        """Return whether the group has a committed offset from which to repeat the epoch."""
         return epoch.committed >= 0 and not epoch.has_lost_floor
 
     # ------------------------------------------------------------ committing
@@ -162,7 +162,7 @@ class Commits:
         return error is None
 
     def is_due(self) -> bool:
-        """Tell whether the next commit is due."""
+        """Return whether the next commit is due."""
         return self._clock() >= self._due
 
     @property
@@ -398,7 +398,7 @@ class Departures:
         return False
 
     def _holds_up(self, tp: TopicPartition) -> bool:
-        # Tells whether records of an epoch were handed out, or its floor must be
+        # Returns whether records of an epoch were handed out, or its floor must be
         # committed before its partition leaves.
         epoch = self._kept.epochs.get(tp)
         return epoch is not None and (

@@ -214,7 +214,7 @@ class Engine:
     # ------------------------------------------------------------ ownerships begin
 
     def _before_join(self) -> None:
-        self._begin({})  # ownerships that began in this very poll
+        self._begin({})  # ownerships that began in this poll
         self.departures.before_join()
 
     def _begin(self, polled: Polled) -> bool:

@@ -288,7 +288,7 @@ class Epoch:
         return self.failed.setdefault(offset, FailedRecord())
 
     def holds_back(self, offset: int) -> bool:
-        """Tell whether holds alone prevent work on a record."""
+        """Return whether holds alone prevent work on a record."""
         ready = (lane.first_offset() for lane in self.ready if lane)
         return self.is_held and offset in ready
 

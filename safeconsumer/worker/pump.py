@@ -120,7 +120,7 @@ class Pump:
 
     Raises:
         WorkerSettingError: a setting is impossible, such as a dead-letter topic that
-            the consumer itself consumes; the message says why. For ``on_event`` it is a
+            the consumer itself consumes; the message has the reason. For ``on_event`` it is a
             :class:`HookTypeError`.
         WorkerStateError: entered a second time, or while another Worker or Pump has the
             consumer.
@@ -242,14 +242,14 @@ class Pump:
 
     def __iter__(self) -> Iterator[Batch]:
         """
-        Hand out batches, one at a time, until somebody calls :meth:`stop`.
+        Hand out batches, one at a time, until :meth:`stop` is called.
 
         Raises:
             RecordFailedError: a record failed for good, with ``on_exhausted="stop"``.
             DeadLetterLimitError: too many records failed for good.
             UnansweredBatchError: a batch was dropped without an answer.
             WorkerStateError: outside of the ``with`` block.
-            BaseException: what ``poll`` raised.
+            BaseException: any exception that ``poll`` raised.
         """
         while not self.is_stopping:
             yield from self._take(1)
@@ -290,7 +290,7 @@ class Pump:
 
     def healthy(self) -> Health:
         """
-        Tell whether the pump is well, and if not, why; any thread.
+        Return whether the pump is well, and its problems; any thread.
 
         The result is as that of :meth:`Worker.healthy`. It also names a batch whose
         records have had no answer for ``Limits.age``, for example if the program forgot

@@ -72,7 +72,7 @@ class Queue:
     Attributes:
         ready: the lanes that may be handed out.
         ledger: the consumer's holds.
-        may_come: tells whether more records of a partition may come now.
+        may_come: returns whether more records of a partition may come now.
     """
 
     def __init__(
@@ -356,7 +356,7 @@ class Queue:
         return task
 
     def is_shared(self, lane: Lane) -> bool:
-        """Tell whether a lane continues while tasks of it are out."""
+        """Return whether a lane continues while tasks of it are out."""
         return self.order is not Order.PARTITION and lane is lane.epoch.main
 
     # ------------------------------------------------------------ by key

@@ -74,7 +74,7 @@ class Retry:
         check_waits(self.first, self.factor, self.most)
 
     def is_final(self, failures: int, error: BaseException) -> bool:
-        """Tell whether a record is not tried again after this many failures."""
+        """Return whether a record is not tried again after this many failures."""
         return failures >= self.attempts or is_all(error, self.never)
 
     def delay(self, failures: int, draw: float) -> float:

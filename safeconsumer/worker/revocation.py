@@ -1,4 +1,4 @@
-"""Tells handlers that their partition is being taken away, in threads and coroutines."""
+"""Notifies handlers that their partition is being taken away, in threads and coroutines."""
 
 import asyncio
 from collections.abc import Generator

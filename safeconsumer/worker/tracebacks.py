@@ -38,7 +38,7 @@ def chain(error: BaseException) -> str:
     """
     try:
         text = "".join(traceback.format_exception(error)).rstrip()
-    except Exception:  # noqa: BLE001 - whatever its class does
+    except Exception:  # noqa: BLE001 - its class may raise anything
         text = f"{stack(error)}\n{shown(error)}"
     half = CHAIN_BYTES // 2
     if len(text.encode("utf-8", "replace")) <= CHAIN_BYTES:
@@ -98,7 +98,7 @@ def forget_locals(error: BaseException) -> set[FrameType]:
 
 
 def _clear(frame: FrameType) -> bool:
-    # Tells whether the frame needs no more work: its call has ended, or must not be
+    # Returns whether the frame needs no more work: its call has ended, or must not be
     # ended.
     if not (_ENDS_IF_CLEARED and _may_wait(frame)):
         try:
@@ -199,7 +199,7 @@ def _end_of(text: str, most: int) -> str:
 def _text(show: Callable[[object], str], thing: object) -> str:
     try:
         return str(show(thing))
-    except BaseException:  # noqa: BLE001 - the method may be anyone's
+    except BaseException:  # noqa: BLE001 - the method is foreign code
         return f"<{type(thing).__qualname__} that cannot be shown>"
 
 

@@ -62,7 +62,7 @@ class Marks:
     low: Load
 
     def is_throttled(self, load: Load, *, was: bool) -> bool:
-        """Tell whether to stop, given whether it was stopped before."""
+        """Return whether to stop, given whether it was stopped before."""
         if was:
             return load.records > self.low.records or load.bytes > self.low.bytes
         return load.records >= self.high.records or load.bytes >= self.high.bytes

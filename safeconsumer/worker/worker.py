@@ -128,7 +128,7 @@ class Worker:
             with a handler in another process only its context is current.
 
     Raises:
-        WorkerSettingError: a setting is impossible; the message says why, and nothing
+        WorkerSettingError: a setting is impossible; the message has the reason, and nothing
             was started. For ``on_event`` it is a :class:`HookTypeError`.
 
     Thread rules: ``run`` in one thread; all other methods on any thread, and ``stop``
@@ -388,7 +388,7 @@ class Worker:
         Returns:
             How the worker ended; None if it has not ended yet.
         """
-        # Plain assignments: a signal handler may have interrupted this very call.
+        # Plain assignments: a signal handler may have interrupted this call.
         if self._stop_requested_at is None:
             self._stop_requested_at = self._clock()
         self._stops += 1 if drain else 2
@@ -401,7 +401,7 @@ class Worker:
 
     def healthy(self) -> health.Health:
         """
-        Tell whether the worker is well, and if not, why.
+        Return whether the worker is well, and its problems.
 
         The result also shows whether the loop turns at all, and names each hook that
         has not returned for ``Limits.age``, on any thread.

@@ -1,13 +1,14 @@
 """
 ``python -m tests.bench NAME``: measures, and prints figures as JSON; ``--help`` has names.
 
-``overhead`` measures the cost of safety over the stock client; ``speed`` compares how fast
-all clients read and resume, and their latency and CPU for single records, which takes some
-20 minutes; ``worker`` measures a worker against a plain poll loop, ``group`` the latency of
-group holds, ``members`` members on other clients against their libraries' own consumers,
-``spark`` the Spark source against the official one, and ``auditing`` the judge of journals.
+``overhead`` measures the cost of safety over the stock client; ``speed`` compares how
+fast all clients read and resume, and their latency and CPU for single records, which
+takes some 20 minutes; ``worker`` measures a worker against a simple poll loop,
+``group`` the latency of group holds, ``members`` members on other clients against their
+libraries' own consumers, ``spark`` the Spark source against the official one, and
+``auditing`` the judge of journals.
 ``regressions`` compares this state of the package with the last landed one: its exit status
-is 1 if something got slower or larger. The others only measure.
+is 1 if something got slower or larger. The other rows only measure.
 """
 
 import argparse
@@ -35,7 +36,7 @@ BENCHMARKS = (
 
 def main():
     options = parsed(None)
-    # Arms that compile our modules anew have 1 MB more, and start later.
+    # Arms that have to compile our modules again use 1 MB more, and start later.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     module = _module(options.benchmark)
     sizes = BRIEF if options.brief else Sizes(rounds=getattr(module, "ROUNDS", 5))

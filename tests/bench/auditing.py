@@ -1,4 +1,4 @@
-"""The audit in figures: rows a second, and memory, over journals made for it."""
+"""Measures the audit: rows per second, and memory, over journals made for it."""
 
 import json
 import tempfile

@@ -26,8 +26,8 @@ class Figure:
     """
     A measured value with its unit; it belongs to a row, which ``--only`` names.
 
-    A bound of the target may be None; without both the figure is for information. ``rounds``
-    has the raw values, ``note`` how they came about.
+    A bound of the target may be None; without both the figure is for information.
+    ``rounds`` has the raw values, ``note`` explains how they were measured.
     """
 
     row: str

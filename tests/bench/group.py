@@ -1,4 +1,4 @@
-"""Group control in figures: the delay of a hold, and the cost of many holds."""
+"""Measures group control: the delay of a hold, and the cost of many holds."""
 
 import time
 
@@ -47,7 +47,7 @@ def obeying(stage):
 
 
 def starting(stage):
-    """Measure from the constructor to the first record, with many holds on the topic."""
+    """Measure the time from constructor to first record, with many holds on the topic."""
     count = _HOLDS // stage.sizes.scale
     with Team(stage.broker, partitions=4, records=5) as team:
         scopes = (f"elsewhere-{n // 100}:{n % 100}" for n in range(count))

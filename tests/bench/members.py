@@ -19,7 +19,7 @@ _CALLS = {
 
 
 def compared(stage, call, *, is_held):
-    """Let both read the same records; with a hold, of a partition without records."""
+    """Let both read the same records; the hold, if any, is of a partition without records."""
     client, max_records, most = _CALLS[call]
     records = _RECORDS // stage.sizes.scale
     topic = stage.topic(_PARTITIONS, empty=1, records=records)

@@ -26,7 +26,7 @@ _ALIKE = (
 
 
 def read(stage, kinds, max_records):
-    """Let arms read the same records, in laps."""
+    """Let arms read the same records lap by lap."""
     sizes = stage.sizes
     how = {name: {**kind, "max_records": max_records} for name, kind in kinds.items()}
     return lapped(
@@ -92,8 +92,8 @@ def ten_thousand(stage):
     """
     Time ``pause`` and ``resume`` of one partition of ten thousand.
 
-    On an embedded broker in another process, as they are more than a real broker on this
-    machine carries.
+    The embedded broker runs in another process, as a real broker on this machine cannot
+    carry so many partitions.
     """
     row, sizes = "ten-thousand", stage.sizes
     with EmbeddedBroker() as broker:
@@ -120,7 +120,7 @@ _SCRIPT = (
 
 
 def timed(stage, imports):
-    """Import in fresh interpreters, in turns; compiled files exist already."""
+    """Import in fresh interpreters, alternately; compiled files exist already."""
     taken = defaultdict(lambda: defaultdict(list))
     for lap in range(-1, 3 * stage.sizes.rounds):
         for name in in_turns(list(imports), lap):

@@ -75,7 +75,7 @@ def no_op(stage):
 
 
 def resident(stage):
-    """Be a member to which nothing comes."""
+    """Run a member that receives no records."""
     topic = stage.topic(overhead.FULL)
     how = {"partitions": overhead.FULL, "is_member": True}
     kinds = {

@@ -1,9 +1,9 @@
 """
-The Spark source in figures: against the official one, tuned alike and at its defaults.
+Measures the Spark source against the official one, tuned alike and at its defaults.
 
-One session, the arms interleaved there and back, the first queries dropped. Close comparisons
-use queries of twenty seconds and more, whose number of records is chosen after a first query
-has shown the speed of the machine.
+One session runs the arms forwards and backwards, and drops the first queries. Close
+comparisons use queries of twenty seconds and more, whose number of records is chosen
+after a first query has shown the speed of the machine.
 """
 
 import atexit
@@ -105,7 +105,7 @@ class Bench:
         arms[0]()  # dropped: it loads classes
         taken = [[] for _ in arms]
         for number in range(self.rounds):
-            # There and back: the second arm finds the caches of the first one.
+            # Forwards and backwards: the second arm finds the caches of the first one.
             order = range(len(arms))
             for at in order if number % 2 == 0 else reversed(order):
                 taken[at].append(arms[at]())
@@ -127,7 +127,7 @@ def throughput(bench, row, size, codec):
         )
     assert {one.rows for one in (*tuned, *ours)} == {records}
     for name, value in (("inside batches", _inside), ("by wall clock", _by_wall)):
-        name = f"rows/s {name}, over official tuned"  # noqa: PLW2901 - the same, whole
+        name = f"rows/s {name}, over official tuned"  # noqa: PLW2901 - the same number, as an integer
         yield _ratio(row, name, ours, tuned, value, at_least=0.97)
     name = "CPU per row, over official tuned"
     yield _ratio(row, name, ours, tuned, lambda one: one.cpu / one.rows, at_most=1.03)
@@ -203,7 +203,7 @@ def _ratio(row, name, ours, official, value, **limits):
 
 
 class PythonSource(SafeKafkaSource):
-    """The source in pure Python, under a name of its own beside the shim."""
+    """The source in pure Python, under another name than the shim."""
 
     @classmethod
     def name(cls):

@@ -108,10 +108,10 @@ class Stage:
 
     def filled(self, case, records, keys=None):
         """
-        Make a topic with records as an application's, evenly; return its name.
+        Make a topic with records like an application's, evenly; return its name.
 
-        Values are words, which a codec shrinks to a half or a third; keys have eight
-        bytes.
+        Values consist of words, which a codec shrinks to a half or a third; keys have
+        eight bytes.
         """
         settings = _COMPACTED if case.is_compacted else None
         name = self._empty(case.partitions + case.empty, settings)
@@ -226,7 +226,7 @@ class Stage:
             self.broker.delete_topic(topic)
 
 
-def _write(  # noqa: PLR0913, PLR0917 - as many as records have properties
+def _write(  # noqa: PLR0913, PLR0917 - records have so many properties
     producer, topic, partitions, numbers, values, key=None, headers=()
 ):
     for number in numbers:

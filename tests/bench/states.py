@@ -59,7 +59,7 @@ def built(against):
 
 
 def environment(folder):
-    """Let processes take the package from this folder, and everything else from here."""
+    """Let processes take the package from this folder, all else from this checkout."""
     # Without the second one, Python would look into the current folder first.
     return {"PYTHONPATH": f"{folder}{os.pathsep}{ROOT}", "PYTHONSAFEPATH": "1"}
 

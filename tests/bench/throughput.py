@@ -14,7 +14,7 @@ CLIENTS = (STOCK, OURS, "aiokafka", TUNED)
 # are read again.
 _BYTES = 300_000_000
 _STEP = 2_400  # a common divisor of the records of all cases
-_ALONE = 20  # a broker takes this many times fewer records if each is a batch
+_ALONE = 20  # a broker takes this many times fewer records if each is a separate batch
 
 
 @frozen(kw_only=True)

@@ -1,7 +1,8 @@
 """
 Latency and CPU of records that come one by one.
 
-All clients are members of a group, with all of one topic each, and take turns.
+All clients are members of groups, each with all partitions of one topic, and take
+turns.
 """
 
 import threading

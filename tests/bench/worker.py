@@ -1,4 +1,4 @@
-"""The cost of a worker over a plain poll loop on the same consumer, in the same run."""
+"""Measures the cost of a worker over a simple poll loop on the same consumer."""
 
 from tests.bench.figures import median, ratio
 from tests.bench.stage import Case
@@ -12,7 +12,7 @@ _RATIOS = {
 }
 _SURPLUS_US = {"partition": 2.0, "unordered": 2.0, "key": 2.2}
 SPREAD = Case(partitions=16)
-# As many customers, say: some records of each in every poll.
+# The number of keys, like customers: every poll has some records of each.
 KEYS = 97
 
 
@@ -24,7 +24,7 @@ def run(stage, arms, rounds=None, laps=1):
 
 
 def no_op(stage):
-    """CPU per record with a handler that does nothing."""
+    """Measure the CPU per record with a handler that does nothing."""
     count = stage.sizes.records * 5
     topic = stage.filled(SPREAD, count, keys=KEYS)
     for decoder in ("python", "compiled"):
@@ -44,7 +44,7 @@ def no_op(stage):
 
 
 def processes(stage):
-    """CPU per record of the worker's own process, whose handlers in others do nothing."""
+    """Measure the worker's own CPU per record; handlers in other processes do nothing."""
     count = stage.sizes.records // 4
     topic = stage.filled(SPREAD, count)
     shared = {"topic": topic, "records": count, "concurrency": 2}

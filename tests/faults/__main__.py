@@ -30,7 +30,10 @@ def main():
     faults = table.faults(options.packages)
     if options.only:
         faults = [one for one in faults if one.id in options.only]
-    for number in (signal.SIGINT, signal.SIGTERM):  # a shell may have it ignored
+    for number in (
+        signal.SIGINT,
+        signal.SIGTERM,
+    ):  # a shell may have set it to be ignored
         signal.signal(number, signal.default_int_handler)
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="faults-") as folder:
@@ -70,7 +73,7 @@ def _failing(copy, faults):
 
 
 def _played(copies, faults, options):
-    """Play the faults, each in a free copy; return the outcomes to look at."""
+    """Play the faults, each in a free copy; return the outcomes that need attention."""
     free = queue.SimpleQueue()
     for copy in copies:
         free.put(copy)
@@ -142,11 +145,11 @@ def _results(copy, fault, options):
 def _options():
     parser = argparse.ArgumentParser(
         prog="python -m tests.faults",
-        description="Plants faults of these packages, and says which test kills each.",
+        description="Plants faults of these packages, and shows which test kills each.",
     )
     packages = ", ".join(table.PACKAGES)
     parser.add_argument(
-        "packages", nargs="*", metavar="PACKAGE", help=f"{packages}; else all"
+        "packages", nargs="*", metavar="PACKAGE", help=f"{packages}; by default all"
     )
     parser.add_argument(
         "--only",

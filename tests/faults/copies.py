@@ -24,10 +24,9 @@ class Result:
     """
     The outcome of a run of pytest.
 
-    Attributes:
-        failed: the tests that failed, by their ids.
-        error: why pytest ran no test to its end, else empty.
-        hangs: whether it was ended by the time limit.
+    Attributes: failed: the tests that failed, by their ids. error: the reason why
+        pytest ran no test to its end, otherwise empty. hangs: whether the time limit
+        ended the run.
     """
 
     failed: tuple[str, ...] = ()
@@ -36,7 +35,7 @@ class Result:
 
 
 class Copy:
-    """A copy of the checkout; used by one thread, but for :meth:`end`."""
+    """A copy of the checkout; one thread uses it, except for :meth:`end`."""
 
     def __init__(self, folder):
         self._folder, self._temporary = folder / "checkout", folder / "tmp"
@@ -44,7 +43,8 @@ class Copy:
         self._lock = threading.Lock()
         self._is_ended = False
         self._planted = 0
-        # Beside the copy: in it a pytest that a test starts would find the copy's settings.
+        # Beside the copy: inside it, a pytest that a test starts would find the copy's
+        # settings.
         for one in (self._folder, self._temporary):
             one.mkdir(parents=True)
         for name in COPIED:
@@ -116,7 +116,7 @@ def _copy(source, target):
 
 
 def _kill(process):
-    """Kill the process and its children; a group without processes is none."""
+    """Kill the process and its children; a group without processes is ignored."""
     try:
         os.killpg(process.pid, signal.SIGKILL)
     except ProcessLookupError:

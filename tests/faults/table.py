@@ -83,7 +83,7 @@ def _in_table(path):
 
 @functools.cache
 def _places(text):
-    # The first and the last line of each function. Many rows are of one file.
+    # The first and the last line of each function. Many rows concern one file.
     places = {}
     for name, one in _functions(ast.parse(text)):
         places.setdefault(name, []).append((one.lineno - 1, one.end_lineno))

@@ -31,7 +31,7 @@ settings.register_profile(
 
 
 def by_day(count):
-    """Have a test draw this many examples, or the usual number if draws are random."""
+    """Let a test draw this many examples, or the usual number if draws are random."""
     is_random = settings.get_current_profile_name() == "random"
     return settings() if is_random else settings(max_examples=count)
 
@@ -41,12 +41,13 @@ def make_repeatable():
     Make the draws of each test the same, whichever tests share the process.
 
     Hypothesis draws constants of the modules that are loaded so far: with several
-    workers these are others in each run, and so are the draws of a "derandomized" test.
+    workers these differ from run to run, and so do the draws of a "derandomized" test.
     """
     settings.load_profile("repeatable")
-    # Hypothesis has no setting for it. A name that moves is an AttributeError here.
+    # Hypothesis has no setting for it. If the name moves, this is an AttributeError.
     providers.HypothesisProvider._local_constants  # noqa: B018
     providers.HypothesisProvider._local_constants = providers.Constants()
-    # Its plugin would parse every module for them: four seconds of CPU in a new clone.
+    # Its plugin would parse every module to find them: four seconds of CPU in a new
+    # clone.
     providers._get_local_constants  # noqa: B018
     providers._get_local_constants = providers.Constants

@@ -41,7 +41,7 @@ class Polled:
 
 
 def is_shared_out(consumers, partitions):
-    """Whether each partition has exactly one owner, and each consumer owns some."""
+    """Return whether each partition has exactly one owner, and each consumer owns some."""
     owned = [one.assignment() for one in consumers]
     return all(owned) and sorted(tp for own in owned for tp in own) == sorted(
         partitions
@@ -50,7 +50,7 @@ def is_shared_out(consumers, partitions):
 
 def has_positions(consumer):
     """
-    Whether a consumer has a position for each partition that it owns.
+    Return whether a consumer has a position for each partition that it owns.
 
     A commit leaves out the partitions without one.
     """

@@ -56,7 +56,7 @@ def read(consumer, count, limit=20.0):
 
     what = f"{count} records"
     for _ in repeat_until(are_there, what, limit, seen=lambda: len(records)):
-        # Long: kafka-python forgets a join that outlasts its poll.
+        # The wait is long, as kafka-python forgets a join that outlasts its poll.
         for batch in consumer.poll(5_000).values():
             records.extend(batch)
     return records

@@ -33,7 +33,7 @@ class Process:
     """
     A program that reads lines from stdin and writes lines to stdout.
 
-    A context manager: it kills the program. Thread rules: made by a thread that lives
+    A context manager: it kills the program. Thread rules: a thread makes it that lives
     as long as the program should.
 
     Attributes:
@@ -188,7 +188,7 @@ def ran(*command, timeout=LIMIT, check=False, **how):
     """
     Run a program to its end; return it with its output, which is text.
 
-    A timeout of None is no limit.
+    None means no time limit.
 
     Raises:
         TimeoutExpired: it was killed; the seconds in which it waited for a core do not
@@ -213,7 +213,7 @@ def ran(*command, timeout=LIMIT, check=False, **how):
 
 
 def ran_python(*arguments, **how):
-    """Run this Python to its end, as :func:`ran`."""
+    """Run this Python to its end, as :func:`ran` does."""
     return ran(sys.executable, *arguments, **how)
 
 

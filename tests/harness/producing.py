@@ -13,7 +13,8 @@ def write(producer, records, limit=LIMIT):
     """
     Write records, each as the arguments of ``send``; return their metadata, in order.
 
-    Records of a partition form one batch, if they fit: none is sent before the last.
+    The records of a partition form one batch, if they fit: no record is sent before the
+    last.
     """
     config = producer._accumulator.config
     before = config["linger_ms"]

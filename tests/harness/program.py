@@ -8,13 +8,14 @@ from tests.harness.brokers.java import tied_to_us
 from tests.harness.processes import ROOT, ran
 
 START = "from safeconsumer.cli.main import main; main()"
-# A shell has its background processes ignore Ctrl-C, and these pass that on.
+# A shell makes its background processes ignore Ctrl-C, and these pass that on.
 TAKES_CTRL_C = "import signal; signal.signal(2, signal.default_int_handler); "
 
 
 def command(*arguments, first=""):
     """Return the command line; ``first`` is code that runs before the program."""
-    # Not the installed script: this is the same, and works where nothing is installed.
+    # This is not the installed script, but does the same, and works without an
+    # installation.
     code = f"import sys; sys.argv[0] = 'safeconsumer'; {first}{START}"
     return tied_to_us([sys.executable, "-c", code, *arguments])
 

@@ -4,7 +4,7 @@ import re
 
 
 def covers(scope, tp):
-    """Whether a scope, in the notation of the contract, includes a partition."""
+    """Return whether a scope, in the notation of the contract, includes a partition."""
     if scope.startswith("re:"):
         return re.fullmatch(scope.removeprefix("re:"), tp.topic) is not None
     return scope in {"@all", tp.topic, short(tp)}

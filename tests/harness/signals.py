@@ -25,20 +25,20 @@ class Places:
     """
     Makes one call, and a second call in a signal handler that runs at a place of the first.
 
-    A place is one where Python may call a signal handler. Other threads go on there.
+    A place is a point where Python may call a signal handler. Other threads go on
+    there.
 
     Args:
         inside: prefixes of file names; the functions of these files have places.
         is_here: returns whether a handler could interrupt the running thread.
 
-    Attributes:
-        place: the place at which the handler ran in the last call; empty if it did not.
-        seen: how many places the call had until then.
+    Attributes: place: the place at which the handler ran in the last call; empty if it
+        did not run. seen: the number of places that the call had until then.
     """
 
     def __init__(self, inside, is_here=lambda: True):
         self._inside = inside
-        self._kinds = {}  # by file name: True for places, "between" for contextlib
+        self._kinds = {}  # by file name: True for files with places, "between" for contextlib
         self._is_here = is_here
         self._wanted = 0
         self._checks = SignalChecks()
@@ -46,7 +46,7 @@ class Places:
         self.seen = 0
 
     def reach(self, count, call, come):
-        """Make a call, and ``come`` in a handler at its n-th place; return if it has one."""
+        """Make a call, with ``come`` in a handler at its n-th place, if it has one."""
         self._wanted, self.place, self.seen = count, "", 0
         with handled_by(lambda *_: come()):
             sys.setprofile(self._look)

@@ -26,7 +26,7 @@ class Alarm:
         self._bound = None
 
     def __call__(self, number, frame):
-        """End the test if its second limit has passed, too; else look again later."""
+        """End the test if its second limit has passed, too; otherwise check again later."""
         __tracebackhide__ = True
         if self._bound is None:
             self._bound = self._make()
@@ -43,7 +43,7 @@ def _real_clock():
 
 @pytest.hookimpl(wrapper=True, optionalhook=True)
 def pytest_timeout_set_timer(settings):
-    """Put our handler around the one of pytest-timeout, which cancels the timer itself."""
+    """Wrap the handler of pytest-timeout, which cancels the timer itself."""
     is_set = yield
     is_main = threading.current_thread() is threading.main_thread()
     if settings.method == "signal" and is_main:

@@ -50,7 +50,8 @@ def tried(one, lab, client):
     Try one case, and close the consumers that it left open.
 
     A case whose situation does not come about is tried up to three times, and the
-    outcome has the reasons. Our consumer has one try: if a join fails, that is its own fault.
+    outcome has the reasons. Our consumer has one try: if a join fails, that is a defect
+    of our consumer.
     """
     tries = 1 if client == OURS else _TRIES
     found, missed = _judged(one, lab, client), []
@@ -98,7 +99,7 @@ STOCK = {
     "five-of-six-resumed": Verdict.DIFFERS,
     "resume-around-fetches": Verdict.DIFFERS,
     "seek-while-paused": Verdict.DIFFERS,
-    # It raises a bare KeyError.
+    # It raises a plain KeyError.
     "bad-target-among-good-ones": Verdict.DIFFERS,
     "paused-before-the-first-poll": Verdict.DIFFERS,
     # It hangs, or loses records.
@@ -132,7 +133,7 @@ STOCK = {
 
 def is_known(outcome):
     """
-    Whether an outcome has the known verdict.
+    Return whether an outcome is the known verdict.
 
     kafka-python may starve after any resume, if a fetch was in flight at the pause: some
     cases force that, in the others it is a race.

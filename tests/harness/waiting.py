@@ -117,7 +117,7 @@ class Bound:
         self._seen = None
 
     def is_over(self):
-        """Whether the limit is reached."""
+        """Return whether the limit is reached."""
         now = self._clock()
         if now - self._read_at >= _EVERY:
             self._read_at = now

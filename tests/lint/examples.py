@@ -12,7 +12,8 @@ from tests.bench.__main__ import parsed
 from tests.harness.docs.pages import PAGES, ROOT, blocks, inline
 
 _RUNNABLE = {"python", "console", "text"}
-# A first screen, and little more; how much of it may come before something to run.
+# The limits of a first screen: its length, and how much of it may come before something
+# to run.
 _README_CHARACTERS, _WORDS_FIRST = 6_000, 120
 
 _REMARK = re.compile(r"<!--.*?-->", re.DOTALL)

@@ -14,7 +14,8 @@ from tests.harness.docs.pages import ROOT
 _LENGTH = 72
 _PACKAGE = re.compile(r"[\w./, -]+: \S")
 _UNFINISHED = re.compile(r"wip\b", re.IGNORECASE)
-# No colleague says these aloud of a program, neither in a subject nor in a name.
+# Nobody says these words aloud about a program; they belong neither in a subject nor in
+# a name.
 _WORDS = re.compile(r"(?:\b|_)(told|untold|heard|roused|anew|whoever)(?:\b|_)")
 _RIDDLE = re.compile(r"test_(?:what|who|whose|nobody|nothing|it|there)_")
 _NEW_TEST = re.compile(r"^\+\s*(?:async )?def (test_\w+)", re.MULTILINE)

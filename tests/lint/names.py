@@ -56,7 +56,7 @@ def lost(text):
 
 
 def _lost_files(page):
-    """Yield files of the package; a name without a folder is of the one before it."""
+    """Yield files of the package; a name without a folder continues the one before it."""
     for line in page.splitlines():
         cell, folder = line.split("|")[1] if line.startswith("| ") else "", Path()
         for name in re.findall(r"`([\w/]+\.py)`", cell):
@@ -67,7 +67,7 @@ def _lost_files(page):
 
 
 def _lost_methods(page):
-    """Yield methods that their class lacks, also behind one of the same class."""
+    """Yield methods that their class lacks, also those named after one of the same class."""
     known = _classes()
     code = " ".join(re.findall(r"`([^`\n]+)`", page))
     named = re.findall(r"\b([A-Z]\w+)\.([a-z_]\w*)", code)

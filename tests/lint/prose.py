@@ -2,9 +2,9 @@
 Finds the commonest faults of English in pages of Markdown and in docstrings.
 
 Code, tables, headings and comments are not read. A sentence counts as one without a verb if
-none of its words can be a verb: this gives few false alarms, and misses some fragments. In
-docstrings the lint checks only words and the beginning of a module: a class or an attribute
-may be described without a verb.
+none of its words can be a verb: this gives few false alarms, and misses some fragments.
+In docstrings the lint checks only phrases and the beginning of a module: a class or an
+attribute may be described without a verb.
 """
 
 import ast
@@ -14,7 +14,7 @@ from tests.harness.docs.pages import ROOT
 
 _GENERATED = ROOT / "docs" / "generated"
 
-# Phrases that no colleague says aloud, and what to write instead.
+# Phrases that no colleague says aloud, and phrases to write instead.
 PHRASES = {
     r"(?<!there )(?:is|are|was|were) none": "there is no ..., or `None`",
     r"said of": "a ... is called",
@@ -36,7 +36,7 @@ DOCSTRING_PHRASES = {
     r"becomes? of": "happens to",
     r"is no good": "is not acceptable",
 }
-# A module's first line says what the module does.
+# A module's first line describes what the module does.
 _RIDDLE = re.compile(r"(?:What|Whether|Where|When|Which|Who|How)\b")
 _NAME = re.compile(r"^ *\w+: ", re.MULTILINE)
 # A section of names, each with a colon; continuation lines are indented further.
@@ -49,7 +49,7 @@ _COMMENT = re.compile(r"<!--.*?-->", re.DOTALL)
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 _CODE = re.compile(r"(`+)(?:(?!\1).)+\1", re.DOTALL)
 _BLOCK_START = re.compile(r"^\s*(?:[-*+]|\d+\.) ")
-# Few words and a colon, as in front of a pointer to the next page.
+# A few words and a colon, as in front of a pointer to the next page.
 _LABEL = re.compile(r"(?:\w+ ){0,3}\w+: ")
 _SENTENCE = re.compile(r"(?<=[.!?:])\s+(?=[A-Z*_(])")
 
@@ -120,7 +120,7 @@ def docstring_faults(source):
 
 
 def docstrings(source):
-    """Yield the docstrings of a Python file, each with whether it is the module's."""
+    """Yield the docstrings of a Python file, and for each whether it is the module's."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(
             node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef

@@ -1,7 +1,7 @@
 """
-Tries readers' queries on the search of a built site: ``... build/site``.
+Tries readers' queries on the search of a built site.
 
-The site's own scripts answer, in Node.js; without it nothing is tried.
+The site's own scripts answer, in Node.js; without Node.js nothing is tried.
 """
 
 import json

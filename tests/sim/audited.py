@@ -1,4 +1,4 @@
-"""Members of a group that make random calls of right programs, each with a journal."""
+"""Members of a group that make random calls, as correct programs do, each with a journal."""
 
 from contextlib import suppress
 
@@ -17,7 +17,7 @@ from tests.sim.meddling import elsewhere
 from tests.sim.random_logs import RandomLogs
 from tests.sim.reading import COOPERATIVE, EAGER, Listener
 
-_ERRORS = {  # by Kafka's numbers, each as a broker answers that request
+_ERRORS = {  # by Kafka's numbers; a broker may answer each with this error
     "Fetch": 6,
     "ListOffsets": 6,
     "OffsetCommit": 16,
@@ -49,7 +49,7 @@ class _Hindered(Deserializer):
 
 class Program:
     """
-    A member in a process of its own that makes random calls, until it has to drain.
+    A member in a separate process that makes random calls until it has to drain.
 
     Args:
         lab: the lab of the simulated test.
@@ -104,7 +104,9 @@ class Program:
         for owner in ("app", "ops"):
             self.consumer.resume_all(owner=owner)
         while not self.is_over:
-            with suppress(KafkaError, _UnreadableError):  # one may be left of before
+            with suppress(
+                KafkaError, _UnreadableError
+            ):  # a block of an earlier call may be left
                 self._read(500)
         with suppress(KafkaError):
             self.consumer.commit()
@@ -119,7 +121,8 @@ class Program:
             self._delivered[TopicPartition(one.topic, one.partition)] = one.offset + 1
 
     def _note_move(self, event):
-        # A position that moved by itself is none up to which records were delivered.
+        # A position that moved by itself does not show up to which offset records were
+        # delivered.
         self._delivered.pop(getattr(event, "partition", None), None)
 
     # ------------------------------------------------------------ reading
@@ -144,7 +147,7 @@ class Program:
             self._note([record])
 
     def hinder(self):
-        """Have something happen in the middle of a later poll or step."""
+        """Let something happen in the middle of a later poll or step."""
 
         def interrupt():
             raise KeyboardInterrupt
@@ -242,7 +245,7 @@ class Program:
         self.lab.rng.choice((self.consumer.commit, self.consumer.commit_async))()
 
     def commit_offsets(self):
-        """Commit what was delivered, as a program that names its offsets does."""
+        """Commit the delivered records, as a program that names its offsets does."""
         self._commit_delivered(self._some(), self.consumer.commit)
 
     def _commit_delivered(self, partitions, commit):
@@ -278,7 +281,7 @@ class Program:
             self.consumer.subscribe(pattern=f"({'|'.join(topics)})$", listener=listener)
 
     def _assigned(self, partitions):
-        self._forget(partitions)  # a call may have come since they were revoked
+        self._forget(partitions)  # another call may have come since they were revoked
         some = [tp for tp in sorted(partitions) if self.lab.rng.random() < 0.2]
         if some and not self.is_draining:
             self.lab.rng.choice(
@@ -331,9 +334,8 @@ class Group(RandomLogs):
     """
     A group of random programs, and the random events that befall its cluster.
 
-    Attributes:
-        settings: of all members.
-        there: the members that were not stopped.
+    Attributes: settings: the settings of all members. there: the members that were not
+        stopped.
     """
 
     def __init__(self, lab, folder, avoided=(), **more):

@@ -1,8 +1,8 @@
 """
-The reusable cases' lab, in a world: its processes are simulated ones.
+The lab of the reusable cases in a world, whose processes are simulated.
 
-The cases themselves are the same. Their calls go to the same adapter, in the thread of a
-simulated process that can be frozen and killed.
+The cases themselves are the same. Their calls go to the same adapter, on the thread of
+a simulated process that can be frozen and killed.
 """
 
 import queue
@@ -25,7 +25,7 @@ Ours = partial(SafeConsumer, proxy_url="sim://")
 Strict = partial(Ours, default_lifetime=Lifetime.UNTIL_RESUMED)
 Stock = partial(KafkaConsumer, proxy_url="sim://")
 
-_SECONDS_OF_A_TURN = 1e-3  # of CPU; the machine's own CPU time is no evidence
+_SECONDS_OF_A_TURN = 1e-3  # seconds of CPU; the machine's own CPU time is no evidence
 
 
 _CLIENTS = tuple(str(Path(one.__file__).parent) for one in (safeconsumer, kafka))
@@ -42,8 +42,8 @@ class Simulated(adapter.Adapter):
         return super().poll_limited(timeout, limit)
 
     def _may_hit(self, frame):
-        # Tasks of other threads run between two places of this one, and what plays
-        # threads is no part of the client.
+        # Tasks of other threads run between two places of this one, and the code that
+        # simulates threads is no part of the client.
         world = World.current
         is_mine = world is not None and world.task is self._polling
         return is_mine and frame.f_code.co_filename.startswith(_CLIENTS)
@@ -85,7 +85,7 @@ class Process:
 
     @property
     def is_at_rest(self):
-        """Whether the test has awaited every call that it began."""
+        """Return whether the test has awaited every call that it began."""
         return not self._awaited
 
     def call(self, name, *args):
@@ -103,7 +103,7 @@ class Process:
         return result_of(given)
 
     def has_answered(self):
-        """Whether the call that was begun has ended."""
+        """Return whether the call that was begun has ended."""
         return not self._answers.empty()
 
     def freeze(self):
@@ -133,12 +133,10 @@ class Broker:
 
 class CasesLab(cases.Lab):
     """
-    Gives the cases a world.
+    Gives the cases a simulated world as their lab.
 
-    Args:
-        lab: the world's.
-        protocol: an assignor's name.
-        consumer: ``Ours``, ``Strict`` or ``Stock``.
+    Args: lab: the world's lab. protocol: an assignor's name. consumer: ``Ours``,
+        ``Strict`` or ``Stock``.
         adapter: ``module:Class``, which makes the cases' calls of it.
     """
 

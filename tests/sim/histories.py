@@ -63,7 +63,7 @@ class History(RandomLogs):
     kind = SafeConsumer
 
     def __init__(self, lab):
-        rng = random.Random(lab.world.seed)  # noqa: S311 - it is no secret
+        rng = random.Random(lab.world.seed)  # noqa: S311 - nothing is secret
         super().__init__(lab, rng, lab.topic("t", rng.choice([1, 2, 3])))
         self.events = []
         self.is_member = rng.random() < 0.6
@@ -72,7 +72,7 @@ class History(RandomLogs):
         for tp in self.tps:
             self._append(tp, rng.choice([0, 1, 10, 40]))
         self.consumer = self._consumer()
-        # The next offset; None: the next record decides.
+        # The next offset; None means that the next record decides.
         self.next = dict.fromkeys(self.tps)
         self.held = {}  # the paused partitions, by scope and owner
         self.seen = 0

@@ -1,10 +1,10 @@
 """
-Programs that pause as users write them, and the verdict on each with either client.
+Programs that pause as users write them, and the verdict on each with both clients.
 
-A test plays each as the only member of a group and dictates its assignment. A record that
-comes while the program wants none is a leak; a partition from which no record comes at the
-end, though the program wants some, is a stall. They are played in the simulation
-(``test_idioms.py``) and on Kafka (``tests/broker/parity``).
+A test plays each as the only member of a group and dictates its assignment. A record
+that comes while the program wants none is a leak; if no record of a partition comes at
+the end, although the program wants some, that is a stall. They are played in the
+simulation (``test_idioms.py``) and on Kafka (``tests/broker/parity``).
 """
 
 import threading
@@ -38,13 +38,11 @@ class Program:
     """
     A program that acts in each turn, before it polls.
 
-    Attributes:
-        reads_b: whether it subscribes to topic ``b``, too; of that one partition is
-            always assigned.
-        is_ours_only: whether it calls methods that kafka-python lacks.
-        is_busy: whether it wants no records.
-        turn: the number of the turn.
-        own: partitions that the program remembers, each with the turn in which it resumes it.
+    Attributes: reads_b: whether it subscribes to topic ``b``, too; one partition of
+        that topic is always assigned. is_ours_only: whether it calls methods that
+        kafka-python lacks. is_busy: whether it wants no records. turn: the number of
+        the turn. own: partitions that the program remembers, each with the turn in
+        which it resumes it.
     """
 
     reads_b: ClassVar[bool] = False
@@ -97,18 +95,18 @@ class Program:
 
 
 class Flag(Program):
-    """``pause(*assignment())`` once, ``resume(*assignment())`` once."""
+    """The program calls ``pause(*assignment())`` once, and ``resume(*assignment())`` once."""
 
 
 class ResumePaused(Program):
-    """The same, with ``resume(*paused())``."""
+    """The program does the same, with ``resume(*paused())``."""
 
     def go(self):
         self.consumer.resume(*self.consumer.paused())
 
 
 class Saved(Program):
-    """The program resumes the list that it has paused."""
+    """The program resumes the list of partitions that it has paused."""
 
     def stop(self):
         self.own = dict.fromkeys(self.consumer.assignment(), 0)
@@ -119,7 +117,7 @@ class Saved(Program):
 
 
 class SavedByValue(Saved):
-    """The same, with equal partition objects, as a program reads them from JSON."""
+    """The program does the same with equal partition objects, like those from JSON."""
 
     def stop(self):
         made = (TopicPartition(*tp) for tp in self.consumer.assignment())
@@ -137,7 +135,7 @@ class SavedGuarded(Saved):
 
 
 class OneByOne(Program):
-    """``for tp in assignment(): pause(tp)``, and the same to resume."""
+    """The program pauses with ``for tp in assignment(): pause(tp)``, and resumes alike."""
 
     def stop(self):
         for tp in self.consumer.assignment():
@@ -156,7 +154,7 @@ class TheRest(ResumePaused):
 
 
 class UnlessPaused(Program):
-    """Each turn it pauses all partitions if none is paused; when idle it resumes all."""
+    """In each turn the program pauses all if none is paused; when idle it resumes all."""
 
     def on_turn(self):
         self.is_busy = BUSY <= self.turn < FREE
@@ -177,7 +175,7 @@ class Again(Program):
 
 
 class EachTurn(Program):
-    """Each turn it pauses partitions that are not paused yet; when idle it resumes all."""
+    """In each turn the program pauses unpaused partitions; when idle it resumes all."""
 
     def on_turn(self):
         self.is_busy = BUSY <= self.turn < FREE
@@ -229,7 +227,7 @@ class ListenerTidiesUp(Program):
         if self.is_busy:
             self.consumer.resume(*(tps & self.consumer.assignment()))
 
-    def on_assigned(self, tps):  # noqa: ARG002 - all of it
+    def on_assigned(self, tps):  # noqa: ARG002 - the listener pauses all of them
         if self.is_busy:
             self.stop()
 
@@ -267,7 +265,7 @@ class Work(Program):
 
 
 class WorkForgets(Work):
-    """The same, and it forgets what is revoked."""
+    """The program does the same, and forgets revoked partitions."""
 
     def on_revoked(self, tps):
         for tp in tps:
@@ -275,7 +273,7 @@ class WorkForgets(Work):
 
 
 class WorkUnguarded(Work):
-    """The same, but the only guard is an ``except KeyError``."""
+    """The program does the same, but its only guard is an ``except KeyError``."""
 
     def done(self, tp):
         resumed(self.consumer, tp)
@@ -294,7 +292,7 @@ class Backoff(Work):
 
 
 class BackoffForgets(Backoff, WorkForgets):
-    """The same, and it forgets what is revoked."""
+    """The program does the same, and forgets revoked partitions."""
 
 
 class Quarantine(Backoff):
@@ -392,7 +390,7 @@ class TwoAtOnce(Program):
 
 
 class OwnersQuarantine(Quarantine):
-    """One partition is paused for good, by an owner of its own; a flag comes and goes."""
+    """One partition is paused for good, by a separate owner; a flag is set and cleared."""
 
     is_ours_only = True
 
@@ -488,7 +486,7 @@ class NothingElse:
         """Begin, before the program has subscribed."""
 
     def on_turn(self, turn):
-        """Do what is due in a turn, before the program does."""
+        """Make the changes that are due in a turn, before the program acts."""
 
     def keeps(self, tp):  # noqa: ARG002 - for children
         """Return whether a hold or a gate keeps a partition quiet now."""
@@ -529,11 +527,11 @@ class Game:
         self._program.subscribe()
 
     def change(self, number):
-        """Change its membership or assignment, if the situation says so."""
+        """Change its membership or assignment, if the situation requires it."""
         self._has_joined = self._changed(number)
 
     def turn(self, number):
-        """Let the program act, and poll until all that may flow has been read."""
+        """Let the program act, and poll until everything that may flow has been read."""
         self._other.on_turn(number)
         self._program.turn = number
         self._guarded(self._program.on_turn)
@@ -553,7 +551,7 @@ class Game:
         self._stage.until(has_ended, f"the end of turn {number}")
 
     def end(self):
-        """Judge it, by the partitions from which no record came at the end, too."""
+        """Judge the game, also by the partitions from which no record came at the end."""
         stalled = [
             tp
             for tp in self.consumer.assignment()
@@ -617,11 +615,8 @@ def play(stage, situation, programs, *, other=None, every=map):
     """
     Play programs in a situation, turn by turn; return the games.
 
-    Args:
-        stage: it has no topics yet.
-        situation: its name.
-        programs: the names of each program and its assignor.
-        other: the hold or gate beside the only program.
+    Args: stage: it has no topics yet. situation: its name. programs: the names of each
+        program and its assignor. other: the hold or gate beside the only program.
         every: plays a turn of all games: ``map``, or that of a pool of threads.
     """
     stage.topic("a", 4)
@@ -689,7 +684,8 @@ _LOST = ("lost, back", "lost, more", "lost at go")
 EXCEPTED = (
     # Partitions resumed one by one, or by a loop, while none of them was assigned.
     *product(("SavedGuarded", "OneByOne"), ("idle at go", "lost at go")),
-    # Pauses that a guard passes over, or the listener forgets, in a lost membership.
+    # Pauses that a guard passes over, or the listener forgets, when the membership is
+    # lost.
     *product(("Work", "Backoff"), ("lost at go",)),
     *product(_FORGETTING, _LOST),
 )
@@ -697,7 +693,7 @@ EXCEPTED = (
 
 
 def rows():
-    """Return the table's cells, by program, or program and assignor, and situation."""
+    """Return the table's cells, by program (or program and assignor) and situation."""
     found = {}
     for line in TABLE.strip().splitlines():
         name, *cells = line.split()
@@ -792,8 +788,7 @@ class Case:
     """
     A program, its situation, and the hold or gate beside it; each by its name.
 
-    Attributes:
-        until: the turn in which the other hold is lifted; unused alone.
+    Attributes: until: the turn in which the other hold is lifted; not used without one.
     """
 
     program: str
@@ -817,7 +812,7 @@ class Case:
 
 
 def params(cases, by_day):
-    """Return the cases as parameters; the night plays those that the day does not."""
+    """Return the cases as parameters; some of them only the nightly run plays."""
     return of_this_run(
         [
             pytest.param(

@@ -86,7 +86,7 @@ class Lab:
 
     @property
     def now(self):
-        """Virtual seconds since the beginning."""
+        """Return the virtual seconds since the beginning."""
         return self.world.now
 
     def history(self):
@@ -139,7 +139,7 @@ class Lab:
         return [TopicPartition(name, number) for number in range(len(topic.logs))]
 
     def append(self, tp, count=1, first=0):
-        """Append records to a partition: the values count from ``first``."""
+        """Append records to a partition; their values count from ``first``."""
         values = [b"%d" % number for number in range(first, first + count)]
         self.cluster.append(tp.topic, tp.partition, values)
 
@@ -159,7 +159,7 @@ class Lab:
         return {**self.connection, **base, **more}
 
     def member(self, kind, *topics, name="a", **settings):
-        """Start a program that polls; see Member."""
+        """Start a program that polls; see ``Member``."""
         return Member(self, kind, topics, name, settings)
 
     # Processes

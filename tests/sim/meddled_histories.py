@@ -1,9 +1,9 @@
 """
 Random histories in which calls meet: one begins in the middle of another.
 
-The inner call comes on the polling thread, out of a deserializer or a signal handler, or
-on another thread. A handler may also raise. Besides, pauses expire, deserializers fail,
-and the consumer is closed in the middle of a batch.
+The inner call comes on the polling thread, from a deserializer or a signal handler, or
+on another thread. A handler may also raise. In addition, pauses expire, deserializers
+fail, and the consumer is closed in the middle of a batch.
 """
 
 import threading
@@ -30,7 +30,8 @@ _INNER = {
     "wake_up": 1,
     "append": 1,
 }
-# Calls that do not wait for the IO thread, which a handler's thread may keep waiting.
+# Calls that do not wait for the IO thread, which a signal handler's thread may keep
+# waiting.
 _ON_ANY_THREAD = ("seek", "seek_to_an_end", "pause", "resume", "wake_up", "append")
 _MOST_PLACES = 900
 _NO_MOVE = object()
@@ -60,7 +61,7 @@ class Acting(Deserializer):
 
 
 class UnreadableError(Exception):
-    """A deserializer cannot read a value, this time."""
+    """A deserializer that cannot read a value raises this once."""
 
 
 class Repeating(SafeConsumer):
@@ -78,7 +79,7 @@ class Repeating(SafeConsumer):
 
 
 class MeddledHistory(History):
-    """A history of the same kind, with the further operations of this module."""
+    """A history that has the further operations of this module."""
 
     weights = WEIGHTS | {
         "meet_in_a_deserializer": 8,
@@ -101,12 +102,12 @@ class MeddledHistory(History):
         self.acting = Acting()
         self.expires = {}  # the ends of pauses, by scope and owner
         self.is_reading = self.is_over = False
-        self.moved = {}  # where a call in the middle of the current one has moved to
+        self.moved = {}  # where a call within the current one has moved the position
         self.found = {}  # the offsets of the current call, by partition
         self.late = set()  # the pauses that another call of this moment placed
         # The partitions whose new log the consumer does not know yet.
         self.recreating = set()
-        self.sought = set()  # those of them that the program has moved
+        self.sought = set()  # those of them whose position the program has moved
         self.just_recreated = {}  # where they begin, as an event of this call names them
         self.committed = {}  # the group's offsets that were judged
         # The next offsets before the last calls, and the times of these.
@@ -201,20 +202,20 @@ class MeddledHistory(History):
         self.settle()
 
     def settle(self):
-        """Judge the offsets of a call in whose middle positions may have moved."""
+        """Judge the offsets of a call in the middle of which positions may have moved."""
         found, self.found = self.found, {}
         moved, self.moved = self.moved, {}
         begins, self.just_recreated = self.just_recreated, {}
         self.next |= {tp: at for tp, at in begins.items() if tp not in {*found, *moved}}
         for tp in {*found, *moved}:
             if tp in begins or tp in self.recreating:
-                self.next[tp] = None  # some records may be of the deleted topic
+                self.next[tp] = None  # some records may be from the deleted topic
                 continue
             self._settle(tp, found.get(tp, []), moved.get(tp, _NO_MOVE))
         self.late = set()
 
     def _settle(self, tp, offsets, move):
-        # Each pair has the next offset, and where the move leads if it is to come.
+        # Each pair has the next offset, and the target of a move that may still come.
         pairs = [(self.next[tp], move)]
         for offset in offsets:
             after = []
@@ -273,7 +274,7 @@ class MeddledHistory(History):
         super().commit_async()
 
     def peek(self):
-        """Poll without a move of positions, and judge the first records."""
+        """Poll without moving positions, and judge the first records."""
         found = {}
         self.is_reading = True
         with suppress(UnreadableError):
@@ -375,7 +376,7 @@ class MeddledHistory(History):
         self._meet(lambda: interrupts.at(number, read))
 
     def interrupt_another_call(self):
-        """Interrupt a call, and make it once more, as a program would."""
+        """Interrupt a call, and make it once more, as a program does."""
         names = "seek", "seek_to_an_end", "pause", "resume", "commit", "position"
         name, number = self.rng.choice(names), self.rng.randrange(200)
         drawn = self.rng.getstate()

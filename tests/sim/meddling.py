@@ -55,11 +55,11 @@ class Meddler(Deserializer):
         self._acts = {}
 
     def at(self, count, act):
-        """Have a function called on another thread at the n-th record."""
+        """Let a function be called on another thread at the n-th record."""
         self._acts[count] = lambda: elsewhere(act)
 
     def raise_at(self, count, error):
-        """Have an error raised at the n-th record, once."""
+        """Let an error be raised at the n-th record, once."""
 
         def act():
             raise error
@@ -80,7 +80,7 @@ class Value:
 
 
 class Making(Deserializer):
-    """A deserializer that counts its living values, and may raise once at the n-th."""
+    """A deserializer that counts its living values, and may raise once at the n-th value."""
 
     def __init__(self, fails_at=None):
         self.fails_at, self.made = fails_at, []
@@ -121,7 +121,7 @@ class Meddled(Watching):
         return self.tps[:: -1 if is_second else 1]
 
     def once(self):
-        """Read until records came, or an error; return the records or the error."""
+        """Read until there are records, or an error; return the records or the error."""
         before = len(self.log)
         self.until(lambda: len(self.log) > before)
         return self.log[before:]

@@ -1,8 +1,8 @@
 """
 Runs two calls so that they meet: at one place of the first, all of the second runs.
 
-The second runs on another thread, or in a signal handler on the same thread; or it is an
-event outside of the program: brokers answer, time passes. A place is where
+The second runs on another thread, or in a signal handler on the same thread; or it is
+an event outside the program: brokers answer, time passes. A place is a point where
 Python gives way to other threads and to handlers.
 """
 
@@ -379,7 +379,7 @@ def _membership_is_lost(it):
     group = it.lab.cluster.groups.find(GROUP)
     for member in list(group.members):
         group.leave(member)
-    it.lab.sleep(4)  # the next heartbeat finds out
+    it.lab.sleep(4)  # the next heartbeat shows it
 
 
 def _request_to_join(it):

@@ -1,10 +1,10 @@
 """
 Sockets and selectors of a world: bytes arrive later, in order, or never.
 
-kafka-python's own transports and loop run on them, unchanged. Two of its openings are
-used: ``proxy_url`` chooses a class by its scheme, here ``sim://`` (of sockets in
-kafka-python 3.0, of proxies in 3.1), and its loop takes ``selectors.DefaultSelector``, as
-asyncio's does.
+kafka-python's own transports and loop run on them, unchanged. Two of its extension
+points are used: ``proxy_url`` chooses a class by its scheme, here ``sim://`` (of
+sockets in kafka-python 3.0, of proxies in 3.1), and its loop takes
+``selectors.DefaultSelector``, as asyncio's does.
 """
 
 import errno
@@ -17,7 +17,9 @@ from tests.sim.world import World
 
 PORT = 9092
 _FASTEST, _SLOWEST = 0.0002, 0.002  # seconds until bytes arrive
-_FIRST_NUMBER = 100_000  # a simulated socket's; real sockets have smaller numbers
+_FIRST_NUMBER = (
+    100_000  # a simulated socket's number; real sockets have smaller numbers
+)
 _real_selector = selectors.DefaultSelector
 _real_pair = socket.socketpair
 
@@ -40,7 +42,7 @@ class Socket:
     # Called by a program
 
     def fileno(self):
-        """Return a number of its own; -1 once it is closed."""
+        """Return the socket's number; -1 once it is closed."""
         return -1 if self.state == "closed" else self.number
 
     def setblocking(self, *_):
@@ -136,7 +138,7 @@ class Socket:
 
 
 def pair(world):
-    """Return two connected sockets, as ``socket.socketpair`` does; bytes arrive at once."""
+    """Return two connected sockets, as ``socket.socketpair`` does, without latency."""
     one, other = Socket(world), Socket(world)
     one.peer, other.peer = other, one
     one.state = other.state = "open"
@@ -251,16 +253,16 @@ class Link:
         self._later("out", lambda: self.client.take(data))
 
     def hang_up(self):
-        """Pass on that the client has closed its end."""
+        """Report that the client has closed its end."""
         self._later("in", self.close)
 
     def close(self):
-        """End it in order, for both."""
+        """End the connection in order, for both ends."""
         if self._end():
             self.client.hang_up()
 
     def reset(self):
-        """End it with an error, for both."""
+        """End the connection with an error, for both ends."""
         if self._end():
             self.client.failed(errno.ECONNRESET)
 
@@ -329,7 +331,7 @@ class Network:
         self.carry(self.latency(client.process), (client.process, host, "in"), arrive)
 
     def carry(self, delay, way, call):
-        """Call a function when its bytes arrive; keep it back while that way is cut off."""
+        """Call a function when its bytes arrive, and not while that direction is cut off."""
 
         def arrive():
             kept = self._kept.get(way)
@@ -352,12 +354,11 @@ class Network:
         """
         Let nothing through between a process and hosts (all if none is named).
 
-        Neither end notices, as if a cable was pulled.
+        Neither end notices, as if a cable had been pulled.
 
-        Args:
-            process: whose bytes.
-            hosts: to or from these.
-            ways: ``in``, the bytes to the hosts; ``out``, the bytes from them; or both.
+        Args: process: the process whose bytes are kept back. hosts: the hosts at the
+            other end. ways: ``in``, the bytes to the hosts; ``out``, the bytes from
+            them; or both.
         """
         for key in self._ways(process, hosts, ways):
             self._kept.setdefault(key, [])
@@ -376,11 +377,9 @@ class Network:
         """
         Delay all bytes of a process, each way.
 
-        Args:
-            process: whose bytes.
-            least: additional seconds.
+        Args: process: the process whose bytes are delayed. least: additional seconds.
             spread: up to this many random seconds on top; connections may overtake each
-                other.
+            other.
         """
         self._slow[process] = (least, spread)
 
@@ -407,7 +406,7 @@ def register():
     from safeconsumer._kafka import network  # noqa: PLC0415 - as above
 
     _log_no_traces()
-    # These are in sets and heaps, in the order of their addresses: number them.
+    # These are in sets and heaps, in the order of their addresses, so they get numbers.
     task = network.Task
     task.__hash__ = ProducerBatch.__hash__ = _number_of
     task.__lt__ = lambda self, other: _number_of(self) < _number_of(other)

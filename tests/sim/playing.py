@@ -17,7 +17,7 @@ is_day = False  # True if the run has no nightly tests, so pytest need not colle
 
 
 def of_this_run(params):
-    """Leave nightly parameters out of a run by day: to collect thousands takes seconds."""
+    """Leave nightly parameters out of a run by day, as collecting thousands takes seconds."""
     marked = ({mark.name for mark in one.marks} for one in params)
     pairs = zip(params, marked, strict=True)
     return [one for one, names in pairs if not (is_day and "nightly" in names)]
@@ -71,7 +71,7 @@ def _play(scenario, seed, given):
 
 
 def _replay_line():
-    """Return the command that plays the test that runs again, to the microsecond."""
+    """Return the command that plays the failed test again, to the microsecond."""
     test = os.environ["PYTEST_CURRENT_TEST"].rsplit(" (", 1)[0]
     also = " -m 'nightly or not nightly'"  # a parameter may mark the test as nightly
     if sys.flags.hash_randomization:

@@ -5,13 +5,10 @@ from safeconsumer.testing import _batches
 
 class RandomLogs:
     """
-    Changes the logs of a game at random; a child says which records it writes.
+    Changes the logs of a game at random; a child class decides which records it writes.
 
-    Attributes:
-        lab: the simulated world.
-        rng: decides.
-        tps: the partitions.
-        producing: the producers with an open transaction, by partition.
+    Attributes: lab: the simulated world. rng: makes the random choices. tps: the
+        partitions. producing: the producers with an open transaction, by partition.
     """
 
     def __init__(self, lab, rng, tps):

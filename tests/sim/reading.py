@@ -55,7 +55,7 @@ def raised(call):
     """Return the name of the class of a call's error, or ``""``."""
     try:
         call()
-    except Exception as error:  # noqa: BLE001 - whatever the client raises
+    except Exception as error:  # noqa: BLE001 - the client may raise any error
         return type(error).__name__
     return ""
 
@@ -96,14 +96,10 @@ class Reader:
     """
     Polls a consumer in the test's own thread, and keeps all its records.
 
-    Args:
-        lab: the lab of the simulated test.
-        kind: a class of consumers.
-        topics: the topics to subscribe to.
-        tps: the partitions to assign by hand instead.
-        how: "poll" or "iterate".
-        assignor: how its group shares partitions.
-        settings: Kafka's own.
+    Args: lab: the lab of the simulated test. kind: a class of consumers. topics: the
+        topics to subscribe to. tps: the partitions to assign by hand instead. how:
+        "poll" or "iterate". assignor: how its group shares partitions. settings:
+        Kafka's own.
 
     Attributes:
         consumer: the consumer.
@@ -150,10 +146,8 @@ class Reader:
         """
         Read until a condition is true.
 
-        Args:
-            condition: a function that is called before each round.
-            seconds: virtual seconds after which the wait fails.
-            limit: how many records a round gives at most.
+        Args: condition: a function that is called before each round. seconds: virtual
+            seconds after which the wait fails. limit: the most records of a round.
             each: virtual seconds that a round waits for records.
 
         Raises:
@@ -188,13 +182,13 @@ class Reader:
         return self.log[start:]
 
     def reads(self, tp, offsets):
-        """Read until this many records came of a partition, and assert which."""
+        """Read until this many records of a partition have come, and check their offsets."""
         wanted, start = list(offsets), len(self.log)
         self.until(lambda: len(self.offsets(tp, start)) >= len(wanted))
         assert self.offsets(tp, start) == wanted
 
     def is_silent(self, *, of=None, seconds=5.0):
-        """Read for a time, and assert that nothing came of these partitions, or at all."""
+        """Read for a time, and assert that no record came of these partitions, or of any."""
         start, end = len(self.log), self.lab.now + seconds
         while self.lab.now < end:
             self.poll(1.0)
@@ -207,7 +201,7 @@ class Reader:
 
 
 def parked(lab, *, in_flight, **settings):
-    """Pause a partition whose records are here, with a long fetch of another or none."""
+    """Pause a partition with fetched records, beside a long fetch of another or none."""
     p0, p1 = lab.topic("t", 2)
     more = patient(120_000, fetch_max_wait_ms=60_000, **settings)
     reader = Reader(lab, SafeConsumer, tps=[p0, p1], retry_backoff_ms=60_000, **more)

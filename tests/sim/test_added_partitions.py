@@ -64,7 +64,7 @@ def test_a_partition_that_comes_while_a_leader_assigns_counts_as_added(lab):
 
 
 @simulated(seeds=1, nightly=10)
-def test_resubscribed_topic_has_its_partitions_counted_again(lab):
+def test_partitions_of_a_resubscribed_topic_are_counted_again(lab):
     """Partitions that came while it was not subscribed do not count as added."""
     (p0,), (q0,) = lab.topic("t", 1), lab.topic("u", 1)
     reader = reading(lab, "t")

@@ -60,7 +60,7 @@ def test_request_for_a_missing_partition_times_out(lab, call):
 
 @pytest.mark.parametrize("error", [3, 6], ids=["unknown", "not the leader"])
 def test_refused_offset_request_is_repeated_after_a_pause(lab, error):
-    """kafka-python asks at once: 1,625 times in these 5 s."""
+    """kafka-python asks immediately: 1,625 times in these 5 s."""
     (p0, *_) = first_of_each(lab)
     reader = Reader(lab, SafeConsumer, tps=[p0])
     reader.take(7)
@@ -73,7 +73,7 @@ def test_refused_offset_request_is_repeated_after_a_pause(lab, error):
 
 @pytest.mark.parametrize("time", [math.inf, math.nan, -1, 2**63, -math.inf])
 def test_invalid_timestamp_is_refused_with_its_partition(lab, time):
-    """No ``OverflowError`` or ``struct.error`` is raised, and nothing is asked."""
+    """No ``OverflowError`` or ``struct.error`` is raised, and no request is sent."""
     tps = lab.topic("t", 2, records=3)
     reader = Reader(lab, SafeConsumer, tps=tps)
     reader.take(6)

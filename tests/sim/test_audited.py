@@ -1,7 +1,8 @@
 """
 Random programs of a group, judged by the audit alone.
 
-Right programs fail no check, whatever befalls them; a fault of the library is found.
+Correct programs fail no check, whatever happens to them; a defect of the library is
+found.
 """
 
 import pytest
@@ -24,7 +25,7 @@ def _quiet_producers(monkeypatch):
 
 
 @simulated(seeds=2, nightly=100, nodes=2, preempt=0.05)
-def test_random_right_programs_fail_no_check(lab, tmp_path):
+def test_random_correct_programs_fail_no_check(lab, tmp_path):
     """They seek in listeners and during polls, are interrupted, and unsubscribe."""
     assert found_in(lab, tmp_path) == []
 
@@ -34,7 +35,7 @@ def found_in(lab, folder):
     group.play(events=14)
     found, _ = verdict_in(folder, control=group.control)
     if group.settings["auto_offset_reset"] == "latest":
-        # Where nothing was committed, records are passed over, and A2 finds that.
+        # If nothing was committed, records are passed over, and A2 finds that.
         found = [one for one in found if one[0] != "A2"]
     return found
 

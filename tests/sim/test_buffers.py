@@ -258,7 +258,7 @@ def test_pause_at_any_moment_of_a_poll_discards_no_data(lab):
     P8: fetched records come after the resume, and are not fetched again.
 
     A drain asks twice whether a partition flows: before it takes an answer, and when it
-    has it. Another thread pauses at a moment that is drawn, most often within a poll.
+    has taken it. Another thread pauses at a random moment, mostly within a poll.
     """
     (tp,), asked = lab.topic("t", 1), []
     # So each Fetch names its offsets.

@@ -30,7 +30,7 @@ PLAYED = [
         case,
         assignor,
         id=f"{name}-{assignor}",
-        # By day each case of a group has one of the two, in turns.
+        # By day each case of a group runs with one of the two, alternately.
         marks=by_day(
             name not in SLOW
             and (case.part == WITHOUT_GROUP or assignor == ASSIGNORS[row % 2])
@@ -79,7 +79,7 @@ def test_consumer_with_strict_pauses_passes_the_case(lab, case, assignor):
 
 
 @pytest.mark.parametrize("case", STOCK_PLAYED)
-def test_kafka_python_fares_in_the_case_as_on_kafka(lab, case):
+def test_kafka_python_has_the_same_verdict_in_the_case_as_on_kafka(lab, case):
     """kafka-python leaks, starves and raises in the same cases as on Kafka."""
     outcome = tried(case, CasesLab(lab, "range", "Stock"), "stock")
     assert is_known(outcome), outcome

@@ -39,7 +39,9 @@ ANSWERED = {
     "quiet": lambda consumer: consumer.quiet(),
     "resume": lambda consumer: consumer.resume(P0),
     "subscription": lambda consumer: consumer.subscription(),
-    "wakeup": lambda consumer: consumer.wakeup(),  # a handler of SIGTERM may come late
+    "wakeup": lambda consumer: (
+        consumer.wakeup()
+    ),  # a handler of SIGTERM may be called late
 }
 
 
@@ -48,7 +50,7 @@ ANSWERED = {
 def test_call_of_a_closed_consumer_raises_consumer_closed_error(
     lab, *, is_member, is_automatic
 ):
-    """``RuntimeError``, which kafka-python raises, is among its parents."""
+    """``RuntimeError``, which kafka-python raises, is one of its parents."""
     lab.topic("t", 1, records=3)
     how = {"group_id": "g", "enable_auto_commit": is_automatic}
     topics, tps = (("t",), ()) if is_member else ((), (P0,))
@@ -106,7 +108,7 @@ WAYS = {
 @pytest.mark.parametrize("how", ["poll", "iterate"])
 @pytest.mark.parametrize("way", WAYS)
 def test_consumer_dropped_without_close_is_collected(lab, way, how, tmp_path):
-    """Its thread and sockets stay, and reference no object that the program got from it."""
+    """Its thread and sockets stay, but refer to no object that the program got from it."""
     Operator(lab)
     tps = lab.topic("t", 2, records=20)
     kind, settings = WAYS[way]

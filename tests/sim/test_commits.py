@@ -47,7 +47,7 @@ def half_has_left(lab, assignor=EAGER, *, drains=False):
 @pytest.mark.parametrize("drains", [True, False])
 @both_protocols
 @simulated(seeds=1, nightly=2)
-def test_commit_that_names_an_unowned_partition_is_refused_whole(
+def test_commit_that_names_an_unowned_partition_is_refused_as_a_whole(
     lab, assignor, *, drains
 ):
     """P17: the error is of both families and names the partition; no request is sent."""
@@ -119,7 +119,7 @@ def test_retried_commit_is_refused_after_its_partition_has_left(lab):
 def test_commit_in_a_listener_of_its_revoked_partitions_is_sent(
     lab, assignor, *, is_awaited, is_known
 ):
-    """P17: the listener may have ended by then."""
+    """P17: the commit is sent even if the listener has ended by then."""
     lab.topic("t", 2, records=10)
     reader = Reader(lab, SafeConsumer, assignor=assignor)
     futures = []
@@ -147,7 +147,7 @@ def test_commit_in_a_listener_of_its_revoked_partitions_is_sent(
 
 @simulated(seeds=1, nightly=2)
 def test_commit_of_revoked_partitions_after_the_listener_is_refused(lab):
-    """P17: a cooperative rebalance has taken them by then."""
+    """P17: a cooperative rebalance has taken them away by then."""
     revoked = []
     lab.topic("t", 2, records=10)
     reader = Reader(lab, SafeConsumer, assignor=COOPERATIVE)
@@ -244,7 +244,7 @@ def test_commit_during_a_join_raises_kafka_pythons_error(lab):
 
 
 def test_commit_of_wrong_types_raises_type_error_at_once(lab):
-    """kafka-python logs it only."""
+    """kafka-python only logs it."""
     (p0,) = lab.topic("t", 1)
     reader = Reader(lab, SafeConsumer, "t")
     reader.owns([p0])

@@ -18,7 +18,7 @@ from tests.sim.world import World
 
 
 def two_members(lab, records):
-    """Start two members that share six partitions, and let them read all there is."""
+    """Start two members that share six partitions, and let them read all records."""
     lab.topic("t", 6, records=records)
     a, b = (lab.member(SafeConsumer, "t", name=n, fetch_max_wait_ms=5000) for n in "ab")
     a.owns(3)
@@ -47,7 +47,7 @@ def reach(lab, offset, *members):
 @stock_fails("it asks for a coordinator that is away without a pause")
 @simulated(seeds=1, nightly=2, nodes=3)
 def test_missing_coordinator_is_looked_up_at_a_bounded_rate(lab, kind):
-    """P11: the member looks it up at most ten times a second until another is elected."""
+    """P11: the member looks it up at most ten times a second until another one is elected."""
     lab.topic("t", 3, records=20)
     a = lab.member(kind, "t")
     a.owns(3)
@@ -68,7 +68,7 @@ def test_missing_coordinator_is_looked_up_at_a_bounded_rate(lab, kind):
 @pytest.mark.parametrize("is_frozen", [True, False], ids=["frozen", "out of reach"])
 @simulated(seeds=1, nightly=2, nodes=3)
 def test_leader_that_does_not_answer_ends_no_membership(lab, is_frozen):
-    """P8: reading goes on with the other leaders, and then with all."""
+    """P8: reading goes on with the other leaders, and later with all."""
     a, b = two_members(lab, records=5)
     away = next(n for n in (1, 2, 3) if n != lab.coordinator())
     if is_frozen:  # a frozen broker takes connections and answers nothing
@@ -218,7 +218,7 @@ of_the_client = pytest.mark.xfail(
     ],
 )
 def test_producer_does_not_spin_while_its_broker_is_silent(lab, make, *, is_patient):
-    """kafka-python's producer uses a fifth of a core or more; the test counts turns."""
+    """kafka-python's producer uses a fifth of a core or more; the test counts its turns."""
     lab.topic("t")
     producer = make(lab)
     producer.send("t", value=b"0", partition=0).get(10)
@@ -237,7 +237,7 @@ def test_producer_does_not_spin_while_its_broker_is_silent(lab, make, *, is_pati
     silent.end()
     second.get(10)
     producer.close()
-    # Our producer looks twenty times a second, kafka-python's forty times as often.
+    # Our producer checks twenty times a second, kafka-python's forty times as often.
     assert (turns <= 40 * SECONDS) == is_patient, turns
 
 
@@ -245,7 +245,7 @@ def test_producer_does_not_spin_while_its_broker_is_silent(lab, make, *, is_pati
 
 
 def test_client_that_finds_no_broker_leaves_no_thread(lab):
-    """Earlier, each failed test left one for the rest of the session."""
+    """Earlier, each failed test left a thread for the rest of the session."""
     nowhere = {**lab.connection, "bootstrap_servers": "nowhere:9092"}
     clients = Clients(SimpleNamespace(client_config=nowhere, group_config={}))
     with pytest.raises(KafkaTimeoutError):

@@ -104,7 +104,7 @@ both_clients = pytest.mark.parametrize("kind", [SafeConsumer, KafkaConsumer])
 @pytest.mark.contract("P8", "P10")
 @both_clients
 def test_reading_continues_after_a_batch_without_records(lab, kind):
-    """Compaction leaves it of an idempotent producer; this Fetch gets no other batch."""
+    """Compaction leaves such a batch of an idempotent producer; no other is fetched."""
     (tp,) = lab.topic("t")
     producer = KafkaProducer(**lab.connection, enable_idempotence=True)
     for value in (b"0", b"1"):

@@ -128,7 +128,7 @@ def test_handover_off_hands_no_pause_over(lab):
 @pytest.mark.parametrize("what", ["pause", "resume"])
 @simulated(seeds=1, nightly=2)
 def test_pause_and_resume_in_a_listener_before_the_join_are_handed_over(lab, what):
-    """The join has the state when JoinGroup is sent."""
+    """The join contains the state at the moment when JoinGroup is sent."""
     team = Team(lab, 2)
     acts = []
     revoked = Listener(revoked=lambda _: acts.pop()() if acts else None)
@@ -245,7 +245,7 @@ LEAVING = {
 def test_unsubscribe_and_assign_leave_strict_pauses_with_their_owner(
     lab, leave, *, is_known
 ):
-    """No join carries them."""
+    """No join carries these pauses."""
     team = Team(lab, 2)
     first = team.joins("a")
     first.owns(2)

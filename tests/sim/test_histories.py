@@ -20,7 +20,7 @@ def test_random_history_of_a_consumer_on_one_broker(lab):
 
 @simulated(seeds=3, nightly=100, nodes=3)
 def test_random_history_of_a_consumer_on_three_brokers(lab):
-    """Leaders move, too, and brokers are away."""
+    """Leaders move, too, and brokers fail."""
     History(lab).play(steps=120)
 
 

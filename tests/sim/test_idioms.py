@@ -37,7 +37,7 @@ def of_the_day():
 @pytest.mark.contract("P2", "P3", "P6", "P7")
 @pytest.mark.parametrize("case", params(ALONE + BESIDE, {*of_the_day()}))
 @simulated(seeds=1, nightly=2)
-def test_program_fares_as_the_table_says(lab, case):
+def test_program_has_the_verdict_of_the_table(lab, case):
     """Another owner's hold or a gate is obeyed, and changes nothing else."""
     game = case.played(lab, SafeConsumer)
     _, alone = case.known()
@@ -50,7 +50,7 @@ def test_program_fares_as_the_table_says(lab, case):
 
 @pytest.mark.parametrize("case", params(STOCK, STOCK[::45]))
 @simulated(seeds=1, nightly=10)
-def test_program_fares_with_kafka_python_as_the_table_says(lab, case):
+def test_program_with_kafka_python_has_the_verdict_of_the_table(lab, case):
     known, _ = case.known()
     verdict = case.played(lab, KafkaConsumer).verdict
     assert verdict in ({"L", "."} if known == "?" else {known})

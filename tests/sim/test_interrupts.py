@@ -43,7 +43,7 @@ class EndError(BaseException):
 
 
 class Written:
-    """Two partitions whose records are to be read once and in order."""
+    """Two partitions whose records have to be read once and in order."""
 
     def __init__(self, lab):
         self.lab = lab
@@ -93,7 +93,7 @@ def reading(lab, *topics, **settings):
 @both_decoders
 @everywhere
 def test_interrupted_read_delivers_each_record_once(lab, how, decoder):
-    """P18: the exception comes out at once."""
+    """P18: the call raises the exception at once."""
     written, reader = reading(lab, how=how, decoder=decoder)
     written.read_everywhere(reader)
 
@@ -129,14 +129,14 @@ def test_interrupted_step_after_a_batch_repeats_no_record_of_it(lab):
 def test_read_interrupted_in_kafka_python_delivers_each_record_once(
     lab, how, decoder, kind
 ):
-    """P18: no lock of a future stays taken, and no generator is used after its end."""
+    """P18: no lock of a future stays locked, and no generator is used after its end."""
     written, reader = reading(lab, how=how, decoder=decoder)
     written.read_everywhere(reader, OURS, THEIRS, least=300, kind=kind)
 
 
 @everywhere
 def test_interrupted_read_with_automatic_commits_commits_everything(lab):
-    """P18: no lock of a commit's future stays taken, for which the IO thread would wait."""
+    """P18: no lock of a commit's future, for which the IO thread would wait, stays locked."""
     settings = {"enable_auto_commit": True, "auto_commit_interval_ms": 1}
     written, reader = reading(lab, "t", **settings)
     written.read_everywhere(reader, OURS, *COMMITTING)
@@ -225,7 +225,7 @@ def _be_evicted(lab, consumer):
     lab.network.isolate(lab.world.outside)
     lab.until(lambda: not lab.members())
     lab.network.heal(lab.world.outside)
-    lab.sleep(10)  # a heartbeat finds out
+    lab.sleep(10)  # a heartbeat shows it
 
 
 @both_protocols
@@ -291,7 +291,7 @@ class Slow(AsyncConsumerRebalanceListener):
 @pytest.mark.contract("P18", "P8")
 @both_protocols
 def test_poll_after_an_interrupt_waits_for_the_listener(lab, assignor):
-    """P18: upstream takes the join for done as it calls the listener, and reads on."""
+    """P18: upstream regards the join as done when it calls the listener, and reads on."""
     (tp,) = lab.topic("t", 1, records=20)
     reader = Reader(lab, SafeConsumer, assignor=assignor)
     listener = Slow(reader)
@@ -413,7 +413,7 @@ def _pause_all(consumer, _):
 
 
 FOR_GOOD = {"reason": "why", "lifetime": Lifetime.UNTIL_RESUMED}
-CALLS = {  # what comes before, the call, and how many partitions it pauses
+CALLS = {  # the calls before it, the call, and the number of partitions that it pauses
     "pause": (None, _pause, 1),
     "pause for good": (None, lambda one, tps: one.pause(tps[0], **FOR_GOOD), 1),
     "pause_all": (None, _pause_all, 2),
@@ -502,7 +502,7 @@ def test_interrupted_subscription_without_a_group_is_read_soon(lab):
         reader.take(1)
         it.interrupt(lambda: reader.consumer.subscribe([tp.topic]))  # noqa: B023 - used at once
         reader.poll(0)
-        if tp.topic not in reader.consumer.subscription():  # it had not begun
+        if tp.topic not in reader.consumer.subscription():  # the change had not begun
             reader.consumer.subscribe([tp.topic])
         began = lab.now
         reader.until(lambda: reader.offsets(tp))  # noqa: B023 - used at once
@@ -537,7 +537,7 @@ def test_interrupt_in_a_hook_is_not_its_failure(lab):
     reader = Reader(lab, SafeConsumer, tps=tps, hooks=[hook, events.append])
     reader.poll()
     interrupts = interrupting(__file__)
-    for at in range(1, 4):  # at 0 it has not called yet
+    for at in range(1, 4):  # at place 0 the hook has not been called yet
         events.clear()
         assert interrupts.at(at, lambda: reader.consumer.pause(tps[0]))
         assert "hook" in interrupts.place
@@ -552,7 +552,7 @@ AFTER = ("the same topic", "another topic", "assigned by hand")
 @pytest.mark.parametrize("after", AFTER)
 @everywhere
 def test_interrupted_unsubscribe_is_finished_before_the_next_call(lab, after):
-    """A subscription reads; a consumer with an assignment by hand has left the group."""
+    """A subscribed consumer reads again; one that assigned by hand has left the group."""
     tps = lab.topic("t", 2, records=3)
     others = lab.topic("u", 2, records=3)
     first, _ = wanted = tps if after == "the same topic" else others
@@ -564,7 +564,7 @@ def test_interrupted_unsubscribe_is_finished_before_the_next_call(lab, after):
         reader.owns(tps)
         it.interrupt(consumer.unsubscribe)
         if consumer.subscription() and is_by_hand:
-            consumer.unsubscribe()  # it had not begun
+            consumer.unsubscribe()  # the call had not begun
         if is_by_hand:
             consumer.assign(wanted)
         else:

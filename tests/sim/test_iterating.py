@@ -28,7 +28,7 @@ def iterating(lab, taken=3, **settings):
 
 @pytest.mark.contract("P8")
 def test_the_position_follows_each_record(lab):
-    """P8: a commit has the yielded records."""
+    """P8: a commit includes the yielded records."""
     reader = iterating(lab, 0, group_id=GROUP)
     for number in range(1, 5):
         reader.take(1)
@@ -41,7 +41,7 @@ def test_the_position_follows_each_record(lab):
 @pytest.mark.contract("P1")
 @pytest.mark.parametrize("where", [lambda act: act(), elsewhere], ids=["here", "there"])
 def test_a_pause_in_the_middle_of_a_batch_is_obeyed_at_once(lab, where):
-    """P1: no further record comes; after the resume the next one does, without a fetch."""
+    """P1: no further record comes; after the resume the next one comes without a fetch."""
     reader = iterating(lab)
     held, flowing = reader.in_order
     where(lambda: reader.consumer.pause(held))
@@ -117,8 +117,9 @@ def test_a_partition_gained_after_a_lost_membership_flows(lab, assignor, takes):
     """
     Its gate opens after half a second; the paused partition stays paused.
 
-    1. All is paused. 2. The membership is lost. 3. The member regains them with one more, in
-    the middle of a step without a time limit; or so late that a poll begins meanwhile.
+    1. Everything is paused. 2. The membership is lost. 3. The member regains its
+    partitions and one more, in the middle of a step without a time limit; or so late
+    that a poll begins meanwhile.
     """
     (p0,) = lab.topic("t", 1, records=3)
     reader = Reader(lab, SafeConsumer, "t", how="iterate", assignor=assignor)

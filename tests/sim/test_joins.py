@@ -1,5 +1,5 @@
 """
-Joins that outlast their ``poll``, are late, are for an older subscription, or fail.
+Joins that outlast their ``poll``, come late, are for an older subscription, or fail.
 
 kafka-python asks whether it needs to join; once JoinGroup is sent the answer is no. If
 that ``poll`` has ended meanwhile, no call takes the answer: the member keeps its old
@@ -28,7 +28,7 @@ UNKNOWN_MEMBER_ID, REBALANCE_IN_PROGRESS = 25, 27
 
 
 def ask_to_join(lab):
-    """Have the next heartbeat of the test's consumer answered with a request to join."""
+    """Let the next heartbeat of the test's consumer be answered with a request to join."""
     lab.cluster.fail("Heartbeat", error=REBALANCE_IN_PROGRESS, origin="test", count=1)
 
 
@@ -71,7 +71,7 @@ def test_changed_subscription_takes_effect_if_its_join_outlasts_the_poll(
     reader.until(lambda: late.kept)
     reader.is_silent()
     late.end()
-    lab.sleep(1)  # the join ends on the wire before the next poll begins
+    lab.sleep(1)  # the answer arrives before the next poll begins
     for tp in old:
         lab.append(tp)
     reader.owns([*old, *new])
@@ -247,7 +247,7 @@ def follow(lab, late):
 
 @simulated(seeds=1, nightly=2)
 def test_dropped_join_commits_and_revokes_nothing_again(lab):
-    """Others may have moved its positions since."""
+    """Other members may have moved its positions since then."""
     lab.topic("u", 1)
     names = []
     reader, _ = joined(
@@ -276,8 +276,8 @@ def test_join_is_applied_if_the_subscription_has_only_grown_since(lab, assignor)
     """
     The next join assigns the new topics.
 
-    If a program made topics that match its pattern one after the other, no join would ever
-    be for the newest subscription, and no record would come.
+    If a program creates topics that match its pattern one after the other, no join
+    would ever be for the newest subscription, and no record would come.
     """
     names = []
     hooks = [lambda event: names.append(event.name)]
@@ -364,7 +364,8 @@ def test_commits_do_not_outdate_the_offsets_of_other_partitions(lab):
     assert lab.kinds().count("OffsetFetch") == asked
 
 
-# The partitions that a member claims when it joins: a leader gives it no others at once
+# The partitions that a member claims when it joins: a leader does not give them to
+# another one at once
 
 
 def claimed(message):
@@ -396,9 +397,9 @@ def test_member_that_was_lost_claims_no_partition_in_its_next_join(lab, kind, le
     """
     P6: the current owner gives a partition up first, and commits.
 
-    An hour-long churn test found the defect: a thawed member got partitions in the same
-    generation in which their owner was asked to give them up, began at the last committed
-    offset, and delivered records that the owner committed a moment later.
+    An hour-long churn found this defect: a thawed member got partitions in the same
+    generation in which their owner was asked to give them up, began at the last
+    committed offset, and delivered records that the owner committed a moment later.
     """
     tps = lab.topic("t", 2)
     reader = Reader(lab, kind, "t", assignor=COOPERATIVE)
@@ -416,7 +417,7 @@ def test_member_that_was_lost_claims_no_partition_in_its_next_join(lab, kind, le
     assert joins[0] == set()
 
 
-# A broker that is gone, or silent, while a join begins
+# A broker that is stopped, or silent, while a join begins
 
 
 @stock_fails("poll raises the error of a pattern subscriber's metadata request")
@@ -434,7 +435,8 @@ def test_poll_does_not_raise_if_a_broker_is_down_before_a_join(lab, kind, is_cut
     ask_to_join(lab)
     try:
         if not is_cut:
-            reader.until(lambda: len(failing.kept) >= 2, each=5)  # one is given up
+            # The client gives one request up.
+            reader.until(lambda: len(failing.kept) >= 2, each=5)
             failing.end()
         reader.until(lambda: lab.kinds().count("JoinGroup") > joins, each=5)
     except (KafkaConnectionError, RequestTimedOutError) as error:

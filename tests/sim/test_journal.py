@@ -158,7 +158,7 @@ def test_a_commit_names_its_journal_and_the_next_owner_writes_that_name(lab, tmp
 
 
 def read_on_in_turn(lab, folder, *commits):
-    """Have members read three records each; each commits as a function of its consumer."""
+    """Let members read three records each; each commits as a function of its consumer."""
     (tp,) = lab.topic("t")
     for number, commit in enumerate((*commits, None)):
         lab.append(tp, 3, first=3 * number)
@@ -172,7 +172,7 @@ def read_on_in_turn(lab, folder, *commits):
 
 
 @pytest.mark.contract("S5")
-def test_metadata_of_a_program_are_never_taken_for_a_note(lab, tmp_path):
+def test_metadata_of_a_program_is_never_taken_for_a_note(lab, tmp_path):
     """The metadata ``build#42`` name no journal."""
 
     def commits(consumer, tp):
@@ -217,7 +217,7 @@ def test_a_broker_that_refuses_the_note_gets_the_commit_without_it(
 
 def refuses_notes(monkeypatch, digits):
     """
-    Have brokers refuse notes whose number has this many digits, or more.
+    Let brokers refuse notes whose number has this many digits, or more.
 
     Return a list of the offsets that they commit.
     """
@@ -244,7 +244,7 @@ def refuses_notes(monkeypatch, digits):
 def test_commits_stay_in_order_where_a_broker_refuses_notes(
     lab, tmp_path, monkeypatch, digits
 ):
-    """A refused commit is sent again before the next ones, which nobody waits for."""
+    """A refused commit is sent again before the next ones, for which no call waits."""
     (tp,) = lab.topic("t", records=60)
     committed = refuses_notes(monkeypatch, digits)
     reader = Reader(lab, SafeConsumer, "t", journal=tmp_path, enable_auto_commit=False)
@@ -258,7 +258,7 @@ def test_commits_stay_in_order_where_a_broker_refuses_notes(
         lab.sleep(0.0005)
     reader.until(lambda: len(answers) == 60)
     reader.consumer.close()
-    # With more than five that are not answered kafka-python fails the next one.
+    # With more than five unanswered ones kafka-python fails the next one.
     assert committed == sorted(committed)
     assert len(committed) == answers.count(None) > 30
 
@@ -266,7 +266,7 @@ def test_commits_stay_in_order_where_a_broker_refuses_notes(
 def test_a_commit_whose_note_is_refused_is_sent_before_the_group_is_left(
     lab, tmp_path, monkeypatch
 ):
-    """``unsubscribe()`` waits for it: a broker takes no commit of a former member."""
+    """``unsubscribe()`` waits for it: a broker accepts no commit of a former member."""
     (tp,) = lab.topic("t", records=5)
     committed = refuses_notes(monkeypatch, 1)
     reader = Reader(lab, SafeConsumer, "t", journal=tmp_path, enable_auto_commit=False)
@@ -387,7 +387,9 @@ def test_an_assignment_has_the_ids_of_its_topics(lab, tmp_path):
     first, second = (one["topics"] for one in entries_in(tmp_path, "assigned"))
     assert first.keys() == second.keys() == {"t"}
     assert first != second
-    assert {len(one["t"]) for one in (first, second)} == {22}  # as kafka-topics has it
+    assert {len(one["t"]) for one in (first, second)} == {
+        22
+    }  # as kafka-topics shows it
     reader.consumer.close()
 
 
@@ -445,7 +447,7 @@ def test_each_call_that_holds_or_seeks_is_written_with_its_arguments(lab, tmp_pa
 @pytest.mark.contract("S5")
 @simulated(seeds=1, nightly=30, preempt=0.05)
 def test_seeks_on_another_thread_are_judged_right(lab, tmp_path):
-    """The poll under way returns records of before the seek; then the seek counts."""
+    """The running poll returns records from before the seek; then the seek counts."""
     (tp,) = lab.topic("t", records=200)
     consumer = SafeConsumer(
         **lab.settings(group_id=None, journal=tmp_path, max_poll_records=5)
@@ -650,7 +652,7 @@ def test_members_that_restart_repeatedly_are_judged_completely(lab, tmp_path, se
 
 @pytest.mark.contract("S5")
 def test_an_offset_moved_by_another_tool_is_named(lab, tmp_path):
-    """The records between may be lost or not, so nothing is a violation."""
+    """The records in between may be lost or not, so nothing is a violation."""
     (tp,) = lab.topic("t", records=40)
     for offset in (None, 30):
         if offset is not None:

@@ -20,7 +20,8 @@ from tests.sim.worker.working import (
 
 pytestmark = pytest.mark.contract("S5")
 
-# The settings of the topic are asked for in production, and say that it is not compacted.
+# In production the audit asks for the topic's settings, which say that it is not
+# compacted.
 PLAIN = frozenset({"t"})
 
 
@@ -107,7 +108,7 @@ def test_a_jump_without_retention_is_not_judged(lab, tmp_path):
     reader.consumer._subscription.seek(tp, 30)  # no seek of the program
     reader.take(10)
     reader.consumer.close()
-    # One where the ownership begins without a commit, and one after the jump.
+    # One fact where the ownership begins without a commit, and one after the jump.
     assert [one["first"] for one in entries_in(tmp_path, "log_start")] == [0, 0]
     found, unjudged = verdict_in(tmp_path, uncompacted=PLAIN)
     assert (found, set(unjudged)) == ([], {"A2"})
@@ -145,7 +146,7 @@ def test_a_backlog_read_after_a_hold_is_clean(lab, tmp_path):
 def test_a_member_without_control_is_judged_by_its_own_clock_if_that_is_allowed(
     lab, tmp_path, skew
 ):
-    """The records have their producers' times, so only its own clock shows when they came."""
+    """The records have producers' times: only the member's clock shows when they came."""
     operator, (tp,) = Operator(lab), lab.topic("t", records=10)
     reader = Reader(lab, SafeConsumer, "t", journal=tmp_path)
     reader.take(10)
@@ -226,7 +227,7 @@ def test_a_journal_that_was_deleted_is_named(lab, tmp_path):
 def test_own_commits_before_a_transactions_marker_are_clean(
     lab, tmp_path, commits_itself
 ):
-    """The client commits its position, behind the marker; the program what it handled."""
+    """The client commits its position, behind the marker; the program its records."""
     (tp,) = lab.topic("t")
     producer = KafkaProducer(**lab.connection, transactional_id="t")
     producer.init_transactions()

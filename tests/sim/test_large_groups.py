@@ -24,7 +24,7 @@ class PausedTopic(SafeConsumer):
 
 
 class Team:
-    """Members of the group, which come and go many at once."""
+    """Members of the group, many of which join and leave at once."""
 
     def __init__(self, lab, assignor):
         self.lab = lab
@@ -47,7 +47,7 @@ class Team:
         )
 
     def go(self, members):
-        """Let these members close, and wait until the others own all."""
+        """Let these members close, and wait until the others own all partitions."""
         for one in members:
             one.leave()
         self.members = [one for one in self.members if one not in members]

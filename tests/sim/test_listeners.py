@@ -128,7 +128,7 @@ def test_subscription_restored_after_a_listener_raised_is_read(lab, kind, assign
 
 
 class SlowlyLosing(AsyncListener):
-    """A listener whose ``on_partitions_lost`` takes two seconds; it notes start and end."""
+    """A listener that notes the start and end of a slow ``on_partitions_lost``."""
 
     def __init__(self, consumer, lab):
         super().__init__(len)
@@ -195,7 +195,9 @@ def test_blocking_call_in_a_listener_raises_a_typed_error(lab):
         if not assigned:
             return
         for name, call in BLOCKING.items():
-            with pytest.raises(RuntimeError) as caught:  # upstream's error there
+            with pytest.raises(
+                RuntimeError
+            ) as caught:  # upstream's error at this place
                 call(reader.consumer, min(assigned))
             assert isinstance(caught.value, BlockingCallInListenerError), name
             assert ("commit_async" in str(caught.value)) == (name == "commit"), name
@@ -288,7 +290,7 @@ def test_commit_async_in_a_listener_reaches_the_broker_before_the_join(
     reader = Reader(lab, SafeConsumer, assignor=assignor)
 
     def commit(revoked):
-        # A cooperative rebalance has taken them away: the assigned partitions are others.
+        # A cooperative rebalance has taken them away: other partitions are assigned.
         named = {tp: at(10) for tp in revoked} if assignor is COOPERATIVE else None
         return reader.consumer.commit_async(named)
 
@@ -447,7 +449,7 @@ def test_quiet_partition_that_departs_uncommitted_is_a_warning(lab, name):
 @both_protocols
 @pytest.mark.parametrize("kind", [Listener, AsyncListener])
 def test_polls_wait_for_a_listener_that_takes_longer_than_one(lab, kind, assignor):
-    """P19: kafka-python 3.1 gives a poll up after 5 s."""
+    """P19: kafka-python 3.1 gives up a poll after 5 s."""
     (tp,) = lab.topic("t", 1, records=3)
     reader = Reader(lab, SafeConsumer, assignor=assignor, max_poll_interval_ms=900_000)
     began, ended, early = [], [], []

@@ -54,7 +54,7 @@ def test_call_at_any_place_of_another_breaks_no_promise(lab, a, mode):
     for number, b in enumerate(MEETINGS[a, mode]):
         if lab.world.seed:
             every_place(it, (a, b, mode), lab.world.seed - 1, STEP)
-        else:  # the first of them is another one for each pair
+        else:  # the first one differs for each pair
             every_place(it, (a, b, mode), 13 * number, 8 * STEP)
 
 

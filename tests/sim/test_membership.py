@@ -22,22 +22,22 @@ FENCED_INSTANCE_ID = 82
 @pytest.mark.parametrize("is_paused", [False, True])
 @stock_fails("the coordinator is asked without a pause from when a heartbeat is due")
 def test_poll_does_not_spin_while_a_heartbeat_has_no_answer(lab, kind, *, is_paused):
-    """P11: the poll waits, at the pace of ``retry_backoff_ms``."""
+    """P11: the poll waits for ``retry_backoff_ms``."""
     (tp,) = lab.topic("t", 1)
-    # An answer to a fetch ends a wait as well: none comes in that time.
+    # An answer to a fetch ends a wait, too, and none comes in that time.
     reader = Reader(lab, kind, "t", fetch_max_wait_ms=25_000)
     reader.owns([tp], each=5)
     if is_paused:
         reader.consumer.pause(tp)
     late = lab.cluster.fail("Heartbeat", is_held=True)
     reader.until(lambda: late.kept)
-    reader.is_silent()  # the next one is due by then
+    reader.is_silent()  # the next heartbeat is due by then
     turns = lab.world.turns
     reader.is_silent(seconds=10)
     assert (lab.world.turns - turns) / 10 < 100
 
 
-# Departed while it was lost (P8)
+# Partitions that departed while they were lost (P8)
 
 
 def static_member(lab, **settings):

@@ -32,7 +32,7 @@ each_error = pytest.mark.parametrize(
         UnknownError,
     ],
 )
-# Where no group is asked, and where one member is, by either protocol.
+# One case without a group, and one with one member, by either protocol.
 each_group = pytest.mark.parametrize(
     ("group", "assignor"),
     [(None, EAGER), (GROUP, EAGER), (GROUP, COOPERATIVE)],

@@ -1,8 +1,8 @@
 """
 ``docs/examples/observe.py`` counts the leaks and silences that ``SafeConsumer`` prevents.
 
-The mixin stands before kafka-python's consumer. The programs and verdicts are those of
-``idioms.py``.
+The mixin stands in front of kafka-python's consumer. The programs and verdicts are
+those of ``idioms.py``.
 """
 
 import pickle
@@ -27,10 +27,10 @@ class Observed(OBSERVE["ObservedPauses"], KafkaConsumer):
 @simulated(seeds=1, nightly=2)
 def test_leaks_that_safe_consumer_prevents_are_counted(lab, case):
     """
-    Others are not counted.
+    Other leaks are not counted.
 
-    A program that stalls with ``SafeConsumer`` forgets a pause without a resume, and wants
-    the records that are counted. A ``KeyError`` of ``resume`` keeps a program from noting
+    A program that stalls with ``SafeConsumer`` forgets a pause without a resume, and
+    wants the counted records. A ``KeyError`` of ``resume`` keeps a program from noting
     that it has resumed.
     """
     game = case.played(lab, Observed)
@@ -44,7 +44,7 @@ def test_leaks_that_safe_consumer_prevents_are_counted(lab, case):
         assert counted == leaked
 
 
-def test_topic_gained_by_a_poll_that_began_with_all_paused_is_counted(lab):
+def test_topic_gained_by_a_poll_that_began_with_everything_paused_is_counted(lab):
     """The loop of KAFKA-13463 pauses it only before the next poll."""
     lab.topic("a", 1, records=1)
     lab.topic("b", 1, records=1)
@@ -120,4 +120,4 @@ def test_objects_of_an_assignment_equal_plain_ones(lab):
     reader = Reader(lab, Observed, tps=[tp])
     (found,) = reader.consumer.assignment()
     assert (found, hash(found), repr(found)) == (tp, hash(tp), repr(tp))
-    assert type(pickle.loads(pickle.dumps(found))) is type(tp)  # noqa: S301 - its own
+    assert type(pickle.loads(pickle.dumps(found))) is type(tp)  # noqa: S301 - this test's own data

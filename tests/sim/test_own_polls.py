@@ -90,7 +90,7 @@ def test_a_commit_has_the_yielded_records_only(lab, kind):
 
 
 class Hoarding(SafeConsumer):
-    """A consumer that returns one record of a poll at a time, and polls when it has none."""
+    """A consumer that returns the records of a poll one at a time, and then polls again."""
 
     kept = ()
 
@@ -117,7 +117,7 @@ def test_records_that_an_overridden_poll_kept_come_once(lab):
 
 
 def merge(poll, _):
-    """Poll three times, and return all records at once."""
+    """Poll three times, and return all records together."""
     found = {}
     for _ in range(3):
         for tp, batch in poll(3).items():
@@ -204,7 +204,7 @@ def test_records_of_a_failed_overridden_poll_are_delivered_again(
 
 
 def test_overridden_poll_that_fails_before_it_polls_moves_no_position(lab):
-    """The step before has yielded its records."""
+    """The previous step has yielded its records."""
 
     class Failing(SafeConsumer):
         fails = False

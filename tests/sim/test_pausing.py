@@ -16,7 +16,7 @@ QUICK = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 1000}
 
 @pytest.mark.contract("P3")
 def test_a_strict_hold_beneath_a_plain_pause_is_listed_and_explained(lab):
-    """A join leaves the plain pause out; the reason of the hold was there before."""
+    """A join leaves the plain pause out; the reason of the hold is older."""
     tps = lab.topic("t", 2)
     reader = Reader(lab, SafeConsumer, "t", client_id="a")
     reader.owns(tps)
@@ -100,7 +100,7 @@ def test_call_with_a_bad_target_changes_nothing_during_a_join(lab):
     holds = reader.consumer.holds()
     for call in (reader.consumer.pause, reader.consumer.held):
         with pytest.raises(NotConsumedError):
-            call(p1, "u").__enter__()  # only a block has it
+            call(p1, "u").__enter__()  # only the block's hold has it
     with pytest.raises(ScopeSyntaxError):
         reader.consumer.resume(p0, "a b", owner="ops")
     assert reader.consumer.holds() == holds

@@ -15,7 +15,7 @@ from tests.sim.reading import Reader, at, stock_fails
     ("reset", "first"), [("earliest", 0), ("latest", 10), ("none", 4)]
 )
 def test_a_partition_paused_before_its_first_position_gets_one(lab, reset, first):
-    """A reset or a commit gives it; the partition stays quiet until it is resumed."""
+    """A reset or a commit gives it; the partition stays quiet until the resume."""
     p0, flowing = lab.topic("t", 2, records=10)
     settings = {"group_id": GROUP, "auto_offset_reset": reset}
     reader = Reader(lab, SafeConsumer, tps=[p0, flowing], **settings)
@@ -108,7 +108,7 @@ class Asked(Reader):
 
     @contextmanager
     def polling(self):
-        """Read all the time until the block is over."""
+        """Read until the block is over."""
         is_over = []
         thread = threading.Thread(target=lambda: self.until(lambda: is_over, 300))
         thread.start()
@@ -228,7 +228,7 @@ def test_failed_request_for_a_departed_partition_delays_no_other(lab):
 @pytest.mark.contract("P10")
 @simulated(seeds=1, nightly=10, nodes=2)
 def test_leader_that_was_down_is_asked_once_it_is_back(lab):
-    """P10: 1. The leader goes down, without a successor. 2. It is back, and asked."""
+    """P10: 1. The leader goes down, without a successor. 2. It comes back, and is asked."""
     p0, p1 = lab.topic("t", 2, records=3)
     reader = Reader(lab, SafeConsumer, tps=[p0, p1])
     reader.take(6)

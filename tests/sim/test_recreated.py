@@ -42,7 +42,7 @@ class Watching(reading.Watching):
     """Reads ``t``."""
 
     def recreations(self):
-        """Return the events of recreated topics: partition, position, where it begins."""
+        """Return the events of recreated topics: partition, old position, first offset."""
         found = self.events_of(TopicRecreated)
         return [(one.partition, one.position, one.begins) for one in found]
 
@@ -71,7 +71,7 @@ def without_ids(lab, **settings):
 
 
 def is_named(reader, tp):
-    """Tell whether a metadata response has named the topic since the gain."""
+    """Return whether a metadata response has named the topic since the gain."""
     state = reader.consumer._subscription.assignment.get(tp)
     return state is not None and not state.is_presumed
 
@@ -180,7 +180,7 @@ def test_an_event_with_both_ids_comes_before_that_of_the_purge(lab):
 
 @pytest.mark.contract("P21", "P10")
 def test_parked_records_of_the_old_topic_come_at_once(lab):
-    """They were fetched before it was deleted; the records of the new one follow."""
+    """They were fetched before it was deleted; the records of the new topic follow."""
     (tp,) = lab.topic("t", records=OLD)
     reader = subscribed(lab)
     reader.poll()
@@ -323,7 +323,7 @@ def test_an_offset_that_may_expire_is_committed_again(lab, make):
     """
     Before Kafka 2.1, which has no ids, it expires a day after the last commit.
 
-    In a group without members, as under ``assign``, it does so a week after it.
+    In a group without members, as under ``assign``, it expires a week after it.
     """
     (tp,) = lab.topic("t", records=OLD)
     reader = make(lab, enable_auto_commit=True, auto_commit_interval_ms=500)
@@ -383,7 +383,7 @@ def test_a_fetch_in_flight_proves_that_the_topic_exists(lab):
 
 @pytest.mark.contract("P21", "P10")
 def test_an_idle_partition_does_not_delay_one_that_waits_for_ids(lab):
-    """Alone, the fetch of the idle one would stay at the broker for a minute."""
+    """If it were alone, the fetch of the idle one would stay at the broker for a minute."""
     one, other = lab.topic("t", 2)
     waits = {"fetch_max_wait_ms": 60_000, "request_timeout_ms": 90_000}
     reader = subscribed(lab, **waits)
@@ -392,7 +392,7 @@ def test_an_idle_partition_does_not_delay_one_that_waits_for_ids(lab):
     reader.is_silent(seconds=70)
     reader.consumer.resume(one)
     lab.append(other)
-    lab.sleep(1)  # its fetch is answered, and the broker free
+    lab.sleep(1)  # its fetch is answered, and the broker is free
     reader.poll()
     lab.append(one, 5)
     begin = lab.now
@@ -474,8 +474,8 @@ def test_after_a_rebalance_each_member_reads_its_part_from_the_start(lab, assign
     "reset", ["latest", pytest.param("earliest", marks=pytest.mark.nightly)]
 )
 @both_protocols
-def test_the_next_owner_goes_on_at_the_commit_of_the_new_topic(lab, assignor, reset):
-    """Its metadata are older than the topic; the member before it has read and committed."""
+def test_the_next_owner_continues_at_the_commit_of_the_new_topic(lab, assignor, reset):
+    """Its metadata is older than the topic; the previous member has read and committed."""
     (tp,) = lab.topic("t", records=OLD)
     settings = {"assignor": assignor, "auto_offset_reset": reset, **SHORT_AGE}
     idle = Watching(lab, "t", client_id="z", **settings)
@@ -490,7 +490,7 @@ def test_the_next_owner_goes_on_at_the_commit_of_the_new_topic(lab, assignor, re
     new = {*range(155, 175)}
     idle.until(lambda: {*idle.values()} == new, seconds=60)
     idle.is_silent(seconds=2 * 60)
-    # Once its metadata are new, the records are delivered again.
+    # Once its metadata is new, the records are delivered again.
     assert len(idle.log) <= 2 * len(new)
 
 
@@ -520,7 +520,7 @@ def test_a_commit_of_old_offsets_in_a_listener_is_refused(lab):
 
 @each_reset
 def test_a_partition_that_was_fetched_in_doubt_counts_as_held(lab, reset):
-    """Ids were asked for less than a second ago, so it did not wait."""
+    """The partition did not wait, as ids were asked for less than a second ago."""
     t, u = (lab.topic(name, records=OLD)[0] for name in "tu")
     settings = {"auto_offset_reset": reset, "group_id": GROUP, **SHORT_AGE}
     reader = Watching(lab, tps=[t, u], **settings)
@@ -541,7 +541,7 @@ def test_a_partition_that_was_fetched_in_doubt_counts_as_held(lab, reset):
 @pytest.mark.parametrize("wait", [0.02, 1.0])
 @both_protocols
 def test_short_polls_commit_before_a_join_while_something_is_held(lab, assignor, wait):
-    """The commit asks for ids, which takes longer than such a poll."""
+    """The commit asks for ids, which takes longer than one of these polls."""
     (t,), us = lab.topic("t", 1, records=OLD), lab.topic("u", 2, records=OLD)
     settings = {"enable_auto_commit": True, "auto_commit_interval_ms": 10**8}
     settings |= {"assignor": assignor, "heartbeat_interval_ms": 200}
@@ -587,7 +587,7 @@ def test_a_recreated_topic_is_unread_until_a_record_was_read(lab):
     reader.reads_new(25, OLD)
     assert subscription.recreated() == []
     reader.consumer.seek(tp, 0)
-    reader.consumer.commit({tp: at(20)})  # it was read
+    reader.consumer.commit({tp: at(20)})  # the record was read
     assert lab.committed(tp) == 20
 
 
@@ -624,7 +624,7 @@ SEEKS = {
 
 
 def assigned_again(lab, tp, **settings):
-    """Assign ``t`` to a reader whose metadata are older than it and its commit, of 40."""
+    """Assign ``t`` to a reader with metadata older than the topic and its commit, 40."""
     reader = assigned(lab, **settings, **SHORT_AGE)
     reader.poll(1)
     lab.topic("u")
@@ -652,7 +652,7 @@ def test_reading_begins_at_the_commit_of_the_new_topic(lab, reset):
 )
 @pytest.mark.parametrize("how", SEEKS)
 def test_a_position_that_the_program_sets_stays(lab, reset, how):
-    """The program assigns and seeks; its metadata are older than the topic and its commit."""
+    """The program assigns and seeks; its metadata is older than the topic and its commit."""
     (tp,) = lab.topic("t", records=OLD)
     seek, begin = SEEKS[how]
     reader = assigned_again(lab, tp, auto_offset_reset=reset)

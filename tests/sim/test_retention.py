@@ -88,14 +88,14 @@ class Late(Watching):
         self.consumer.resume(self.tp)
 
     def asks(self):
-        """Let the reader ask after a hold for the log's start; hold the answer back."""
+        """Let the reader ask for the log's start after a hold; hold the answer back."""
         asked = self.lab.cluster.fail("ListOffsets", is_held=True, count=1)
         self.held_past_retention()
         self.until(lambda: asked.kept)
         return asked
 
     def joins_again(self):
-        """Let its membership be lost, and another begin."""
+        """Let its membership be lost, and another membership begin."""
         generation = self.lab.generation()
         self.lab.cluster.fail("Heartbeat", error=ILLEGAL_GENERATION, count=1)
         self.until(lambda: self.lab.generation() > generation, each=5)
@@ -194,7 +194,7 @@ def test_parked_records_come_though_they_were_deleted(lab, how):
     assert parked == list(range(POSITION, POSITION + len(parked)))
     assert parked
     assert found[-len(LEFT) :] == LEFT
-    begun = parked[-1] + 1  # nothing of it was parked
+    begun = parked[-1] + 1  # none of it was parked
     assert reader.reported_gone() == [(begun, START, START - begun)]
 
 
@@ -230,7 +230,7 @@ def test_without_a_policy_the_poll_raises_until_a_seek(lab):
 
 
 def test_an_answer_for_an_ended_ownership_is_not_used(lab):
-    """P16: the next ownership sends a request of its own, and one event is emitted."""
+    """P16: the next ownership sends its own request, and one event is emitted."""
     reader = Late(lab, is_member=True)
     asked = reader.asks()
     reader.joins_again()
@@ -301,7 +301,7 @@ def _a_hold_and_then_a_record(reader, reads=lambda reader: reader.take(1)):
     reader.is_silent(seconds=1)
     reader.consumer.resume(reader.tp)
     reads(reader)
-    reader.lab.sleep(3600)  # the program is busy, and no fetch is under way
+    reader.lab.sleep(3600)  # the program is busy, and no fetch is in flight
     reader.loses()
     reader.consumer.seek(reader.tp, 2 * POSITION)
     return 2 * POSITION

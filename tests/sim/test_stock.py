@@ -2,7 +2,7 @@
 Proves the claims of pages about kafka-python's own consumer.
 
 ``tests/unit/contract/claims.toml`` has the sentence of each test. If a test fails, the
-sentence is not true any more, and both change.
+sentence is no longer true, and both have to change.
 """
 
 from functools import partial
@@ -39,7 +39,7 @@ def test_a_partition_that_its_member_keeps_stays_paused(lab, assignor):
 @pytest.mark.parametrize(
     ("reset", "first"), [("latest", 20), ("earliest", 12)], ids=["latest", "earliest"]
 )
-def test_retention_of_a_paused_partition_goes_by_the_reset_policy(lab, reset, first):
+def test_retention_of_a_paused_partition_follows_the_reset_policy(lab, reset, first):
     """``latest``, the default, skips the rest of the backlog."""
     assert KafkaConsumer.DEFAULT_CONFIG["auto_offset_reset"] == "latest"
     (tp,) = lab.topic("t", 1)
@@ -194,7 +194,7 @@ def test_a_seek_while_a_poll_decodes_is_undone(lab):
 
 
 def test_records_of_a_poll_that_raises_are_committed(lab):
-    """The poll had taken the other partition's records, and returned them to no one."""
+    """The poll had taken the other partition's records, and no call returned them."""
     tps = lab.topic("t", 2, records=10)
     meddler = Meddler()
     meddler.raise_at(15, KeyboardInterrupt)

@@ -21,7 +21,7 @@ from tests.sim.reading import AN_HOUR, Reader, both_ways, in_flight, parked
 @in_flight
 @simulated(seeds=1, nightly=50)
 def test_resume_on_another_thread_ends_a_wait_within_50_ms(lab, how, *, in_flight):
-    """P10: the resume may come before the poll waits, as it begins to, or seconds later."""
+    """P10: the resume comes before the poll waits, as it begins to wait, or later."""
     reader = parked(lab, in_flight=in_flight, how=how)
     (p0, *_) = lab.partitions("t")
     for number in range(1, 10):
@@ -77,7 +77,7 @@ def test_second_poll_during_a_poll_is_refused(lab, call, how):
     assert isinstance(caught.value, IllegalStateError)
     reader.consumer.resume(p0)
     waiting.join()
-    elsewhere(lambda: reader.poll(1))  # one after another, on any thread
+    elsewhere(lambda: reader.poll(1))  # one after the other, on any thread
     reader.until(lambda: len(reader.log) == 10)
     assert reader.offsets(p0) == [*range(10)]
 
@@ -115,7 +115,7 @@ def test_poll_in_the_middle_of_a_step_is_refused(lab, decoder):
             elsewhere(acts.pop())
         return quiet()
 
-    ledger.quiet = asked  # by each step, of each record, as nothing is settled
+    ledger.quiet = asked  # by each step, for each record, as nothing is settled
     unsettled = {"settled": property(lambda _: None, lambda *_: None)}
     ledger.__class__ = type("Unsettled", (type(ledger),), unsettled)
     reader.take(1)

@@ -30,13 +30,11 @@ class Tokens(AbstractTokenProvider):
 
 class TokenGuard:
     """
-    Has the cluster demand tokens, and cut connections whose token has expired.
+    Makes the cluster demand tokens, and cut connections whose token has expired.
 
-    Args:
-        lab: the lab of the simulated world.
-        patch: the test's monkeypatch.
-        advertised: the lifetime in seconds that the broker reports; 0 for none, so that
-            clients do not authenticate again in time.
+    Args: lab: the lab of the simulated world. patch: the test's monkeypatch.
+        advertised: the lifetime in seconds that the broker reports; 0 if it reports
+        none, so that clients do not authenticate again in time.
     """
 
     def __init__(self, lab, patch, advertised):

@@ -1,4 +1,4 @@
-"""An unclean election cuts a log below a position; reading goes on where it was cut."""
+"""An unclean election cuts a log below a position; reading goes on at the cut."""
 
 import pytest
 from kafka.errors import LogTruncationError
@@ -56,7 +56,7 @@ def reads_and_commits(lab, **settings):
 @both_protocols
 @both_resets
 def test_a_log_that_was_cut_during_a_restart_is_read_from_the_cut(lab, reset, assignor):
-    """The commit is 10; records 5 to 9 are new ones, and none of them was read."""
+    """The commit is 10; the log's records 5 to 9 are new, and none of them was read."""
     (tp,) = lab.topic("t", records=END)
     reads_and_commits(lab, assignor=assignor)
     cut(lab, tp)
@@ -65,7 +65,7 @@ def test_a_log_that_was_cut_during_a_restart_is_read_from_the_cut(lab, reset, as
 
 
 def test_reading_starts_at_the_cut_if_no_record_came_before_the_truncation(lab):
-    """The position has the epoch that the broker answered with the end."""
+    """The position has the epoch that the broker returned with the end."""
     (tp,) = lab.topic("t", records=END)
     reader = Member(lab, auto_offset_reset="latest", metadata_max_age_ms=1000)
     reader.owns([tp])
@@ -173,7 +173,7 @@ def test_a_seek_to_a_number_beyond_the_end_has_no_epoch(lab):
 
 
 def test_a_clean_election_moves_nothing(lab):
-    """Several epochs have begun since the commit, some without a record."""
+    """Several epochs have begun since the commit, some of them without a record."""
     (tp,) = lab.topic("t", records=END)
     reads_and_commits(lab)
     for count in (0, 0, 3, 0, 2):
@@ -191,7 +191,7 @@ def test_a_clean_election_moves_nothing(lab):
 # ------------------------------------------------------------ where it cannot be asked
 
 
-def test_broker_without_offset_for_leader_epoch_is_read_on(lab):
+def test_broker_without_offset_for_leader_epoch_is_still_read(lab):
     """Some brokers that speak Kafka's protocol lack OffsetForLeaderEpoch."""
     (tp,) = lab.topic("t", records=END)
     del lab.cluster._handlers["OffsetForLeaderEpoch"]

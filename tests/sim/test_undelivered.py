@@ -18,7 +18,12 @@ from tests.sim.reading import Reader, Watching, both_ways
 @pytest.mark.contract("P1", "P8")
 @both_decoders
 def test_a_commit_during_a_poll_has_no_record_that_a_pause_puts_back(lab, decoder):
-    """P8: 1. A poll takes both. 2. Another thread pauses one and commits. 3. It goes back."""
+    """
+    P8: a pause on another thread puts back a record that the poll has taken.
+
+    1. A poll takes records of both. 2. Another thread pauses one and commits. 3. The
+    records of the paused one go back.
+    """
     reader = Meddled(lab, group_id=GROUP, decoder=decoder)
     consumer = reader.consumer
 
@@ -66,8 +71,8 @@ def act_in_a_hook(lab, act):
     """
     Act in a hook about dropped data, at the end of a poll that has taken records.
 
-    Both partitions are asked for; while the answer is held back the second one is
-    paused, and there is no room to park it.
+    Both partitions are fetched; while the answer is held back the second one is paused,
+    and there is no room to park it.
     """
     made = []
 
@@ -180,7 +185,7 @@ def test_a_partition_may_leave_while_its_answer_is_opened(lab):
             assign = subscription.assign_from_user
             others.append(threading.Thread(target=assign, args=([staying],)))
             others[0].start()
-            lab.sleep(1)  # under the lock it has to wait; without one it is done by now
+            lab.sleep(1)  # the lock makes it wait; without a lock it would be done
         return found
 
     subscription.is_fetchable = is_fetchable_and_departs
@@ -206,7 +211,7 @@ def _to_the_beginning(reader, tp, to):
     ("decoder", "at"), [("python", 5), ("compiled", 5), ("compiled", 45)]
 )
 def test_a_seek_in_the_middle_of_a_drain_is_not_undone(lab, decoder, move, to, at):
-    """Upstream reads the position, decodes, and sets it: the seek between is undone."""
+    """Upstream reads the position, decodes, and sets it, which undoes the seek in between."""
     reader = Meddled(lab, records=30, decoder=decoder)
     reader.meddler.at(at, lambda: move(reader, reader.in_order[0], to))
     reader.until(lambda: len(reader.meddler.seen) >= at)

@@ -10,11 +10,11 @@ from tests.sim.reading import Reader
 
 @simulated(seeds=1)
 def test_poll_validates_positions_only_after_a_new_position_or_leader(lab, monkeypatch):
-    """Upstream compares all in each poll: most of its time with a thousand partitions."""
+    """Upstream compares all positions in each poll, which takes most of its time."""
     first, second = lab.topic("t", 2, records=10)
     reader = Reader(lab, SafeConsumer, "t")
     reader.take(20)
-    reader.is_silent(seconds=2)  # a metadata response has named what was gained
+    reader.is_silent(seconds=2)  # a metadata response has named the gained topics
     subscription = reader.consumer._subscription
     compared = []
     ask = subscription.maybe_validate_position_for_current_leader

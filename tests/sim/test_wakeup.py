@@ -134,7 +134,7 @@ def test_a_wakeup_in_a_signal_handler_ends_the_poll(lab, how):
 )
 @simulated(seeds=1, nightly=5)
 def test_a_wakeup_ends_a_poll_that_waits_for_its_group(lab, api, assignor):
-    """P19: the request goes on, and later polls use its answer: nothing is asked twice."""
+    """P19: the request goes on, and later polls use its answer: no request is sent twice."""
     tps = lab.topic("t", 2, records=3)
     assigned = []
     listener = Listener(assigned.append)

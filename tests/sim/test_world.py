@@ -68,7 +68,7 @@ def failing_thread(world):
 
 
 def turns_without_sleep(world):
-    """Others have their turns meanwhile, but the time hardly goes by."""
+    """Others have their turns meanwhile, but time hardly passes."""
     threads(lambda: [world.give_way() for _ in range(10**7)])
     world.sleep(1e6)
 
@@ -95,7 +95,7 @@ def test_loop_that_logs_an_error_for_ever_is_ended(monkeypatch):
         message = "as planned"
         raise TypeError(message)
 
-    play(lambda _: None)  # the first world of a process plays another one before
+    play(lambda _: None)  # the first world of a process runs another one before it
     monkeypatch.setattr(NetworkSelector, "call_later", no_timers)
     with pytest.raises(EndlessError, match=r"(?s)20000 looks at .* _refresh_loop <"):
         play(lambda lab: lab.member(SafeConsumer, "orders"))
@@ -118,7 +118,7 @@ def test_busy_processes_do_not_slow_each_other_down():
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_world_that_is_over_is_collected(*, fails, caplog):
-    """One process plays hundreds; one that failed leaves its threads in the middle."""
+    """One process plays hundreds of worlds; a failed one leaves its threads in the middle."""
     caplog.set_level(
         "CRITICAL", "kafka"
     )  # a record of a log keeps the frames of its error

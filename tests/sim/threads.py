@@ -1,21 +1,21 @@
 """
 Plays time, threads, locks and queues in a world.
 
-The module replaces names of the standard library only; `network.register` gives kafka-
-python's
-tasks and batches an order besides, and the churn keeps producers from being closed by the
-collector. Outside a running world, and in other
-threads of the operating system, everything is as it was: a pytest process that has
-installed it runs ordinary tests, too. ``install()`` must run before kafka, safeconsumer
-and concurrent.futures are imported: they make default arguments and globals of these.
+The module replaces only names of the standard library; in addition `network.register`
+gives kafka-python's tasks and batches an order, and the churn keeps the collector from
+closing producers. Outside a running world, and in other threads of the operating
+system, everything is as it was: a pytest process that has installed it runs ordinary
+tests, too. ``install()`` must run before kafka, safeconsumer and concurrent.futures are
+imported, because those make default arguments and globals of these names.
 
 Condition, Event, Semaphore, Barrier, Timer, queue.Queue, thread pools and asyncio stay
-Python's own: they are made of Lock, RLock, Thread and get_ident, which are played here.
+Python's own: they consist of Lock, RLock, Thread and get_ident, which are simulated
+here.
 """
 
 import asyncio
 import asyncio.events
-import multiprocessing  # noqa: F401 - it takes what it needs of the real names first
+import multiprocessing  # noqa: F401 - it takes the real names first
 import queue
 import random
 import ssl  # noqa: F401 - so does this
@@ -29,7 +29,9 @@ from tests.sim import network
 from tests.sim.world import World
 
 _OS_THREAD = threading.get_ident()
-_FIRST_IDENT = 10_000_000  # of simulated threads; those of real ones are larger by far
+_FIRST_IDENT = (
+    10_000_000  # of simulated threads; the numbers of real ones are far larger
+)
 
 _real_lock = threading.Lock
 _real_rlock = threading.RLock
@@ -127,7 +129,7 @@ class Lock:
 
 
 class EitherLock:
-    """A lock of a module that is older than any world: real outside, played inside."""
+    """A lock of an older module: a real lock outside a world, a simulated one inside."""
 
     def __init__(self):
         self._real = _real_lock()
@@ -145,7 +147,7 @@ class EitherLock:
 
 
 class SimpleQueue:
-    """queue.SimpleQueue: C's outside a world, Python's inside."""
+    """queue.SimpleQueue: C's queue outside a world, Python's inside."""
 
     def __new__(cls):
         return _real_queue() if world() is None else queue._PySimpleQueue()
@@ -226,11 +228,11 @@ def get_ident():
 
 
 def current_thread():
-    """Return the caller's thread: in the first task of a world the main thread."""
+    """Return the caller's thread: the main thread for the first task of a world."""
     task = _task()
     if task is None:
         return _real_current()
-    # Python's own function would make a dummy of this number, and keep it forever.
+    # Python's own function would make a dummy for this number, and keep it forever.
     return threading.main_thread() if task.thread is None else task.thread
 
 
@@ -268,7 +270,7 @@ def _sleep(seconds):
 
 def _clock(real, played):
     def tell():
-        # As world(), written out: no function is called more often.
+        # The same as world(), written out, as this function is called most often.
         one = World.current
         if one is None or _real_ident() != _OS_THREAD:
             return real()
@@ -288,10 +290,10 @@ def install():
     _install_clocks()
     _install_threads()
     network.install(world)
-    # Meant for those who make event loops, and the only way to change threads beside one.
+    # The function for event loops, and the only way to change threads beside one.
     World.carried.append((asyncio._get_running_loop, asyncio._set_running_loop))
-    # It holds this one while it starts a thread.
-    import concurrent.futures.thread as pool  # noqa: PLC0415 - now it takes ours
+    # It holds this lock while it starts a thread.
+    import concurrent.futures.thread as pool  # noqa: PLC0415 - by now it takes ours
 
     pool._global_shutdown_lock = EitherLock()
 

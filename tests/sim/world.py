@@ -21,11 +21,11 @@ from typing import Any, ClassVar
 from greenlet import GreenletExit, getcurrent, greenlet
 
 EPOCH = 1_700_000_000.0  # the wall clock's seconds when a world begins
-LIMIT = 100_000.0  # virtual seconds; an older world waits for an event that never comes
+LIMIT = 100_000.0  # virtual seconds; a longer world waits for an event that never comes
 _NEVER = float("inf")
-_BEGIN = 1000.0  # the monotonic clock's first reading; programs compare with zero
+_BEGIN = 1000.0  # the monotonic clock's first reading; programs compare it with zero
 _LOOK = 1e-6  # seconds; otherwise a deadline 1e-14 s away would never pass
-_TURN = 100e-6  # seconds that a turn costs, about as much as it really does
+_TURN = 100e-6  # seconds that a turn costs, about as much as a real one
 _LONGEST_TURN = 0.01  # seconds that a turn costs if the process has not slept for long
 _UNWINDINGS = 20  # how often a task may refuse to end
 _LOOKS = 20_000  # readings of the clock in one turn; our tests' programs make 2,416
@@ -79,7 +79,7 @@ class Process:
 
     @property
     def is_able(self):
-        """Whether its tasks can run."""
+        """Return whether its tasks can run."""
         return not (self.is_frozen or self.is_dead)
 
     def take_turn(self, slept):
@@ -88,8 +88,7 @@ class Process:
 
         Each process has its own machine: other processes do not slow it down.
 
-        Args:
-            slept: how many turns' worth the world has slept so far.
+        Args: slept: the number of turns for which the world has slept so far.
         """
         still = self._busy - (slept - self._slept)
         self._busy = busy = still + 1 if still > 0 else 1
@@ -129,7 +128,7 @@ class Task(greenlet):
 
 class World:
     """
-    Runs a function and all that it starts, in virtual time.
+    Runs a function, and all tasks that it starts, in virtual time.
 
     Args:
         seed: decides everything that is drawn.
@@ -163,7 +162,7 @@ class World:
             1
         )  # for objects without an order besides their address
         self._slept = 0  # turns that the jumps of the clock make up for
-        self._turn_limit = _NEVER  # when the clock has been looked at too often
+        self._turn_limit = _NEVER  # when the clock was read too often
         self._order = itertools.count()
         self._timers = []
         self._first = None
@@ -173,11 +172,11 @@ class World:
 
     @property
     def now(self):
-        """Virtual seconds since the beginning."""
+        """Return the virtual seconds since the beginning."""
         return self.clock - _BEGIN
 
     def monotonic(self):
-        """Tell the time. Each reading moves the clock, so every deadline is reached."""
+        """Return the time. Each reading moves the clock, so every deadline is reached."""
         self.clock += _LOOK
         if self.clock > self._turn_limit:
             # The hub raises the error again if a task catches it.
@@ -187,11 +186,11 @@ class World:
         return self.clock
 
     def wall(self):
-        """Tell the time of the caller's process, in seconds since the epoch."""
+        """Return the time of the caller's process, in seconds since the epoch."""
         return EPOCH + self.monotonic() - _BEGIN + self.process.skew
 
     def call_later(self, delay, call):
-        """Call a function after a delay, outside of any task: it must not wait."""
+        """Call a function after a delay, outside any task: it must not wait."""
         at = self.clock + delay if delay > 0 else self.clock
         timer = Timer(at, call)
         heapq.heappush(self._timers, (at, next(self._order), timer))
@@ -252,10 +251,9 @@ class World:
         """
         Wait until a condition is true, and return its result.
 
-        Args:
-            condition: a function that is called every 50 virtual ms.
-            seconds: virtual seconds until the wait has failed.
-            what: the condition in words, for the error.
+        Args: condition: a function that is called every 50 virtual ms. seconds: the
+            virtual seconds after which the wait fails. what: the condition in words,
+            for the error.
 
         Raises:
             NotYetError: it did not become true in time.
@@ -271,7 +269,7 @@ class World:
     # Running
 
     def run(self, main):
-        """Play until ``main`` has returned, end what still runs, return its result."""
+        """Run until ``main`` has returned, end all other tasks; return its result."""
         __tracebackhide__ = True
         assert World.current is None, "one world at a time"
         self.hub = getcurrent()
@@ -311,7 +309,7 @@ class World:
                 self._crash = error
 
     def _step(self):
-        """Call the timers that are due; then give a task its turn, or let the time go by."""
+        """Call the timers that are due; then give a task its turn, or let time pass."""
         __tracebackhide__ = True
         if self._timers and self._timers[0][0] <= self.clock:
             self._call_what_is_due()
@@ -343,7 +341,8 @@ class World:
         self.turns += 1
         busy = task.process.take_turn(self._slept)
         self.clock += min(_LONGEST_TURN, _TURN * (1 + busy / 100))
-        self._enter(task)  # no context manager: its cost at each turn is seen
+        # A context manager would cost too much at each turn.
+        self._enter(task)
         try:
             if busy > _BUSIEST:
                 what = f"{_BUSIEST} turns without sleep"

@@ -29,7 +29,7 @@ def kafka_broker():
         pytest.skip(f"no Docker engine answers: {error}")
     with KafkaContainer() as container:
         yield container
-    gc.collect()  # clean up what it left open, while an open socket is not an error
+    gc.collect()  # clean up sockets that it left open, while an open socket is not an error
 
 
 def test_a_pause_survives_a_rebalance(

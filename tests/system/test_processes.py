@@ -17,7 +17,7 @@ LONG = "time.sleep(600)"
 
 
 def is_alive(pid):
-    """Tell whether a process runs; a zombie does not."""
+    """Return whether a process runs; a zombie does not."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:

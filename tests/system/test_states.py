@@ -34,7 +34,7 @@ def clone(tmp_path):
 
 
 def test_commit_of_main_is_compared_with_the_day_before(clone):
-    """If all commits are younger, its parent counts: so a clone with two commits has one."""
+    """If all commits are younger, the parent counts, so a clone with two commits has one."""
     first = commit(clone, NOW - DAY - 2)
     commit(clone, NOW - DAY + 1)
     commit(clone, NOW)

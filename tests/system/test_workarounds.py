@@ -1,11 +1,11 @@
 """
-Shows when a workaround can go: kafka-python's own consumer still fails as before.
+Shows when a workaround can go: until then kafka-python's own consumer fails as before.
 
 The pages in design/ list defects that this package works around; for each one a test runs
 the stock client. If a test fails, upstream has repaired the defect: then the
-workaround and its row in the table may go. Most of these tests are those of our own consumer
-in the simulated world, which the stock client must fail (``stock_fails``); this module has
-the others.
+workaround and its row in the table may go. Most of these tests are the tests of our own
+consumer in the simulated world, which the stock client must fail (``stock_fails``);
+this module has the others.
 """
 
 import gc
@@ -56,7 +56,7 @@ with offline(KafkaConsumer, value_deserializer=Picky()) as consumer:
 """
 
 
-@pytest.mark.timeout(180)  # a process that starts; its endless loop ends by itself
+@pytest.mark.timeout(180)  # for the start of a process, whose endless loop ends itself
 @pytest.mark.parametrize("kind", range(len(KINDS)))
 def test_a_poll_after_a_batch_that_cannot_be_read_never_returns(kind):
     """The poll never stops asking a batch whose generator has raised."""
@@ -71,8 +71,8 @@ def logged(caplog):
 
 
 def test_a_password_is_in_the_log(logged):
-    """Every request is logged as sent; the admin client logs its settings."""
-    secret = "guess-71d2ba90"  # noqa: S105 - to be found
+    """Every request is logged when it is sent; the admin client logs its settings."""
+    secret = "guess-71d2ba90"  # noqa: S105 - the test has to find it
     parser = KafkaProtocol(client_id="me")
     login = b"member\0member\0" + secret.encode()
     parser.send_request(SaslAuthenticateRequest(version=2, auth_bytes=login))
@@ -90,7 +90,7 @@ def test_a_password_is_in_the_log(logged):
 @of_our_connections
 @pytest.mark.parametrize("way", WAYS)
 def test_a_socket_is_left_to_the_collector(way):
-    """A handshake that fails or is cut short, and a connection closed with unsent bytes."""
+    """The handshake fails or is cut short, or the connection is closed with unsent bytes."""
     with socket.create_server(("127.0.0.1", 0)) as server, resource_warnings() as found:
         way(KafkaNetClient, server)
         gc.collect()
@@ -98,7 +98,7 @@ def test_a_socket_is_left_to_the_collector(way):
 
 
 @simulated(seeds=1)
-def test_a_client_that_may_create_no_topics_asks_for_them_to_be_created(lab):
+def test_a_client_that_may_create_no_topics_asks_for_their_creation(lab):
     """``allow_auto_create_topics=False`` does not reach the request."""
     asked = []
     lab.cluster.on_request = lambda entry, message: (

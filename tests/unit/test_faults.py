@@ -79,6 +79,6 @@ def test_every_row_has_an_id_of_its_own_and_names_files_that_exist():
 
 
 def test_every_fault_can_be_planted_in_the_code_of_today():
-    """A row whose text has changed would test nothing, without a sign of that."""
+    """If a row's text had changed, the row would test nothing, without showing that."""
     for one in table.faults(table.PACKAGES):
         one.planted((ROOT / "safeconsumer" / one.file).read_text())

@@ -1,4 +1,4 @@
-"""A busy machine does not end a wait of the suite, and a hang does."""
+"""A busy machine does not end a wait of the suite, but a hang does."""
 
 import os
 import signal
@@ -42,7 +42,7 @@ class Machine:
             self.waits[thread] += part * seconds
 
     def until_over(self, bound):
-        """Return the second at which a bound is reached, None if later than an hour."""
+        """Return the second at which a bound is reached; None after more than an hour."""
         while not bound.is_over():
             self.step(0.5)
             if self.now > 3600:
@@ -73,7 +73,7 @@ class Machine:
     ],
 )
 def test_seconds_in_which_a_thread_waits_for_a_core_do_not_count(parts, over):
-    """Waits before the bound began are no reason for more time."""
+    """Waits before the beginning of the bound give no additional time."""
     machine = Machine(**parts)
     assert machine.until_over(machine.bound(10.0)) == over
 
@@ -89,7 +89,7 @@ def test_a_wait_without_a_limit_has_no_bound():
     assert machine.until_over(machine.bound(None)) is None
 
 
-def test_the_waits_of_a_thread_that_starts_later_count_whole():
+def test_the_waits_of_a_thread_that_starts_later_count_in_full():
     machine = Machine()
     bound = machine.bound(10.0)
     assert not bound.is_over()
@@ -108,7 +108,7 @@ def test_threads_and_processes_of_a_test_are_counted():
     thread = threading.Thread(target=over.wait)
     thread.start()
     command = [sys.executable, "-c", "input()"]
-    with subprocess.Popen(command, stdin=subprocess.PIPE) as child:  # noqa: S603 - ours
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as child:  # noqa: S603 - our own code
         found = core_waits()
         child.communicate(b"\n")
     over.set()
@@ -119,7 +119,7 @@ def test_threads_and_processes_of_a_test_are_counted():
 
 
 def test_a_simulated_world_has_no_waits_for_a_core():
-    """A history would depend on the machine."""
+    """Otherwise a history would depend on the machine."""
 
     def read(_):
         machine = Machine(**{"1": 1.0})
@@ -149,7 +149,7 @@ def test_a_hang_is_an_error_with_the_last_state(monkeypatch):
     ("part", "over"), [(0.0, 32.0), (0.5, 61.0)], ids=["idle", "half"]
 )
 def test_time_limit_of_a_test_is_longer_on_a_busy_machine(part, over, monkeypatch):
-    """The limit of a test that hangs is followed by one that counts waits for a core."""
+    """After a hanging test's limit a second one begins, which counts waits for a core."""
     machine = Machine(**{"1": part})
     timers = []
     monkeypatch.setattr(timeouts.signal, "setitimer", lambda *its: timers.append(its))
@@ -167,12 +167,12 @@ def test_time_limit_of_a_test_is_longer_on_a_busy_machine(part, over, monkeypatc
 @pytest.mark.skipif(
     not hasattr(signal, "SIGALRM"), reason="pytest-timeout has another method there"
 )
-def test_time_limit_of_each_test_is_such_a_limit():
+def test_time_limit_of_each_test_leaves_out_waits_for_a_core():
     assert isinstance(signal.getsignal(signal.SIGALRM), timeouts.Alarm)
 
 
 def test_an_interrupt_of_a_wait_has_the_last_state():
-    """Pytest's time limit is one."""
+    """Pytest's time limit is such an interrupt."""
 
     def interrupt():
         raise KeyboardInterrupt

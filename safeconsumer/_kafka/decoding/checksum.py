@@ -1,8 +1,8 @@
 """
 Computes checksums of record batches for the test broker, in compiled code if possible.
 
-kafka-python computes them in Python, which takes ten times as long as the rest of a record,
-unless the package ``crc32c`` is installed, whose licence is the LGPL.
+kafka-python computes them in Python, which takes ten times as long as everything else
+for a record, unless the package ``crc32c`` is installed, whose licence is the LGPL.
 """
 
 from typing import Any

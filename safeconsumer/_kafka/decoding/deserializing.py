@@ -2,7 +2,8 @@
 Calls a program's deserializers, in both forms that kafka-python accepts.
 
 kafka-python warns about deprecated forms. Python's filters depend on the place of a
-warning: a DeprecationWarning outside of ``__main__`` is hidden, and people filter by module.
+warning: a DeprecationWarning outside ``__main__`` is hidden, and users filter by
+module.
 So warnings have the same place here as with kafka-python's own consumer.
 """
 
@@ -33,12 +34,12 @@ def wrapped_functions(settings: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def deserialized(reader: Any, topic: str, headers: list[Any], data: Any) -> Any:  # noqa: ANN401 - whatever it reads
+def deserialized(reader: Any, topic: str, headers: list[Any], data: Any) -> Any:  # noqa: ANN401 - any value that it reads
     """
     Return the deserialized key or value; without a deserializer it stays bytes.
 
     Raises:
-        Exception: the deserializer's.
+        Exception: the deserializer's own.
     """
     if reader is None:
         return data
@@ -66,7 +67,8 @@ def deserialized_again(reader: Any, topic: str, data: Any, first: TypeError) -> 
         first: the error of the call with headers.
 
     Raises:
-        Exception: the deserializer's; of two ``TypeError`` the one with the deeper traceback.
+        Exception: the deserializer's own; of two ``TypeError`` the one with the deeper
+            traceback.
     """
     try:
         value = reader.deserialize(topic, data)

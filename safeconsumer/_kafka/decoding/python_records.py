@@ -1,9 +1,9 @@
 """
 Decodes record batches by upstream's decoder, without records below the fetch offset.
 
-A broker sends whole batches, also if the fetch begins in the middle of one. Upstream
-deserializes the records before the position, too, and throws them away; so a seek past a
-record that cannot be deserialized would not help.
+A broker sends whole batches, even if the fetch begins in the middle of one. Upstream
+deserializes the records before the position, too, and throws them away; so a seek past
+a record that cannot be deserialized would not help.
 """
 
 from collections.abc import Iterator
@@ -73,7 +73,7 @@ class FromFetchOffset:
     def __init__(self, batch: Any, part: Any) -> None:  # noqa: ANN401 - upstream's
         self._batch, self._part = batch, part
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever a batch has
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute of a batch
         return getattr(self._batch, name)
 
     def __next__(self) -> Any:  # noqa: ANN401 - upstream looks into markers so

@@ -110,7 +110,7 @@ def adopt_manager(manager: KafkaConnectionManager) -> None:
     """
     Let the later connections of a client receive this way.
 
-    A client of the user's own is left as it is.
+    A user's own client keeps its class.
     """
     if type(manager) in {KafkaConnectionManager, ClosingManager}:
         manager.__class__ = ReceivingManager

@@ -2,9 +2,9 @@
 Decodes record batches by compiled code, with upstream's results.
 
 Compiled code (``records.c``) reads batches of format 2: it checks each as a whole, and
-makes records as they are taken. If a batch is not as producers or brokers write it,
-upstream's decoder reads the answer from the start of that batch, so that records and
-errors are upstream's (design/decoding.md).
+makes records as they are taken. If a batch differs from the batches of producers or
+brokers, upstream's decoder reads the answer from the start of that batch, so that
+records and errors are upstream's (design/decoding.md).
 """
 
 import itertools

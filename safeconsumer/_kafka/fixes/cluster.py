@@ -44,7 +44,7 @@ class PauseSafeCluster(ClusterMetadata):
 
     version: int = 0
     """
-    A counter: while the number is the same, no leader has changed.
+    A counter: as long as the number is the same, no leader has changed.
     """
 
     on_ids: Callable[[Mapping[str, UUID], float], bool] | None = None
@@ -129,19 +129,19 @@ class PauseSafeCluster(ClusterMetadata):
         return is_new
 
     def is_answered(self, topics: Iterable[str]) -> bool:
-        """Tell whether the last answer covers these topics: missing ones do not exist."""
+        """Return whether the last answer covers these topics: missing ones do not exist."""
         return self._answered_topics is None or self._answered_topics.issuperset(topics)
 
     def is_missing(self, topic: str) -> bool:
-        """Tell whether a topic does not exist, by two answers in a row."""
+        """Return whether a topic does not exist, by two answers in a row."""
         return topic not in self._partitions and self.is_answered((topic,))
 
     def set_topics(self, topics: Iterable[str]) -> Any:  # noqa: ANN401 - upstream's future
         """
         Set the wanted topics; ask even if an interrupted call has set them before.
 
-        Upstream stores the topics before it asks. If a signal handler raises between the
-        two, the same call again finds them stored, and would not ask.
+        Upstream stores the topics before it asks for them. If a signal handler raises
+        between the two, the same call again finds them stored, and would not ask.
         """
         done = super().set_topics(topics)
         if not self._topics <= self._partitions.keys():
@@ -153,7 +153,7 @@ class PauseSafeCluster(ClusterMetadata):
         Return the id of a partition's leader; None if that broker is not known.
 
         An answer to a Fetch may name a leader that the metadata does not have yet
-        (KIP-951). A request to it would raise out of ``poll``; None has upstream ask
+        (KIP-951). A request to it would raise out of ``poll``; None makes upstream ask
         for metadata.
         """
         leader: int | None = super().leader_for_partition(partition)

@@ -16,7 +16,7 @@ class ExactTimer:
     def __init__(self, timer: Any) -> None:  # noqa: ANN401 - upstream's
         self._timer = timer
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - whatever a timer has
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401 - any attribute of a timer
         return getattr(self._timer, name)
 
     @property

@@ -106,7 +106,8 @@ class ClosingManager(KafkaConnectionManager):
         ClosingTransport,
         ClosingSSLTransport,
     )
-    # The limit of the first try; each failure doubles it, up to those in the settings.
+    # The limit of the first try; each failure doubles it, up to the limit in the
+    # settings.
     connect_ms = math.inf
 
     def get_connection(

@@ -107,8 +107,8 @@ def _wait(
     seconds: float | None = None,
 ) -> None:
     # When the loop ends, it sets the event and puts its error into the state. A context
-    # manager in Python would not do: after an interrupt in its entry the loop would keep
-    # the wait.
+    # manager in Python would not suffice: after an interrupt in its entry the loop
+    # would keep the wait.
     try:
         with net._pending_waiters_lock:  # entering it runs in C, without an interrupt
             net._pending_waiters[ended] = state

@@ -73,7 +73,7 @@ class ControlReader:
     Thread rules: the polling thread; :meth:`wake` on any thread.
     """
 
-    def __init__(self, consumer: Any) -> None:  # noqa: ANN401 - SafeConsumer is above us
+    def __init__(self, consumer: Any) -> None:  # noqa: ANN401 - SafeConsumer is a layer above
         self._consumer = consumer
         self._fetcher = consumer._fetcher
         self._fetcher.__class__ = LastFetchTimes

@@ -43,7 +43,7 @@ def trouble(configs: Mapping[str, Any], timeout: float) -> Exception | None:
             if time.monotonic() > until:
                 break
     finally:
-        # An interrupt between two lines of its loop leaves its lock taken, so closing
+        # An interrupt between two lines of its loop leaves its lock held, so closing
         # fails; the interrupt is the exception to raise.
         with suppress(RuntimeError):
             client.close()

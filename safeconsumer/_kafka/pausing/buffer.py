@@ -322,9 +322,9 @@ def drop_answer(answer: CompletedFetch) -> Purged:
 
 def _count_records(data: bytes | memoryview) -> int | None:
     """
-    Count the records in the batches of one answer, by their headers.
+    Count the records in the batches of one answer, by the batches' headers.
 
-    Only answers that are thrown away are counted; that takes as long as reading a record.
+    Only discarded answers are counted; that takes as long as reading a record.
 
     Returns:
         The number, with control records and records below the fetch offset; None if a

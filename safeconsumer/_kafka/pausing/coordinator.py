@@ -84,7 +84,7 @@ class Joined(NamedTuple):
         self, generation: object, last_heartbeat: float, session_timeout: float
     ) -> bool:
         """
-        Tell whether the join can still be applied.
+        Return whether the join can still be applied.
 
         A heartbeat in the meantime would have shown that the generation has ended, unless
         no heartbeat got through.
@@ -292,7 +292,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     def need_rejoin(self) -> bool:
         """
-        Tell whether a join is needed, or is in progress and not applied yet.
+        Return whether a join is needed, or is in progress and not applied yet.
 
         Upstream checks only the reasons to *start* a join, and forgets a join that
         outlasts its ``poll``: it keeps the old assignment, with heartbeats off.
@@ -371,7 +371,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
     # ------------------------------------------------------------ joining (IO thread)
 
     def stable(self) -> bool:
-        """Tell whether heartbeats continue; they do for a join that is not applied yet."""
+        """Return whether heartbeats continue; they do for a join that is not applied yet."""
         joined = self._joined
         return bool(super().stable()) or (
             joined is not None and joined.generation is self._generation
@@ -995,7 +995,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         return super().group_metadata()
 
     def has_commit(self, state: OwnedPartitionState | None) -> bool | None:
-        """Tell whether the group has a committed offset; None: it is not known."""
+        """Return whether the group has a committed offset; None: it is not known."""
         if self._is_committed_elsewhere:  # a producer may have committed one
             return True
         return None if state is None else state.has_commit
@@ -1014,8 +1014,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         """
         Ask, without waiting, whether the group has offsets of the held partitions.
 
-        Otherwise nobody asks if the program has set their first positions, and the answer
-        decides whether their departure is a warning.
+        Otherwise no request would ask if the program has set their first positions, and
+        the answer decides whether their departure is a warning.
         """
         quiet = self.ledger.quiet()
         if quiet is self._quiet_when_asked or not self._skips_uncommitted:

@@ -1,4 +1,4 @@
-"""Extends upstream's fetcher: keeps data of quiet partitions, purges ended ownerships."""
+"""Extends upstream's fetcher: keeps data of quiet partitions, purges that of ended ones."""
 
 import math
 from collections import defaultdict
@@ -490,8 +490,8 @@ class PauseSafeFetcher(Fetcher):
             and not unvalidated
         ):
             return
-        # Positions that are set meanwhile are compared again, and all of them if a signal
-        # handler raises.
+        # Positions that are set in the meantime are compared again, and all positions
+        # if a signal handler raises.
         self._validated_version = None
         unvalidated.clear()
         super().maybe_validate_positions()
@@ -502,7 +502,7 @@ class PauseSafeFetcher(Fetcher):
         Ask for the first or last offsets of partitions; return a future of the answer.
 
         Upstream notes its task after the task has begun. If a signal handler raises in
-        between, no one knows the task, and ``position`` would return None at once.
+        between, the task is unknown, and ``position`` would return None at once.
         """
         task: Future | None = super().reset_offsets_if_needed(timeout_ms)
         if task is None:

@@ -62,7 +62,7 @@ class Iteration:
         self.when_done: Callable[[], object] | None = None
 
     def is_stepping(self) -> bool:
-        """Tell whether the current poll of this thread belongs to a step of iteration."""
+        """Return whether the current poll of this thread belongs to a step of iteration."""
         return self._stepping == threading.get_ident()
 
     def one_poll(self, poll: Callable[[], T]) -> T:
@@ -109,10 +109,9 @@ class Iteration:
         """
         Call a function while no other thread polls, and end the unfinished iteration.
 
-        Args:
-            call: the function; no call comes between its return and ours, so that no
-                signal handler can interrupt that.
-            goes_on: whether the call is a step of that iteration, which then continues.
+        Args: call: the function; no call comes between its return and ours, so that no
+            signal handler can interrupt there. goes_on: whether the call is a step of
+            that iteration, which then continues.
 
         Raises:
             ConcurrentPollError: a poll or a step of an iteration is under way.
@@ -333,7 +332,8 @@ def refuse_if_executing(error: ValueError) -> None:
     Raise if the error shows that another thread runs the generator.
 
     Raises:
-        ConcurrentPollError: another thread runs it, so no one can close or step it.
+        ConcurrentPollError: another thread runs it, so this thread can neither close
+            nor step it.
     """
     if "already executing" in str(error):
         refuse_second_poll()

@@ -14,7 +14,7 @@ from safeconsumer.errors.kafka_python import (
 
 
 def is_on_io_thread(consumer: KafkaConsumer) -> bool:
-    """Tell whether this is the thread on which rebalance listeners run."""
+    """Return whether this is the thread on which rebalance listeners run."""
     return threading.current_thread() is consumer._net._io_thread
 
 

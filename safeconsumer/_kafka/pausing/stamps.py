@@ -11,10 +11,10 @@ class Stamped(int):
     """
     A number of a request, which remembers its ownership and its reset.
 
-    Upstream takes it for a plain int, which goes from the request to the answer: the offset
-    of a fetch, also in the parsed records, or the strategy of a reset. Upstream makes a
-    new state for every ownership; so a request of an earlier one is recognized, even if
-    both were at the same offset.
+    Upstream takes it for a plain int, which it passes from the request to the answer:
+    the offset of a fetch, also in the parsed records, or the strategy of a reset.
+    Upstream makes a new state for every ownership; so a request of an earlier one is
+    recognized, even if both were at the same offset.
 
     Attributes:
         state: upstream's state of the partition; None if it was not assigned any more.
@@ -36,7 +36,7 @@ class Stamped(int):
 
 
 def belongs_to(number: int, state: OwnedPartitionState | None) -> bool:
-    """Tell whether a number was stamped in this ownership, or has no stamp."""
+    """Return whether a number was stamped in this ownership, or has no stamp."""
     return getattr(number, "state", state) is state
 
 

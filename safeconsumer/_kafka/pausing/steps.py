@@ -30,7 +30,7 @@ class Steps:
         position: the position after the last yielded record.
     """
 
-    def __init__(  # noqa: PLR0913, PLR0917 - what a step looks at
+    def __init__(  # noqa: PLR0913, PLR0917 - a step looks at all of these
         self,
         ledger: PauseLedger,
         assignment: Mapping[TopicPartition, OwnedPartitionState],

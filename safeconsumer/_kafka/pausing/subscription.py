@@ -69,7 +69,7 @@ class Journal(Protocol):
         """
 
     def is_note(self, metadata: str) -> bool:
-        """Tell whether the metadata of a commit name any journal."""
+        """Return whether the metadata of a commit name any journal."""
         ...
 
     def committed(
@@ -421,8 +421,9 @@ class LedgerSubscription(SubscriptionState):
         """
         Seek to a record that was taken; the position keeps its leader epoch.
 
-        The epoch of a later record serves as well: in a log that was cut below the offset
-        that epoch ends below it, too. A seek forward, as over a record that cannot be
+        The epoch of a later record serves as well: in a log that was cut below the
+        offset, that epoch also ends below it. A seek forward, as over a record that
+        cannot be
         read, has no epoch: another epoch may begin in between.
         """
         with self._lock:

@@ -180,7 +180,7 @@ class OwnedPartitionState(TopicPartitionState):
             self.read_to = max(self.read_to or 0, end)
 
     def has_read(self, offset: int) -> bool:
-        """Tell whether reading or a seek has reached an offset of a recreated topic."""
+        """Return whether reading or a seek has reached an offset of a recreated topic."""
         position = self._position
         sought = 0 if position is None else position.offset
         return offset <= max(self.read_to or 0, sought)
@@ -391,7 +391,7 @@ class Undelivered:
         return [one for one in last if one.offset >= offset]
 
     def is_delivered(self) -> bool:
-        """Tell whether all records of the last poll are delivered for good."""
+        """Return whether all records of the last poll are delivered for good."""
         if self.is_step or not self.are_returned:
             return False
         return not [one for one in self.taken.values() if one.buffer.taken]

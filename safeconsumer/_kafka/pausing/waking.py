@@ -28,16 +28,15 @@ class Wakeup:
     thread, and for a fetch (:class:`FetchWait`).
 
     1. The caller sets ``is_asked``, and then ends the registered waits.
-    2. A wait registers itself, and then reads ``is_asked``. So one of the two sees the
-       other.
-    3. The poll gives up, as if its time were over, and clears ``is_asked`` at its end. The
-       request that it waited for stays pending, and the next poll uses its answer.
+    2. A wait registers itself, and then reads ``is_asked``. So at least one of the two
+       sees the other. 3. The poll gives up, as if its time were over, and clears
+       ``is_asked`` at its end. The request that it waited for stays pending, and the
+       next poll uses its answer.
 
     Thread rules: :meth:`ask` on any thread and in a signal handler; it takes no lock.
 
-    Attributes:
-        is_asked: whether the poll under way, or the next, is to end.
-        poller: the thread of the poll under way.
+    Attributes: is_asked: whether the poll under way, or the next, has to end. poller:
+        the thread of the poll under way.
     """
 
     def __init__(self, net: Any) -> None:  # noqa: ANN401 - kafka-python is untyped
@@ -53,7 +52,7 @@ class Wakeup:
             end_soon(self._net, wait)
 
     def is_polling_here(self) -> bool:
-        """Tell whether a poll is under way on this thread."""
+        """Return whether a poll is under way on this thread."""
         return self.poller == threading.get_ident()
 
     @contextlib.contextmanager
@@ -101,7 +100,7 @@ class FetchWait:
                 future.add_both(lambda _: ended.set())
 
         # On the IO thread: if a handler raised in the middle of upstream's add_both(),
-        # the lock of that future would stay taken.
+        # the lock of that future would stay held.
         if futures and not ended.is_set():
             call_soon(self._net, listen)
         wait_on(self._net, ended, None if timeout_ms is None else timeout_ms / 1000)
@@ -127,7 +126,7 @@ class WakingManager:
 
     @property
     def is_asked(self) -> bool:
-        """Whether the poll under way, or the next, is to end."""
+        """Whether the poll under way, or the next, has to end."""
         return self._wakeup.is_asked
 
     def wakeable(self, call: Callable[..., Coroutine[Any, Any, T]]) -> Any:  # noqa: ANN401 - a coroutine function
@@ -162,7 +161,7 @@ class WakingManager:
         """Upstream's method, for coroutines; a poll that calls it itself can be woken."""
         return self.wakeable(self._wait_for)  # type: ignore[no-any-return]  # it is one
 
-    async def _wait_for(self, future: Future, timeout_ms: float | None) -> Any:  # noqa: ANN401 - what it gives
+    async def _wait_for(self, future: Future, timeout_ms: float | None) -> Any:  # noqa: ANN401 - the future's value
         if not self._is_poll_step or self._is_unwakeable:
             return await await_for(self._manager, future, timeout_ms)
         ended = Future()
@@ -178,8 +177,8 @@ class InterruptibleFuture(LoopFuture):
     """
     A future to which callbacks are added on a thread that signals interrupt.
 
-    Upstream 3.0.12 takes the lock without ``with``: an exception of a signal handler leaves
-    it taken, and the IO thread, which resolves the future, waits for ever.
+    Upstream 3.0.12 takes the lock without ``with``: an exception of a signal handler
+    leaves it held, and the IO thread, which resolves the future, waits for ever.
 
     A future adopts this class by ``__class__``.
     """

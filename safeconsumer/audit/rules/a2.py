@@ -4,7 +4,7 @@ A2: every record is delivered.
 The rule compares offsets. A position also passes offsets without a record: a loss is
 certain only if producers' journals, or the topic itself, show which records were
 written. Records that the application skipped by a seek are not missing, nor are those
-that the client's reset rule skipped, unless the log still has them. Where nothing was
+that the client's reset rule skipped, unless the log still has them. If nothing was
 committed, an ownership begins by that rule: records below the start of the log are not
 missing. Members without a group share nothing: each must deliver all records between
 its first position and its last record.
@@ -122,7 +122,7 @@ def skipped(epochs: Sequence[Epoch], kept: int | None) -> Spans:
     found = [span for one in epochs for span in one.skipped]
     found += deleted(epochs, kept)
     # A seek at the start of an ownership skips the offsets between all others and its
-    # target, also if another seek moves the position before a record comes.
+    # target, even if another seek moves the position before a record comes.
     sought = {
         start
         for one in epochs
@@ -138,8 +138,8 @@ def gone_before(case: Case, epochs: Sequence[Epoch]) -> Spans:
     """
     Return the offsets before ownerships without a commit that the log had deleted.
 
-    Where nothing shows the start of the log, all offsets between the position below and
-    the begin may be deleted, and are returned.
+    If nothing shows the start of the log, all offsets between the next lower position
+    and the begin may be deleted, and are returned.
     """
     found = Spans()
     for epoch, (start, end) in _before_begins(case, epochs):
@@ -154,7 +154,8 @@ def _log_start(case: Case, epoch: Epoch) -> int | None:
 
 def _before_begins(case: Case, epochs: Sequence[Epoch]) -> Iterator[tuple[Epoch, Span]]:
     # The offsets between the start of an ownership without a commit and the next lower
-    # position, or 0. Of ownerships with one start the log's latest start counts.
+    # position, or 0. Of several ownerships with one start the log's latest start
+    # counts.
     lacking = [one for one in epochs if one.lacked_commit(case.address.group)]
     if not lacking:
         return
@@ -225,7 +226,7 @@ def _why_open(case: Case) -> str:
 
 
 def _unexplained_jump(case: Case) -> str:
-    # Why a reset may have passed over records that the log had; "" if none has.
+    # Why a reset may have passed over records that the log had; "" if no reset has.
     if case.acknowledged.kept is not None:
         return ""
     for part in case.parts.values():

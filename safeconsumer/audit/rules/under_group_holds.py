@@ -19,8 +19,8 @@ def under_group_holds(case: Case, check: str) -> Iterator[Finding | Unjudged]:
     """
     Yield deliveries (G2), or starts of handlers (W10), under the group's holds.
 
-    For a member with an unknown clock yield the check that is not judged, and why: its
-    actions may have been before the hold, after it or under it.
+    For a member with an unknown clock the rule yields the check that is not judged, and
+    the reason: its actions may have been before the hold, after it or under it.
 
     An ownership that began after a member had read the hold must obey it from its first
     record on: the broker's time of the record is a little before members can read it.

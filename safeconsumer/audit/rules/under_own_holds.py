@@ -92,7 +92,7 @@ def _was(case: Case, member: str, at: float, end: float) -> _Was:
 
 
 def _only(fact: UnderHold, moments: Moments) -> UnderHold:
-    # The part of a fact that is about these moments.
+    # The part of a fact that concerns these moments.
     (at, number), *again = moments
     if number == fact.n:
         return replace(fact, again=again)

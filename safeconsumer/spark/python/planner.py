@@ -196,7 +196,7 @@ def limited(begins: Offsets, ends: Offsets, most: int) -> dict[TopicPartition, i
     """
     Return the ends of a batch of at most ``most`` offsets, as the official source does.
 
-    The share of a partition depends on its lag; no share is rounded to nothing.
+    The share of a partition depends on its lag; no share is rounded to zero.
     """
     sizes = {tp: max(0, end - begins[tp]) for tp, end in ends.items()}
     whole = sum(sizes.values())

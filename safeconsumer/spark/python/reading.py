@@ -232,7 +232,7 @@ class KeptClient:
             closing.pop_all()
 
     def has_other(self, wanted: Range) -> bool:
-        """Tell whether its topic of that name has another id than the plan's."""
+        """Return whether its topic of that name has another id than the plan's."""
         known = topic_ids(self.consumer, [wanted.topic])[wanted.topic]
         if known is None or not wanted.topic_id:
             return False

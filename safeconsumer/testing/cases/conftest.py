@@ -58,7 +58,7 @@ def _failed(error: Exception, before: str = "") -> BaseException:
 
 @pytest.fixture(scope="session")
 def broker(pytestconfig: pytest.Config) -> Iterator[Any]:
-    """Lend the broker of ``--bootstrap``, else an embedded one."""
+    """Lend the broker of ``--bootstrap``, otherwise an embedded one."""
     bootstrap = pytestconfig.getoption("--bootstrap", None)
     if bootstrap is not None:
         yield ExistingCluster(bootstrap)

@@ -57,7 +57,7 @@ def test_recreated_shorter_while_paused(lab: Lab) -> None:
     A paused topic is not fetched, and no metadata was asked for meanwhile.
 
     kafka-python 3.0 goes to the end of the new log, and gives none of them. 2.3,
-    aiokafka and confluent-kafka are answered that the position is out of range, begin
+    aiokafka and confluent-kafka get the answer that the position is out of range, begin
     at the earliest record, and pass.
     """
     here, paused = _recreated(lab, each=3)

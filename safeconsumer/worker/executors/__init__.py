@@ -28,7 +28,7 @@ class Runner(Protocol):
 
     def wait_ready(self, seconds: float) -> bool:
         """
-        Tell whether it has begun within this many seconds.
+        Return whether it has begun within this many seconds.
 
         Raises:
             LifespanError: the lifespan could not be entered, so it never will.

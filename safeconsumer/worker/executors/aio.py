@@ -89,7 +89,7 @@ class Coroutines:
             self._theirs.call_soon_threadsafe(self._begin, context=self._context)
 
     def wait_ready(self, seconds: float) -> bool:
-        """Tell whether the lifespan was entered within this many seconds."""
+        """Return whether the lifespan was entered within this many seconds."""
         is_over = self._entered.wait(seconds)
         if self._error is not None:
             raise self._error

@@ -53,7 +53,7 @@ def refuse_no_maker(lifespan: object) -> None:
 
 
 def makes_only_async(lifespan: object) -> bool:
-    """Tell whether a lifespan is known to make only an async context manager."""
+    """Return whether a lifespan is known to make only an async context manager."""
     if isinstance(lifespan, type):
         is_sync = issubclass(lifespan, AbstractContextManager)
         return issubclass(lifespan, AbstractAsyncContextManager) and not is_sync
@@ -173,7 +173,7 @@ class LifespanThread:
 
     def wait_entered(self, seconds: float) -> bool:
         """
-        Tell whether the lifespan was entered within this many seconds.
+        Return whether the lifespan was entered within this many seconds.
 
         Raises:
             LifespanError: it could not be entered.

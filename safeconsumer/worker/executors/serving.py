@@ -126,7 +126,7 @@ def packed(error: BaseException) -> "Parcel":
     parent class that can be imported there, so that ``Retry.never`` and ``except`` mean
     the same. An attribute that cannot be pickled is lost.
     """
-    with contextlib.suppress(Exception):  # whatever its class does
+    with contextlib.suppress(Exception):  # its class may raise anything
         _note_calls(error)  # a traceback does not travel by itself
     if isinstance(error, Pause):
         error._is_for_error = is_for_error(error)  # noqa: SLF001 - nor does its cause
@@ -185,13 +185,13 @@ def _with_packed_errors(error: BaseException) -> BaseException:
 def _dumped(thing: object) -> bytes | None:
     try:
         return pickle.dumps(thing)
-    except BaseException:  # noqa: BLE001 - whatever its class does
+    except BaseException:  # noqa: BLE001 - its class may raise anything
         return None
 
 
 def _unpacked(tries: list[bytes | None], text: str) -> BaseException:
     for one in tries:
-        with contextlib.suppress(BaseException):  # whatever its class does
+        with contextlib.suppress(BaseException):  # its class may raise anything
             found = pickle.loads(one or b"")  # noqa: S301 - ours
             error = _rebuilt(*found) if isinstance(found, tuple) else found
             if isinstance(error, BaseException):

@@ -50,7 +50,7 @@ class Threads:
             thread.start()
 
     def wait_ready(self, seconds: float) -> bool:
-        """Tell whether the lifespan was entered within this many seconds."""
+        """Return whether the lifespan was entered within this many seconds."""
         return self._lifespan.wait_entered(seconds)
 
     def recall(self) -> None:

@@ -1,4 +1,4 @@
-"""Reads a topic with one of the clients that are compared: all of it, or as it comes."""
+"""Reads a topic with one of the compared clients, as a whole or as records come."""
 
 import asyncio
 import gc
@@ -16,10 +16,10 @@ _BOUND = 120.0
 _CHUNK = 2_000  # records of an iteration between two readings of the clock
 # The last fetch of a lap waits at the end of the topic and delays the next lap.
 _LAST_WAIT_MS = 25
-_PARKED = 500  # records that are waited for after a pause
-_PAUSED_FOR = 0.5  # seconds, which a broker keeps a fetch by default
+_PARKED = 500  # records to wait for after a pause
+_PAUSED_FOR = 0.5  # seconds; by default a broker keeps a fetch for that long
 _GIVEN_UP = 10.0  # seconds, as some partitions may deliver nothing any more
-_FETCHED_AFTER = 0.8  # seconds until all records are in the client, and no call waits
+_FETCHED_AFTER = 0.8  # seconds until the client has all records, and no call waits
 _PAIRS = 200  # how often a partition is paused and resumed in a row
 # aiokafka has no heartbeats while its loop does not run, which is between the steps.
 _SESSION_MS = 180_000
@@ -39,7 +39,7 @@ class Setup(NamedTuple):
     partitions: int  # the number of its partitions
     # Whether it subscribes in its own group, or assigns by hand.
     is_member: bool = False
-    # This many of the last partitions have no records, and are always paused.
+    # So many of the last partitions have no records, and are always paused.
     quiet: int = 0
     strangers: int = 0  # for our consumer: how many missing partitions it holds
     wait_ms: int = _LAST_WAIT_MS  # how long a broker keeps a fetch of a non-member
@@ -48,7 +48,7 @@ class Setup(NamedTuple):
     is_committed: bool = False  # whether it reads committed records only
     is_on_one_core: bool = False
     is_ours: bool = False  # whether aiokafka and confluent-kafka run as our members
-    largest_fetch: int = 2**20  # for aiokafka: bytes of a partition in an answer
+    largest_fetch: int = 2**20  # for aiokafka: the most bytes of a partition
 
     @property
     def settings(self):
@@ -78,10 +78,10 @@ def client_of(setup):
     """
     Return the client.
 
-    Each has ``owned``, how many partitions it has; ``poll``, which returns values;
-    ``read``, which reads from the start, this many records or until that time, and looks
-    at key, value and offset of each; ``take``, which does one call of it; ``rest``, after
-    which nothing is fetched; ``pause`` and ``resume`` of partitions of ``every``;
+    Each has ``owned``, the number of its partitions; ``poll``, which returns values;
+    ``read``, which reads from the start, this many records or until that time, and
+    looks at key, value and offset of each; ``take``, which makes one call; ``rest``,
+    after which nothing is fetched; ``pause`` and ``resume`` of partitions of ``every``;
     ``within``, which calls these as its application does; and ``close``.
     """
     if setup.client == "aiokafka":
@@ -328,7 +328,7 @@ class _Confluent(_Blocking):
                 _ = one.key(), one.value(), one.offset()
                 got += 1
             return got
-        # With a timeout it waits for the full number.
+        # With a timeout it would wait for the full number.
         consume = self._consumer.consume
         batch = consume(max_records, 0.0) or consume(1, 1.0)
         # Errors are not checked: the loops of other clients have no such call.
@@ -337,7 +337,7 @@ class _Confluent(_Blocking):
         return self._look(batch)
 
     def rest(self):
-        # Without this it would fetch in the background.
+        # Without this pause it would fetch in the background.
         self._consumer.unassign()
 
     def close(self):
@@ -429,7 +429,7 @@ class Reader:
         Read this many records from the start, or read again and again for this many seconds.
 
         Returns:
-            How many, seconds of CPU and of wall, and the peak memory.
+            The number of records, seconds of CPU and of wall time, and the peak memory.
         """
         cpu, wall = time.process_time(), time.monotonic()
         until = wall + (seconds or _BOUND)
@@ -461,8 +461,9 @@ class Reader:
         Pause everything while there are records, for half a second, and resume it.
 
         Returns:
-            ``resumed``, seconds of wall from there until 500 records have come; and
-            ``toggled``, many times, those of ``pause`` and ``resume`` of one partition.
+            ``resumed``: the seconds of wall time from the resume until 500 records have
+            come; ``toggled``: those of many calls of ``pause`` and ``resume`` of one
+            partition.
         """
         client = self._client
         # The toggles come first, as no other thread needs the interpreter then.
@@ -500,8 +501,8 @@ class Reader:
         Take this many records; each value is the time at which it was produced.
 
         Returns:
-            Seconds from produced to returned of each, and per record, from the first
-            one on: CPU, system calls that made a thread wait, polls.
+            The seconds from produced to returned for each record, and per record, from
+            the first one on: CPU, system calls that made a thread wait, polls.
         """
         delays = []
         self._polls, began = 0, None

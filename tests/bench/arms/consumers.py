@@ -32,7 +32,7 @@ def poll_until(consumer, condition):
     """
     Poll until the condition holds, and drop the records one by one.
 
-    Each poll may wait long: one that gives up during a join makes the stock client
+    Each poll may wait long: a poll that gives up during a join makes the stock client
     forget that join, sometimes for good.
     """
     for _ in repeat_until(condition, "the records of a measurement", BOUND):

@@ -1,4 +1,4 @@
-"""Runs a worker, or the plain poll loop that it is compared with, once."""
+"""Runs a worker, or the simple poll loop to which it is compared, once."""
 
 import resource
 import threading
@@ -24,7 +24,7 @@ class Working:
     after this many ``records``, or two minutes.
     """
 
-    def __init__(  # noqa: PLR0913 - a measurement has that many settings
+    def __init__(  # noqa: PLR0913 - a measurement has so many settings
         self,
         *,
         mode,

@@ -1,4 +1,4 @@
-"""``SafeConsumer(journal=...)``: a consumer writes all that it does into its journal."""
+"""``SafeConsumer(journal=...)``: a consumer writes all its actions into its journal."""
 
 import os
 import signal
@@ -112,7 +112,7 @@ def test_a_closed_consumer_behaves_as_one_without_a_journal(clients, tmp_path):
 def test_a_hold_ends_with_its_consumer_when_the_next_one_has_the_same_writer(
     clients, tmp_path
 ):
-    """The next consumer's records were a finding of A1."""
+    """Earlier, A1 reported the next consumer's records."""
     topic, group = filled(clients, 1), uuid4().hex
     writer = JournalWriter(tmp_path, member="a", group=group)
     for count in (20, 40):

@@ -238,7 +238,7 @@ def test_filters_select_letters(topic, options, offsets):
     ],
     ids=short,
 )
-def test_wrong_usage(topic, typed, place, reason):
+def test_wrong_usage_has_status_2_and_the_reason(topic, typed, place, reason):
     topic.put()
     ended = topic.run(*typed, topic=topic.name + place)
     assert ended.exit_code == Status.USAGE
@@ -376,7 +376,7 @@ def test_show_prints_a_letter_with_its_stack_headers_key_and_value(topic):
     assert 'value\n    {"a":\n        1}' in text
 
 
-def test_show_of_a_foreign_record_and_of_none_fails(topic):
+def test_show_of_a_foreign_record_and_of_no_record_fails(topic):
     topic.put_foreign()
     foreign, nothing = topic.show(0), topic.show(1)
     assert (foreign.exit_code, nothing.exit_code) == (Status.FAILED, Status.FAILED)
@@ -439,7 +439,7 @@ def test_different_values_are_shown_differently(one, other):
     value=st.none() | st.binary(),
     timestamp=st.integers(-(2**63), 2**63 - 1),
 )
-def test_any_record_can_be_shown(headers, value, timestamp):
+def test_show_prints_any_record_that_the_broker_keeps(headers, value, timestamp):
     one = letter(value, headers, timestamp)
     assert bool(one.topic) <= (not one.why)
     assert len(letters.row(one)) == len(letters.HEAD)
@@ -491,7 +491,7 @@ def test_replay_goes_on_at_the_offset_of_its_group(topic):
 
 
 def test_limit_beside_a_filter_sends_the_same_letters_again(topic):
-    """By itself it sends the next ones."""
+    """Without a filter it sends the next ones."""
     topic.put_several(3)
     for _ in range(2):
         topic.run("replay", "--error=ValueError", "--limit=1")

@@ -67,7 +67,7 @@ def test_another_import_error_is_reported_as_a_defect():
 
 
 def test_list_of_commands_imports_none():
-    """All together take a second."""
+    """Importing all of them together takes a second."""
     print_ = (
         "print([one for one in sys.modules if one.endswith(('.holding', '.audit'))])"
     )

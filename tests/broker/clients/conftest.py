@@ -31,7 +31,7 @@ class PatientAiokafka(aiokafka_control.UpstreamConsumer):
 
 @pytest.fixture
 def patient(monkeypatch):
-    """Have each turn of a reader of the holds topic last until records have come."""
+    """Let each turn of a reader of the holds topic last until records have come."""
     monkeypatch.setattr(librdkafka, "UpstreamConsumer", PatientConfluent)
     monkeypatch.setattr(aiokafka_control, "UpstreamConsumer", PatientAiokafka)
     monkeypatch.setattr(aiokafka_control, "_ASK_SECONDS", LIMIT)

@@ -72,7 +72,7 @@ def reading(team, member):
 
 
 def came(member, count):
-    """Poll until this many records have come; return where they were, in order."""
+    """Poll until this many records have come; return their places in order."""
     return sorted((one.partition, one.offset) for one in read(member, count, 60.0))
 
 
@@ -112,7 +112,7 @@ def test_a_member_is_busy_until_it_asks_for_records_again(team, member):
 def test_the_last_control_record_is_read_again_without_an_event(
     team, member, monkeypatch
 ):
-    """So a recreated topic is found, and an unchanged one causes no event."""
+    """So the reader finds a recreated topic, and an unchanged one causes no event."""
     monkeypatch.setattr(control_topics, "COMPARE_EVERY", 0.0)
     events = []
     team.operator_holds(f"{team.topic}:0")
@@ -240,7 +240,7 @@ def test_a_resume_leaves_the_holds_of_others(team, reading, called):
 
 
 def test_a_hold_ends_by_itself_while_a_call_waits(team, member):
-    """So does a hold that was placed beside another one, lifted since."""
+    """So does a hold beside another one that was lifted meanwhile."""
     one = member()
     one.consumer.hold(team.topic, owner="first")
     one.consumer.hold(team.topic, owner="second", for_=0.5)
@@ -332,7 +332,7 @@ def test_a_repeated_manual_assignment_stays_held(team, member):
         paused = one.loop.call(upstream.AIOKafkaConsumer.paused, one.consumer)
         assert paused == {
             zero(team)
-        }  # else the client would fetch it and put it back endlessly
+        }  # otherwise the client would fetch it and put it back endlessly
     one.assign(team.partitions[:1])
     one.run("seek_to_beginning")
     assert one.poll(200) == {}
@@ -360,7 +360,7 @@ def test_a_changed_subscription_keeps_pauses_and_unsubscribing_ends_them(team, r
     one.subscribe([team.topic])
     poll_until(one, is_assigned)
     assert one.paused() == {zero(team)}
-    one.unsubscribe()  # else aiokafka accepts no pattern
+    one.unsubscribe()  # otherwise aiokafka accepts no pattern
     assert (one.consumer.holds(), one.quiet()) == ((), set())
     one.subscribe(pattern=f"{team.topic}$")
     poll_until(one, is_assigned)
@@ -556,7 +556,7 @@ def test_a_consumer_that_was_never_started_can_be_collected(team, loop):
 
 @pytest.mark.contract("G9")
 def test_a_member_that_is_dropped_without_stop_ends_its_control(team, loop):
-    """Its threads and tasks do not keep it, and end with a last report, as its clients."""
+    """Threads, tasks and clients do not keep it alive; they end with a last report."""
     made = [loop.call(aiokafka, team, team.topic, control=team.quick)]
     loop.run(made[0].start())
     member, calls = made[0]._member, made[0]._calls

@@ -84,7 +84,7 @@ def test_the_identity_of_a_member_is_asked_on_its_own_thread_alone(
     thread = threading.Thread(target=lambda: ended.append(run(team, *asking)))
     thread.start()
     while thread.is_alive():
-        consumer.poll(0)  # without a rest
+        consumer.poll(0)  # polls without a pause
     assert ended[0].exit_code == 0, ended[0].output
     assert asked == {threading.get_ident()}
 
@@ -311,7 +311,7 @@ def stored(consumer, partition):
 
 
 @pytest.mark.parametrize("by", [1, 2], ids=["poll", "consume"])
-def test_few_records_of_a_burst_are_delivered_again_if_the_program_then_stalls(
+def test_few_records_of_a_burst_come_again_if_the_program_then_stalls(
     team, member, monkeypatch, by
 ):
     """The number of records requested within a tenth of a second does not matter."""
@@ -348,7 +348,7 @@ def seek_back(team, consumer):
 def test_a_commit_has_the_records_given_before_or_offsets_of_the_program(
     team, member, call, offset
 ):
-    """confluent-kafka does so, too: it stores the offset of a record as it gives it."""
+    """confluent-kafka does so, too: it stores the offset of a record when it returns it."""
     consumer = member()
     alone(team, consumer)
     taken(consumer, 3)
@@ -369,7 +369,7 @@ def test_given_records_are_committed_as_the_member_leaves(team, member, by):
 
 
 class Late(confluent_kafka.Consumer):
-    """A librdkafka that keeps a partition's last position until it fetches again."""
+    """Plays a librdkafka that keeps a partition's last position until it fetches again."""
 
     last = None
 
@@ -631,7 +631,7 @@ def clients_of(kind):
 
 @pytest.mark.contract("G9")
 def test_a_member_that_is_dropped_without_close_ends_its_control(team):
-    """Its threads do not keep it, and end with a last report; their clients go, too."""
+    """Its threads do not keep it alive, and end with a last report; its clients end, too."""
     kinds = (AdminClient, confluent_kafka.Consumer, confluent_kafka.Producer)
     gc.collect()
     before, threads = len(clients_of(kinds)), control_threads()

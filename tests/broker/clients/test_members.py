@@ -50,7 +50,7 @@ ALICE = ("--owner", "alice")
 
 
 def came(member, count):
-    """Poll until this many records have come; return where they were, in order."""
+    """Poll until this many records have come; return their places in order."""
     return sorted((one.partition, one.offset) for one in read(member, count, 60.0))
 
 
@@ -70,7 +70,7 @@ def owns(team, member):
 def test_a_held_group_delivers_nothing_to_new_members_and_all_after_the_lift(
     team, client
 ):
-    """``--wait`` ends: each member reports by the id and generation that Kafka has."""
+    """``--wait`` ends: each member reports by the id and generation that Kafka lists."""
     with ExitStack() as running:
         members = [
             running.enter_context(client.running(name, control=team.quick))
@@ -187,8 +187,8 @@ def make_again(team):
 @pytest.mark.contract("G5")
 @pytest.mark.embedded_broker
 def test_recreating_the_holds_topic_lifts_nothing(team, client, monkeypatch):
-    """Holds that it lacks stay, and its offsets are not those of the topic before."""
-    monkeypatch.setattr(control_topics, "COMPARE_EVERY", 0.1)  # not 30 s
+    """Holds that the new topic lacks stay; its offsets are not those of the old one."""
+    monkeypatch.setattr(control_topics, "COMPARE_EVERY", 0.1)  # by default 30 s
     events = []
     team.operator_holds(f"{team.topic}:0")
     member = client.subscribed(control=team.quick, hooks=[events.append])
@@ -397,7 +397,7 @@ def test_a_topic_that_would_lose_holds_is_refused(team, client):
 
 
 def test_control_topics_that_are_missing_are_not_created(team, client):
-    """The broker creates topics that are asked for by their name."""
+    """The broker creates topics that a client asks for by their name."""
     missing = {"holds_topic": f"h-{team.group}", "status_topic": f"s-{team.group}"}
     events = []
     control = team.with_settings(**missing)

@@ -50,11 +50,9 @@ class Rounds:
     """
     Members of a team as processes, a producer, and the records that members got.
 
-    Args:
-        team: the cluster, the group and the topic.
-        game: the members' client, what makes their settings, and their protocol.
-        closing: ends the members.
-        is_right: False plants a fault in each member.
+    Args: team: the cluster, the group and the topic. game: the members' client, the
+        function that makes their settings, and their protocol. closing: ends the
+        members. is_right: False plants a fault in each member.
     """
 
     def __init__(self, team, game, closing, *, is_right=True):
@@ -101,7 +99,7 @@ class Rounds:
         return run(self.team, *arguments, "--group", self.team.group)
 
     def play(self, scope, number, *, is_killed):
-        """Hold a scope while another member joins, and ends; return what leaked."""
+        """Hold a scope while another member joins and ends; return the leaked records."""
         numbers = {1} if scope.endswith(":1") else {0, 1, 2, 3}
         held = {tp for tp in self.team.partitions if tp.partition in numbers}
         owner = ("--owner", "alice")
@@ -167,7 +165,7 @@ IDS = [
 @pytest.mark.timeout(2 * MINUTES * 60)
 @pytest.mark.parametrize("game", GAMES, ids=IDS)
 def test_no_record_leaks_is_lost_or_comes_twice(team, game, record_property):
-    """Leaving members count, too: each has committed the records that it wrote."""
+    """Members that leave count, too: each has committed the records that it wrote."""
     chance = random.Random(game[-1])  # noqa: S311 - a game
     scopes = [team.topic, f"{team.topic}:1", f"re:{team.topic[:-1]}.*", "@all"]
     killed = 0

@@ -1,4 +1,4 @@
-"""Members with group control pass the public cases of lasting pauses, on any client."""
+"""Members with group control pass the public cases of lasting pauses, with each client."""
 
 import sys
 from contextlib import ExitStack
@@ -17,7 +17,7 @@ from tests.harness.trying import ENDS_WITH_THE_OWNERSHIP, OURS, Verdict, tried
 
 pytestmark = pytest.mark.real_broker
 
-# Holds of one consumer move only between our consumers; time limits are signals.
+# Holds of one consumer move only between our consumers; a time limit needs signals.
 ABSENT = dict.fromkeys(
     ("follows-to-the-next-owner", "time-limit-at-any-place-of-a-poll"), Verdict.ABSENT
 )

@@ -69,7 +69,8 @@ def test_preview_that_waits_for_the_broker_delays_no_other_call(team, served):
         assert week in result_of(preview)
         assert week in served.page("/place", **fields)
         every = team.broker.requests("DescribeConfigs")
-        # An answer is used for a minute, as an open page asks again with every change.
+        # The console uses an answer for a minute, as an open page asks again with every
+        # change.
         assert [one.client_id for one in every].count(COMMANDS) == 1
 
 

@@ -96,7 +96,7 @@ def main(bootstrap):
     consumer.pause(TP)
     write()
     counts["paused"] = polled(2)
-    # As a rebalance does: the flag is lost with the ownership.
+    # Like a rebalance: the flag is lost with the ownership.
     consumer._subscription.resume(TP)
     counts["leaked"] = polled(20)
     write()
@@ -110,7 +110,7 @@ def main(bootstrap):
     consumer.close()
     producer.close()
     admin.close()
-    print(json.dumps(counts))  # noqa: T201 - the answer
+    print(json.dumps(counts))  # noqa: T201 - the program's output
 
 
 main(sys.argv[1])

@@ -1,5 +1,5 @@
 """
-Pages about other versions of kafka-python are right, by these versions themselves.
+Checks that pages about other versions of kafka-python are right, with these versions.
 
 They are the table of ``docs/how-to/from-2x.md``, and ``docs/examples/observe.py``, which
 counts the records that kafka-python leaks, and changes nothing.
@@ -83,6 +83,6 @@ def test_leaks_of_the_installed_version_are_counted():
 @pytest.mark.nightly
 @pytest.mark.parametrize("version", ["2.3.3", "2.3.0"])
 def test_leaks_of_an_earlier_version_are_counted(version):
-    """Programs that are not on 3.0 yet are those that need it."""
+    """Programs that are not yet on 3.0 need the counts."""
     python = python_of(f"kafka-python=={version}")
     assert printed(python, "observed.py") == COUNTS

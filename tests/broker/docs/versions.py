@@ -75,7 +75,7 @@ def main(bootstrap, topic):
 
     found["what a listener raises"] = _raised(poll)
     consumer.close()
-    print(json.dumps(found))  # noqa: T201 - its output
+    print(json.dumps(found))  # noqa: T201 - the program's output
 
 
 if __name__ == "__main__":

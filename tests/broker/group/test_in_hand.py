@@ -14,7 +14,7 @@ from tests.harness.worker.lab import Running
 
 pytestmark = pytest.mark.embedded_suffices
 
-RECORDS = 60  # of each partition: some seconds of work
+RECORDS = 60  # of each partition: the handlers need some seconds for them
 
 
 @frozen

@@ -137,7 +137,7 @@ SHOWING = ("pause", "status", "history")  # commands that print reasons
 @pytest.mark.parametrize(
     ("command", "encoding"),
     [
-        # Where a stream is ASCII, click writes UTF-8, so it is Latin-1 that shows most.
+        # On an ASCII stream click writes UTF-8, so Latin-1 shows the most.
         *((name, "latin-1") for name in SHOWING),
         # A process takes a second of CPU.
         *(pytest.param(name, "ascii", marks=pytest.mark.nightly) for name in TYPED),

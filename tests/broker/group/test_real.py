@@ -44,7 +44,7 @@ def test_a_topic_that_becomes_unfit_is_an_alarm_and_keeps_its_holds(team):
     emitted, name = team.emitted(consumer), team.settings.holds_topic
     team.operator_holds("@all")
     poll_until(consumer, team.is_quiet(consumer))
-    assert consumer.paused() == set()  # the program's own
+    assert consumer.paused() == set()  # the program's own topic
     set_policy(team, name, "delete")
     poll_until(consumer, lambda: emitted.of(control_events.ControlUnavailable))
     alarm = emitted.only(control_events.ControlUnavailable)
@@ -94,7 +94,8 @@ def test_a_recreated_topic_lifts_no_hold(team):
     poll_until(consumer, lambda: emitted.of(control_events.ControlTopicReset))
     held = set(team.partitions[:2])
     assert held <= consumer.quiet()
-    # The others too, while the gate of an assignment that came meanwhile is closed.
+    # The other partitions are quiet, too, while the gate of a newer assignment is
+    # closed.
     poll_until(consumer, lambda: consumer.quiet() == held)
     again(team, f"{team.topic}:1")
     poll_until(consumer, lambda: consumer.quiet() == {team.partitions[0]})
@@ -171,7 +172,7 @@ def wait_until_cleaned(team, scope):
     def is_cleaned():
         team.operator_holds(scope)
         team.operator_lifts(scope)
-        # A reader that goes on knows the records that are gone from the log meanwhile.
+        # A reader that goes on knows the records that the log has lost meanwhile.
         with Operator(team.broker.client_config, team.settings) as operator:
             operator.board.keep_all_records()
             operator.holds()

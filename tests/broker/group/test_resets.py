@@ -47,7 +47,7 @@ def test_a_group_that_runs_is_moved(team, target):
 
 
 def drawn(chance):
-    """Yield kinds of rounds without an end: all of them, in an order of their own."""
+    """Yield kinds of rounds without an end: all of them, in a random order."""
     while True:
         yield from chance.sample(KINDS, len(KINDS))
 
@@ -59,7 +59,7 @@ def drawn(chance):
 @pytest.mark.parametrize("assignor", ["eager", "cooperative"])
 @pytest.mark.parametrize("is_static", [False, True], ids=["dynamic", "static"])
 def test_each_partition_is_moved_once_despite_failures(tmp_path, assignor, is_static):
-    """After the lift its first record is the target, and each one from there comes once."""
+    """After the lift reading begins at the target, and each record from there comes once."""
     chance = random.Random(f"{assignor} {is_static}")  # noqa: S311 - a test draws
     end, log = time.monotonic() + 60 * MINUTES, tmp_path / "log"
     with (

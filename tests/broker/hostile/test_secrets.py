@@ -174,7 +174,7 @@ def test_an_error_about_a_setting_has_no_password(collected):
         {"max_poll_records": "x"},
         {"api_version": 7},
     ):
-        with pytest.raises(Exception) as refused:  # noqa: PT011 - whichever it is
+        with pytest.raises(Exception) as refused:  # noqa: PT011 - any setting
             SafeConsumer(bootstrap_servers="127.0.0.1:1", **config, **wrong)
         collected.add(refused.value)
     for text in (
@@ -182,7 +182,7 @@ def test_an_error_about_a_setting_has_no_password(collected):
         f"ssl.key.password={secret}\nretry.backoff.ms=soon",
         f"ssl.keystore.password={secret}\nssl.keystore.location=/k.jks",
     ):
-        with pytest.raises(ValueError) as refused:  # noqa: PT011 - whichever it is
+        with pytest.raises(ValueError) as refused:  # noqa: PT011 - any setting
             client_configs(read_properties(text))
         collected.add(refused.value)
     assert collected.leaks() == []

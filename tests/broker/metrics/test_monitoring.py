@@ -25,13 +25,11 @@ class Scenario:
     """
     Series, minute by minute, in which a rule fires, and others in which it must not.
 
-    Attributes:
-        fires: in promtool's notation.
-        born: the series of a counter that is above 0 at its first scrape.
-        silent: series of a healthy system, or of another fault.
-        at: the time at which the rule is evaluated.
-        labels: the alert's labels besides its severity.
-        summary: the text of the alert.
+    Attributes: fires: the series for which the rule fires, in promtool's notation.
+        born: the series of a counter that is above 0 at its first scrape. silent:
+        series of a healthy system, or of another fault. at: the time at which the rule
+        is evaluated. labels: the alert's labels besides its severity. summary: the text
+        of the alert.
     """
 
     fires: dict[str, str]
@@ -158,9 +156,9 @@ SCENARIOS = {
         "not read",
     ),
     "UnlimitedHoldOver24h": Scenario(
-        # Seen for the first time at the 20th hour, and not all the time.
+        # The counter is seen for the first time at the 20th hour, with interruptions.
         fires={ENDLESS: "_x1200 0x100 stale _x60 0x200"},
-        # None; one is lifted in its last hour; a younger one is older now.
+        # There is no hold; one is lifted in its last hour; a younger one is older now.
         silent=({}, {ENDLESS: "0x1380 stale"}, {ENDLESS: "0x720 43200x1000"}),
         at="24h30m",
         labels=GROUP,
@@ -196,7 +194,8 @@ SCENARIOS = {
         fires={FAILING: "0x4 60+60x20", POLLED: "0+60x30"},
         silent=(
             {FAILING: "0x30", POLLED: "0+60x30"},
-            # A commit was refused as its partition left, and no record came since.
+            # A commit was refused as its partition left, and no record has come since
+            # then.
             {FAILING: "0x4 60 0x20", POLLED: "0+60x30"},
             # A stopped or idle worker does not try its last commit again.
             {FAILING: "0x4 60+60x20"},

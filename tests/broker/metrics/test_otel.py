@@ -1,4 +1,4 @@
-"""The table's metrics as OpenTelemetry's instruments, read by its real SDK."""
+"""The table's metrics as OpenTelemetry's instruments, read with its real SDK."""
 
 import pytest
 from kafka import TopicPartition

@@ -1,5 +1,5 @@
 """
-Programs that pause as users write them have the same results on Kafka and simulated.
+Programs that pause as users do have the same results on Kafka and in the simulation.
 
 Only the simulation can have a broker refuse joins for some turns, as in "lost at go".
 """

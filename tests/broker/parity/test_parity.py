@@ -15,7 +15,7 @@ from tests.harness.testing.requests import QUESTIONS, Place
 from tests.sim.parity.playing import real_facts, simulated_facts
 from tests.sim.parity.stages import CLIENTS, cases
 
-_BESIDE = 6  # scenarios on the real cluster at a time, most of which wait
+_BESIDE = 6  # scenarios on the real cluster at a time; most of them wait
 
 
 @pytest.mark.contract("P13")

@@ -1,4 +1,4 @@
-"""The Python source plans batches that lose no record in silence, without Spark."""
+"""The Python source plans batches that lose no record silently, tested without Spark."""
 
 import logging
 
@@ -51,7 +51,7 @@ def test_hold_keeps_the_position_of_its_partition_until_the_lift(planned, operat
 
 @pytest.mark.contract("S9")
 def test_a_batch_that_was_cut_off_is_read_again_in_full(planned, operator, kept):
-    """Spark's log has its end: another process reads it, even if it is held since."""
+    """Spark's log has the batch's end: another process reads it, even if it is held since."""
     planned.produce(20, 20)
     planned.start(**operator.options())
     start, end = planned.plan(most=30)
@@ -256,7 +256,7 @@ def test_topics_and_partitions_that_come_under_a_hold_are_read_from_their_beginn
 
 @pytest.mark.contract("S9")
 def test_only_committed_records_count_under_read_committed(planned):
-    """A batch ends at the last stable offset, and past the records of an abort."""
+    """A batch ends at the last stable offset, behind an aborted transaction."""
     producer = KafkaProducer(
         **planned.broker.client_config, transactional_id=planned.topic
     )

@@ -45,7 +45,7 @@ def test_kept_reader_continues_at_its_position(planned, kept):
 
 @pytest.mark.contract("S9")
 @pytest.mark.parametrize("fails", ["true", "false"])
-def test_records_deleted_between_plan_and_read(planned, fails):
+def test_records_deleted_between_plan_and_read_are_a_loss(planned, fails):
     planned.start(failOnDataLoss=fails)
     start, end = planned.plan()
     ((task,),) = ((one,) for one in planned.tasks(start, end))
@@ -67,7 +67,9 @@ def test_a_range_behind_the_end_of_the_log_is_a_loss(planned, fails):
 
 
 @pytest.mark.embedded_broker
-def test_ranges_that_are_cut_in_the_holes_of_a_compacted_topic(kafka_broker):
+def test_ranges_that_are_cut_in_the_holes_of_a_compacted_topic_are_complete(
+    kafka_broker,
+):
     with Planned(kafka_broker, cleanup_policy="compact") as planned:
         producer = KafkaProducer(**kafka_broker.client_config)
         for count in (200, 3, 3):

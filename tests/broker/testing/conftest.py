@@ -1,4 +1,4 @@
-"""An embedded broker for the tests of the kit itself, on any broker of the suite."""
+"""An embedded broker for the tests of the kit itself, whichever broker the suite uses."""
 
 import pytest
 from kafka import KafkaAdminClient

@@ -110,7 +110,7 @@ class WiderPause(SafeConsumer):
     ],
 )
 def test_a_class_passes_fails_or_skips_cases(pytester, consumer, expected):
-    """Ours passes; kafka-python's starves and raises; calls that it lacks are skipped."""
+    """Ours passes; kafka-python's starves, raises, and skips cases whose call it lacks."""
     pytester.makepyfile(mine=CLASSES)
     done = pytester.runpytest_subprocess(
         *CASES, "--consumer", consumer, "-k", SOME, "-rs", timeout=280

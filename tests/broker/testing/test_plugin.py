@@ -34,7 +34,7 @@ def test_a_rebalance_is_over(
 
 
 def test_force_rebalance_works_in_a_users_project(pytester, monkeypatch):
-    """The project has set up nothing; the records of the rebalances are returned."""
+    """The project has no other setup; the records of the rebalances are returned."""
     pytester.makeini(USERS_CONFIG)
     pytester.makeconftest(ASKED_FOR)
     pytester.makepyfile(USERS_TESTS)

@@ -86,7 +86,7 @@ def test_stalled_handler_is_named_with_its_stack(lab, run, executor, recording):
     (recording.folder / "go").touch()
 
 
-# One real proof for each of the other promises; the simulated world has the details.
+# Each of the other promises has one real proof; the simulated world has the details.
 
 
 class Gate:

@@ -10,8 +10,8 @@ from safeconsumer.testing import EmbeddedBroker
 from tests.harness.processes import ran_python
 
 RECORDS = 1_500
-# A separate program, so that earlier tests do not count. It prints the largest growth
-# of its memory in MB.
+# A separate program, so that the memory of earlier tests does not count. It prints the
+# largest growth of its memory in MB.
 PROGRAM = """
 import asyncio, sys, threading, time
 from safeconsumer import Limits, Reject, Retry, SafeConsumer, Worker
@@ -91,7 +91,7 @@ def grown_mb(tmp_path, *arguments):
 @pytest.mark.contract("W1")
 @pytest.mark.parametrize("executor", ["thread", "asyncio"])
 def test_failures_need_little_more_memory_than_success(bootstrap, tmp_path, executor):
-    """Each call has a megabyte; 300 MB of it once waited for the garbage collector."""
+    """Each call keeps a megabyte; earlier, 300 of them waited for the collector."""
     done = grown_mb(tmp_path, bootstrap, executor, "done")
     for result in ("retried", "rejected"):
         more = grown_mb(tmp_path, bootstrap, executor, result) - done

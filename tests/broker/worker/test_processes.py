@@ -110,7 +110,7 @@ class KeepsALock:
         return [*map(int, path.read_text().split())] if path.exists() else []
 
     def is_free(self):
-        """Tell whether no process has the lock."""
+        """Return whether no process has the lock."""
         with (self.folder / "lock").open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -164,7 +164,7 @@ def test_a_stop_kills_a_process_whose_fork_server_was_killed(tmp_path):
 
 @frozen
 class Noting:
-    """A lifespan that notes its process when it is entered and left."""
+    """A lifespan that notes its process when it begins and ends."""
 
     folder: Path
 

@@ -53,7 +53,7 @@ def test_worker_lives_in_the_lifespan_of_a_web_application(lab, monkeypatch):
     monkeypatch.setenv("KAFKA", lab.broker.bootstrap)
     (code,) = [one.code for one in blocks(PAGE) if "FastAPI" in one.code]
     names = {"__name__": "page"}
-    exec(code.replace('"orders"', repr(lab.topic)), names)  # noqa: S102 - the page's own
+    exec(code.replace('"orders"', repr(lab.topic)), names)  # noqa: S102 - the page's own code
     with TestClient(names["app"]) as client:
         worker = names["app"].state.worker
         wait_for(lambda: worker.stats().done == count, "all to be done")
@@ -112,7 +112,7 @@ def app(_environ, start_response):
 
 
 def answer(path):
-    """Return the body of the answer of an HTTP server on a Unix socket."""
+    """Return the body that an HTTP server on a Unix socket answers."""
     with socket.socket(socket.AF_UNIX) as asking:
         asking.settimeout(30)
         asking.connect(str(path))

@@ -151,7 +151,7 @@ def place(request):
 
 
 def handler_for(place):
-    """Return ``obey``, of the kind that the executor calls."""
+    """Return ``obey`` in the kind that the executor calls."""
     return obey_async if place == "asyncio" else obey
 
 
@@ -187,7 +187,7 @@ def test_span_has_the_attributes_of_the_conventions(lab, spans):
 
 @pytest.mark.parametrize("sent", [SENT, NOT_SAMPLED])
 @pytest.mark.parametrize("parent", [False, True])
-def test_record_is_the_parent_by_option(spans, sent, parent):
+def test_record_is_the_parent_if_the_option_says_so(spans, sent, parent):
     headers = {"traceparent": sent.encode(), "tracestate": b"vendor=1"}
     here, _ = spans.attempt(parent=parent, **headers)
     assert (here.trace_id == TRACE_ID) is parent
@@ -206,14 +206,14 @@ def test_damaged_context_gives_no_parent_and_no_link(spans, damaged, parent):
     assert (spans.one.parent, spans.one.links) == (None, ())
 
 
-class Odd(Exception):  # noqa: N818 - a test's
+class Odd(Exception):  # noqa: N818 - a test's error
     """An error whose text ends the process."""
 
     def __str__(self):
         raise SystemExit(3)
 
 
-class Huge(Exception):  # noqa: N818 - a test's
+class Huge(Exception):  # noqa: N818 - a test's error
     """An error whose text has the whole record."""
 
     def __str__(self):
@@ -381,7 +381,7 @@ def contexts_of(letter, name="traceparent"):
 
 
 def buried(lab, **settings):
-    """Have a record with headers fail for good; return its worker and letter."""
+    """Let a record with headers fail for good; return its worker and letter."""
     dead = lab.other_topic()
     letters = DeadLetter(lab.producer, dead, max_ratio=None)
     running = handled(lab, obey, {"bad": FULL}, dead_letter=letters, **settings)
@@ -428,7 +428,7 @@ def test_span_processor_that_raises_fails_no_record(lab):
 
 
 class House(TextMapPropagator):
-    """A propagator whose baggage cannot be written, and which cannot write."""
+    """A propagator that can neither write baggage nor inject a context."""
 
     fields = {"house"}  # noqa: RUF012 - a property in the base class
 
@@ -460,7 +460,7 @@ def test_context_that_cannot_be_written_fails_no_record(lab, spans):
 
 def test_opentelemetry_is_not_imported_without_trace():
     program = "import sys, safeconsumer.worker; print('opentelemetry' in sys.modules)"
-    done = subprocess.run(  # noqa: S603 - ours
+    done = subprocess.run(  # noqa: S603 - our own code
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert done.stdout.strip() == "False"

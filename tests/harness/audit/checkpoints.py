@@ -4,7 +4,7 @@ import json
 
 
 def batch(at, *sources):
-    """Return a file of Spark's offset log; a source is given by its offsets or as text."""
+    """Return a file of Spark's offset log; each source is given by its offsets or as text."""
     facts = {"batchWatermarkMs": 0, "batchTimestampMs": int(at * 1000), "conf": {}}
     lines = [one if isinstance(one, str) else json.dumps(one) for one in sources]
     return "\n".join(("v1", json.dumps(facts), *lines))

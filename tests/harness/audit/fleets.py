@@ -1,11 +1,12 @@
 """
 Reads tables of fleets: one line for the journal of each process, and the verdict.
 
-A block is a name, perhaps with settings of the judge in brackets, then the expected verdict
-on the fleet, and a line for each process: its name, its group after ``/`` if that is
-not ``g``, when it begins after ``@``, and its steps. A step is a verb with its values, a
-method of :class:`MemberJournal` if :func:`_do` has no other meaning; ``g2`` is the
-generation, ``@2000`` a moment, ``e`` any other entry.
+A block has a name, perhaps with settings of the judge in brackets, then the expected
+verdict on the fleet, and a line for each process: its name, its group after ``/`` if
+that is not ``g``, the time at which it begins after ``@``, and its steps. A step is a
+verb with its values: a method of :class:`MemberJournal`, unless :func:`_do` gives the
+verb another meaning. ``g2`` is the generation, ``@2000`` a moment; ``e`` writes any
+other entry.
 
 ``fleets.txt`` has a fleet for each way to break each promise, named after the check that
 finds it; and fleets that keep all promises. Fleets whose name begins with ``drained`` are
@@ -132,7 +133,7 @@ def _do(process, verb, values, named):  # noqa: C901, PLR0912 - one verb each
 
 
 def fleets_in(path, **words):
-    """Return the fleets of a table; these words are short for longer steps."""
+    """Return the fleets of a table; ``words`` are short for longer steps."""
     text = re.sub(r"^#.*\n", "", path.read_text(), flags=re.MULTILINE)
     for word, steps in words.items():
         text = re.sub(rf"\b{word}\b", steps.replace("\\", r"\\"), text)

@@ -54,7 +54,8 @@ class MemberJournal:
         """
         Write the commit that the broker's answer named; None: no commit exists.
 
-        Its note names a journal and an entry, as ``a#3``; metadata are a program's own.
+        Its note names a journal and an entry, as ``a#3``; other metadata is a program's
+        own.
         """
         found = f"{NOTE}{note}" if note else metadata
         return self.then("committed", offsets={tp: offset}, notes={tp: found})
@@ -63,7 +64,7 @@ class MemberJournal:
         return self.then("revoked", partitions=tps, generation=generation)
 
     def polls(self):
-        """Begin the poll that returns the next delivery; a poll itself is not written."""
+        """Begin the poll that returns the next delivery; the poll itself is not written."""
         self._polling = len(self.lines) - 1, self.at
         return self
 
@@ -76,7 +77,8 @@ class MemberJournal:
         """
         Deliver the offsets from start to before end, unless ``more`` names others.
 
-        The broker appended the first of them just now, unless ``written`` says when.
+        The broker appended the first of them just now, unless ``written`` gives another
+        time.
         """
         if self._polling is None:
             self.polls()
@@ -88,21 +90,21 @@ class MemberJournal:
         return self.then("deliver", tp=tp, from_=start, next=end, **run)
 
     def begin(self, tp, offset, lane="", **more):
-        """Have a handler begin; its id is the number of the record."""
+        """Let a handler begin; its id is the number of the record."""
         return self.then("handle", tp=tp, offset=offset, id=offset, lane=lane, **more)
 
     def begin_all(self, tp, *offsets):
-        """Have a handler begin with these records of a lane together."""
+        """Let a handler begin with these records of a lane together."""
         return self.begin(tp, offsets[0], batch=offsets)
 
     def end(self, tp, *offsets, ok=True, **more):
-        """Have the handlers of these records end."""
+        """Let the handlers of these records end."""
         for offset in offsets:
             self.then("handled", tp=tp, offset=offset, id=offset, ok=ok, **more)
         return self
 
     def handle(self, tp, *offsets, ok=True):
-        """Have these records handled, one after the other."""
+        """Let handlers handle these records, one after the other."""
         for offset in offsets:
             self.begin(tp, offset).end(tp, offset, ok=ok)
         return self
@@ -146,7 +148,7 @@ class Operator(MemberJournal):
         return self
 
     def resets(self, tp, offset, owner="alice", start=-math.inf, end=math.inf):
-        """Move the group to an offset, in some hold of it, from one time to another."""
+        """Move the group to an offset, in a hold of it, from one time to another."""
         target = "g", f"operator:{owner}", tp, offset
         self.targets.setdefault(target, []).append((start, end))
         return self
@@ -165,7 +167,7 @@ def control_in(fleet):
 
 
 class Line:
-    """An entry as its journal has it, with all its fields."""
+    """An entry as it stands in its journal, with all its fields."""
 
     def __init__(self, member, fields):
         self.member = member
@@ -179,7 +181,7 @@ class Line:
 
 
 class Read(Joined):
-    """A whole journal in one file, for the judge and for a test that looks at its lines."""
+    """A whole journal in one file, for the judge and for a test that reads its lines."""
 
     def __init__(self, name, data):
         super().__init__([Part(name, lambda: io.BytesIO(data))])
@@ -208,7 +210,7 @@ def check(journals, settings=None):
 
 
 def judged(fleet, **assumed):
-    """Judge a fleet by its operators and these assumptions; return all results."""
+    """Judge a fleet with its operators' holds and these assumptions; return all results."""
     settings = Settings(**{"control": control_in(fleet), **assumed})
     return [*check([one.journal() for one in fleet], settings).values()]
 

@@ -27,7 +27,7 @@ def choose(option):
 
 
 def why_no_java():
-    """Return why no Java broker can be started here; None if one can."""
+    """Return the reason why no Java broker can be started here; None if one can."""
     if shutil.which("java") is None:
         return "no java in PATH"
     if jars.jars_folder().is_dir():

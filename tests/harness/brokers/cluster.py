@@ -65,7 +65,7 @@ class Node(JavaBroker):
 
 class Cluster(OwnBroker):
     """
-    Brokers that start together. A context manager: it ends them.
+    Brokers that start together. A context manager, which ends them.
 
     Thread rules: one thread. Slow work is done by the cluster's own threads, which live
     as long as the brokers: a broker process ends with the thread that started it.
@@ -107,7 +107,7 @@ class Cluster(OwnBroker):
         return next((node for node in self.nodes if node.number == leader), None)
 
     def are_in_sync(self):
-        """Whether every partition has all its replicas, so that one broker may stop."""
+        """Return whether every partition has all its replicas: then a broker may stop."""
         partitions = self._partitions()
         return bool(partitions) and all(
             len(one.isrs) == len(one.replicas) for one in partitions

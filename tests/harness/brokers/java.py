@@ -24,7 +24,9 @@ from tests.harness.waiting import Bound, code_of
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 # Linux's file system in memory; Docker gives containers one of 64 MB.
 _MEMORY = Path("/dev/shm")  # noqa: S108  only as a parent of mkdtemp's
-_NAME = "safeconsumer-kafka-of-"  # and a process id; a killed process leaves its folder
+_NAME = (
+    "safeconsumer-kafka-of-"  # with a process id; a killed process leaves its folder
+)
 _ROOM = 2 << 30  # bytes, free
 _BATCH = struct.Struct(">qi")  # base offset, and the number of bytes behind it
 # The JVM starts quickly, at the cost of its speed in long runs.
@@ -66,7 +68,7 @@ class JavaBroker(OwnBroker):
         self.close()
 
     def start(self):
-        """Start the process and return once the broker's log says that it is up."""
+        """Start the process and return once the broker's log reports that it has started."""
         command = ["kafka.Kafka", str(self._properties)]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(  # noqa: S603  our own command line
@@ -84,7 +86,7 @@ class JavaBroker(OwnBroker):
         code_of(self._running(), START_TIMEOUT)
 
     def restart(self):
-        """Start it again at the same address, with the data it had."""
+        """Start it again at the same address, with its earlier data."""
         self.start()
 
     def truncate(self, name, partition, offset):
@@ -183,8 +185,8 @@ def _batches_below(offset, data):
 
 
 def _in_memory():
-    # A broker's controller waits for the disk at each change, by fsync: a busy disk has
-    # held it up for a minute. A test's data is some 10 MB.
+    # A broker's controller waits for the disk at each change, by fsync: a busy disk
+    # once delayed it by a minute. A test's data is some 10 MB.
     try:
         has_room = shutil.disk_usage(_MEMORY).free >= _ROOM
     except OSError:

@@ -62,7 +62,7 @@ def _outcome(report):
 
 
 def have_run(runs):
-    """Return the tests that passed or failed in some run."""
+    """Return the tests that passed or failed in at least one run."""
     return {
         test for run in runs for test, outcome in run.items() if outcome != "skipped"
     }

@@ -12,10 +12,10 @@ _ADDRESS = "kafka_bootstrap"
 
 class BrokerForWorkers:
     """
-    A plugin of the process that starts xdist's workers: it starts a broker for them.
+    A plugin for the process that starts xdist's workers: it starts a broker for them.
 
-    Each worker gets the address. Embedded brokers are not shared: tests inject errors
-    into them, so every worker has one of its own.
+    Each worker receives the address. Embedded brokers are not shared: tests inject
+    errors into them, so every worker has one of its own.
     """
 
     def __init__(self, kind):
@@ -44,7 +44,7 @@ class LentBroker(OwnBroker):
 
 
 def is_worker(config):
-    """Whether this process is a worker of xdist."""
+    """Return whether this process is a worker of xdist."""
     return hasattr(config, "workerinput")
 
 

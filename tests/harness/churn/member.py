@@ -14,7 +14,7 @@ from kafka.structs import OffsetAndMetadata, TopicPartition
 from safeconsumer import Lifetime, Worker
 from tests.harness.scopes import short
 
-_STEP = 20.0  # seconds after which a program that naps looks whether the churn is over
+_STEP = 20.0  # seconds after which a program that naps checks whether the churn is over
 _AT_ONCE = 25  # records that an iteration takes before its program does something else
 
 
@@ -22,11 +22,10 @@ class Member:
     """
     A program that consumes topics in its own process, simulated or real.
 
-    Args:
-        host: the program's clock and draws, and the numbers of its world.
-        book: the program reports to it all that a judge has to know.
-        make: returns the consumer; called in the thread that polls.
-        topics: a list of topics, or a pattern.
+    Args: host: the program's clock and random draws, and the numbers of its world.
+        book: the program reports to it everything that a judge has to know. make:
+        returns the consumer; called in the thread that polls. topics: a list of topics,
+        or a pattern.
 
     Attributes:
         todo: calls that it makes before its next poll, in the thread that polls.
@@ -90,11 +89,11 @@ class Member:
     # Calls from outside the program
 
     def call(self, method, *given):
-        """Have the program make a call before its next poll."""
+        """Let the program make a call before its next poll."""
         self.todo.append(partial(getattr(self, method), *given))
 
     def call_beside(self, method, *given):
-        """Have another thread of the program make a call, if the program is able to."""
+        """Let another thread of the program make a call, if the program is able to."""
         self.host.beside(self, partial(getattr(self, method), *given))
 
     @property
@@ -105,7 +104,7 @@ class Member:
     # Calls that any thread may make
 
     def pause(self, owner, scope, seconds):
-        """Place a strict hold; one that this consumer refuses is only logged."""
+        """Place a strict hold; a hold that this consumer refuses is only logged."""
         began, lifetime = self.host.now, Lifetime.UNTIL_RESUMED
         with self.host.ordering:
             try:

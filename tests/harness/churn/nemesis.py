@@ -10,24 +10,16 @@ class Nemesis:
     Seconds are virtual in the simulated world. Each method named in ``weights()`` draws one
     event.
 
-    Attributes:
-        rng: all draws.
-        members: the members that have not been asked to leave, and have not ended.
-        leaving: those that were asked.
-        operator: holds the group; None if nobody does.
-        faults: how many faults there were, where they are counted.
-        every: the mean time between two events.
-        at_first: the number of members that begin.
-        fewest: no member leaves or is killed if there are no more.
-        most: no member joins if there are as many.
-        owners: the owners of holds.
-        limits: the times for which holds are placed; None for no limit.
-        blocks: the times for which a block holds.
-        naps: the times for which a program does not poll.
-        freezes: the times for which a process is frozen.
-        brokers: the number of brokers.
-        failures: how a broker fails.
-        failing: the times for which a broker fails.
+    Attributes: rng: makes all draws. members: the members that have not been asked to
+        leave, and have not ended. leaving: those that were asked. operator: holds the
+        group; None without an operator. faults: how many faults there were, where they
+        are counted. every: the mean time between two events. at_first: the number of
+        members that begin. fewest: no member leaves or is killed if there are no more.
+        most: no member joins if there are as many. owners: the owners of holds. limits:
+        the times for which holds are placed; None for no limit. blocks: the times for
+        which a block holds. naps: the times for which a program does not poll. freezes:
+        the times for which a process is frozen. brokers: the number of brokers.
+        failures: how a broker fails. failing: the times for which a broker fails.
         group_scopes: the scopes of the operator's holds.
     """
 
@@ -41,7 +33,7 @@ class Nemesis:
         self.members, self.leaving = [], []
 
     def run(self, seconds, faults=inf):
-        """Draw events for a time, or until this many faults; then repair everything."""
+        """Draw events for a time or until this many faults; then repair everything."""
         end = self.now + seconds
         weights = self.weights()
         for _ in range(self.at_first):
@@ -54,7 +46,7 @@ class Nemesis:
         self._repair()
 
     def _repair(self):
-        """Heal all faults, and have all members and the operator lift their holds."""
+        """Heal all faults, and let all members and the operator lift their holds."""
         self.heal()
         for one in [*self.members, *self.leaving]:
             one.is_calm = True
@@ -93,7 +85,7 @@ class Nemesis:
     # Calls of programs
 
     def within(self, one, method, *given):
-        """Have a member make a call, in another thread or between two polls."""
+        """Let a member make a call, in another thread or between two polls."""
         if not one.is_worker and self.rng.random() < 0.5:
             one.call(method, *given)
         else:
@@ -130,8 +122,8 @@ class Nemesis:
         self.operator.call("lift_all")
 
     def broker_fails(self):
-        """Let a broker fail for a while, unless another one has."""
-        # Drawn in any case: where brokers are real, their state depends on the machine.
+        """Let a broker fail for a while, unless another one is failing."""
+        # The values are drawn in any case: real brokers' state depends on the machine.
         number = self.rng.randint(1, self.brokers)
         how, seconds = self.rng.choice(self.failures), self.rng.choice(self.failing)
         if self.are_brokers_well():

@@ -1,4 +1,4 @@
-"""Programs beside a group: each has a list of calls, such as an operator who holds it."""
+"""Programs outside a group, each with a list of calls, such as an operator who holds it."""
 
 from collections import deque
 from functools import partial
@@ -7,7 +7,7 @@ from kafka.errors import KafkaError
 
 from safeconsumer.errors import SafeConsumerError
 
-_IDLE = 0.5  # seconds until a program looks at its calls again
+_IDLE = 0.5  # seconds until a program checks its calls again
 
 
 class Outsider:

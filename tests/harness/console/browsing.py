@@ -59,7 +59,7 @@ def check_accessible(page):
 
 
 def check_readable(page, name):
-    """Check the page in light and dark, on a desk and on a phone."""
+    """Check the page in light and dark, on a desktop and on a phone."""
     size = page.viewport_size
     for scheme in ("light", "dark"):
         # Without this setting, colours change slowly.

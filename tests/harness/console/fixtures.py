@@ -19,7 +19,7 @@ def browser():
     from tests.harness.console.browsing import CHROMIUM, LIMIT  # noqa: PLC0415 - it too
 
     with sync_playwright() as playwright:
-        # Root, in a container, has no sandbox; what is opened is our own.
+        # Root, in a container, has no sandbox; the opened pages are our own.
         made = playwright.chromium.launch(
             executable_path=CHROMIUM, args=["--no-sandbox"]
         )

@@ -163,7 +163,7 @@ def _fail():
 
 
 def console_of(still, connect=_fail, port=8642, **changed):
-    """Return a console whose snapshot is given."""
+    """Return a console with a given snapshot."""
     setup = Setup(
         base={"bootstrap_servers": ["a-big-one:9092"]},
         settings=Control(),
@@ -189,6 +189,11 @@ def fields_of(page):
         r'<(?:input|button)[^>]* name="([^"]+)"[^>]* value="([^"]*)"', form
     )
     return {name: unescape(value) for name, value in fields}
+
+
+def boxes_of(page):
+    """Return the holds that can be ticked on a group's page, as its form sends them."""
+    return [unescape(one) for one in re.findall(r'name="hold" value="([^"]*)"', page)]
 
 
 def until_complete(served):
@@ -229,7 +234,7 @@ def until_settled(served, group, members, reporting):
     wait_for(is_settled, "the group")
 
 
-# A console without a broker: its snapshot is given, and its changes are kept.
+# A console without a broker: the test gives its snapshot, and its changes are kept.
 
 FREE, HELD, ALARMED = "group-004", "group-005", "group-050"
 
@@ -294,7 +299,7 @@ class Writer:
 
 
 def writing(still, **changed):
-    """Return a console whose snapshot is given, and its connection."""
+    """Return a console with a given snapshot, and its connection."""
     writer = Writer(still)
     return console_of(still, lambda: writer, **changed), writer
 

@@ -1,4 +1,4 @@
-"""Snapshots of made-up clusters, as a follower would have them."""
+"""Snapshots of made-up clusters, as a follower would make them."""
 
 import time
 
@@ -20,7 +20,7 @@ ENDS = {"ops": 10}
 
 @define
 class StaticFollower:
-    """Stands in for a follower: its snapshot is given."""
+    """Stands in for a follower, with a given snapshot."""
 
     known: Snapshot
     settings: Control = field(factory=Control)

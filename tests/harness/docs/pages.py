@@ -89,7 +89,7 @@ def spark_examples():
 
 
 def spark_example(name):
-    """Return the one of them that a page has."""
+    """Return the one block of them that a page has."""
     (found,) = (one for one in spark_examples() if one.page.name == name)
     return found
 

@@ -24,7 +24,7 @@ ASSIGNORS = {
     "roundrobin": RoundRobinPartitionAssignor,
     "sticky": StickyPartitionAssignor,
 }
-_HOLD_MORE = 3.0  # seconds that a call may take in a rebalance, as others'
+_HOLD_MORE = 3.0  # seconds that a call may take in a rebalance, as with other clients
 
 
 class Loop:
@@ -114,14 +114,10 @@ def AiokafkaMember(loop, team, name, assignor="range", control=None, **more):  #
     """
     Make a member that is polled on its own thread.
 
-    Args:
-        loop: its event loop.
-        team: the cluster, the group and the topic.
-        name: its client id.
-        assignor: its assignor.
-        control: the control topics that it obeys; None: it obeys no hold and does not
-            report, as plain clients.
-        more: settings of the client.
+    Args: loop: its event loop. team: the cluster, the group and the topic. name: its
+        client id. assignor: its assignor. control: the control topics that it obeys;
+        None: it obeys no hold and does not report, as plain clients do not. more:
+        settings of the client.
     """
     more = {"name": name, "assignor": assignor, "control": control, **more}
     consumer = loop.call(aiokafka, team, **more)
@@ -130,7 +126,7 @@ def AiokafkaMember(loop, team, name, assignor="range", control=None, **more):  #
 
 class BlockingConsumer(Blocking):
     """
-    The consumer with kafka-python's methods, which run in a loop.
+    The consumer with kafka-python's methods, whose coroutines run in a loop.
 
     The consumer starts when it is subscribed or assigned.
     """

@@ -10,7 +10,7 @@ from tests.harness.members import Polled
 
 class Blocking:
     """
-    A member with kafka-python's methods; a subclass for each client has the others.
+    A member with kafka-python's methods; each client has a subclass.
 
     Attributes:
         consumer: the client's own, with ``hold`` and ``lift``.
@@ -24,7 +24,7 @@ class Blocking:
 
     @property
     def owned(self):
-        """The partitions that the member has applied; on any thread."""
+        """Return the partitions that the member has applied; on any thread."""
         owned = self.consumer._member.ledger.owned()
         return frozenset(TopicPartition(*tp) for tp in owned)
 
@@ -61,7 +61,7 @@ class Running(Polled):
 
 
 class Holding:
-    """A member whose pauses by the public cases are holds."""
+    """A member for which the public cases' pauses are holds."""
 
     def __init__(self, member):
         self._member, self._consumer = member, member.consumer

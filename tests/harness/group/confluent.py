@@ -51,13 +51,10 @@ def ConfluentMember(team, name, protocol=NEWER, control=None, **more):  # noqa: 
     """
     Make a member that polls on its own thread.
 
-    Args:
-        team: the cluster, the group and the topic.
-        name: its client id.
-        protocol: its assignor, or ``consumer``.
-        control: the control topics that it obeys; None: it obeys no hold and does not
-            report, as plain clients.
-        more: settings of the client.
+    Args: team: the cluster, the group and the topic. name: its client id. protocol: its
+        assignor, or ``consumer``. control: the control topics that it obeys; None: it
+        obeys no hold and does not report, as plain clients do not. more: settings of
+        the client.
     """
     consumer = confluent(team, name, protocol, control=control, **more)
     return Running(BlockingConsumer(consumer), team.topic)
@@ -77,7 +74,8 @@ class BlockingConsumer(Blocking):
         """
         Return records by ``poll`` and ``consume``; errors are passed over.
 
-        Without ``max_records`` it is one call, so that its records are in hand after it.
+        Without ``max_records`` it makes one call, so that its records are in hand after
+        it.
         """
         seconds, most = timeout_ms / 1000, max_records or 1
         if next(self._turns) % 2 and max_records is None:
@@ -127,7 +125,7 @@ class BlockingConsumer(Blocking):
         return ours(self.consumer.quiet())
 
     def paused(self):
-        message = "no call tells what is paused"
+        message = "no call reports what is paused"
         raise AbsentError(message)
 
     def position(self, tp):

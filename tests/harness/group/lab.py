@@ -10,7 +10,7 @@ HOLDS = "holds"
 SKEW = 5.0
 
 
-def control_record(  # noqa: PLR0913 - a record has that many properties
+def control_record(  # noqa: PLR0913 - a record has so many properties
     scope,
     offset,
     *,

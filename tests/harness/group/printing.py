@@ -26,8 +26,8 @@ class PrintingMember(Process):
     """
     A member in its own process, which leaves when its stdin ends.
 
-    It prints a record before it asks for the next. A line is the time, the topic, the
-    partition and the offset.
+    The member prints a record before it asks for the next one. A line is the time, the
+    topic, the partition and the offset.
 
     Args:
         client: ``kafka-python``, ``confluent`` or ``aiokafka``.
@@ -74,11 +74,7 @@ def let_no_reset_end():
 
 
 def forget_gained_partitions():
-    """
-    Plant a fault in members on other clients: quiet partitions change with holds alone.
-
-    It is in the ledger, as a consumer asks that for what it pauses in its client.
-    """
+    """Plant a fault in other members: their quiet partitions change only with holds."""
     quiet_now, found = PauseLedger.quiet, WeakKeyDictionary()
 
     def quiet(self):

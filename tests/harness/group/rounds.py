@@ -1,11 +1,11 @@
 """
 Rounds of resets: a live group of processes is moved while members and brokers fail.
 
-Each round begins with everything delivered and committed. The round holds topics, writes some
-records, moves the group during a failure, waits until it is moved, makes something fail
-again, and lifts the hold. Then each partition must give the records from its target
-on, once, and no others; and once more after a last failure. Late commits, transactions,
-early lifts and repeated resets are played in ``tests/sim/group`` alone.
+Each round begins when everything is delivered and committed. The round holds topics,
+writes some records, moves the group during a failure, waits until it is moved, makes
+something fail again, and lifts the hold. Then each partition must give the records from
+its target on, once, and no others; and once more after a last failure. Late commits,
+transactions, early lifts and repeated resets are played in ``tests/sim/group`` alone.
 """
 
 import itertools
@@ -80,7 +80,7 @@ class Rounds:
         log: where members write their log lines.
     """
 
-    def __init__(  # noqa: PLR0913 - a round is of all of them
+    def __init__(  # noqa: PLR0913 - a round has all of these
         self, broker, chance, assignor, log, *, is_static=False, is_right=True
     ):
         self._broker, self._chance, self._assignor = broker, chance, assignor
@@ -154,7 +154,7 @@ class Rounds:
         self._gone.append(one)
 
     def _let_all_leave(self):
-        """Leave the group without members: one that was killed goes with its session."""
+        """Leave the group without members: a killed member leaves when its session ends."""
         while self._members:
             self._leave()
         wait_for(self._is_empty, "the end of their sessions", pause=0.5)
@@ -333,7 +333,7 @@ class Rounds:
             self._replace()
 
     def _move_coordinator(self, frozen_one):
-        """Kill the coordinator's broker; it comes back when another one coordinates."""
+        """Kill the coordinator's broker; it comes back when another broker coordinates."""
         cluster, group = self._broker, self._team.group
         fallen = cluster.coordinator_of(group)
         fallen.kill()
@@ -376,7 +376,7 @@ class Rounds:
         return [f"came twice: {more}"] if more else []
 
     def _last_failure(self):
-        """Let something fail in a group that has read all: it is not moved again."""
+        """Let something fail in a group that has read everything: it is not moved again."""
         kind = self._chance.choice(["nothing", "leave", "kill", "kill-all", "join"])
         self._fail(kind, None)
         self._replace()

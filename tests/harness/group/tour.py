@@ -53,7 +53,7 @@ class Tour:
         self.produce()
         for one in members:
             got = {}
-            poll_until(one, lambda: sum(map(len, got.values())) == 9, got=got)  # noqa: B023 - done in this turn
+            poll_until(one, lambda: sum(map(len, got.values())) == 9, got=got)  # noqa: B023 - done within this turn
             one.commit()
             self._closing.enter_context(Polled(one))
 

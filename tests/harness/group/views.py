@@ -1,4 +1,4 @@
-"""Views of one group: its members, their reports, and the holds of it."""
+"""Views of one group: its members, their reports, and its holds."""
 
 from attrs import evolve
 from kafka import TopicPartition
@@ -97,5 +97,5 @@ def of_a(**reported):
 
 
 def moved_by_silent(*seen):
-    """Return a group whose member B does not report, and commits on."""
+    """Return a group whose member B does not report, and goes on committing."""
     return viewed(A, B, report("a", 0), *seen, moves={ONE: Move(5, 9)})

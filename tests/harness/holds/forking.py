@@ -6,7 +6,7 @@ from tests.harness.processes import status_of
 
 
 def is_true_in_child(question):
-    """Ask in a child, which is killed if it waits for a thread that it lacks."""
+    """Return a call's result in a child; a child that waits in vain is killed."""
     child = os.fork()
     if child == 0:
         status = 1

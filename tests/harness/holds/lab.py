@@ -61,12 +61,12 @@ def assign_to(ledger, partitions, cause=Cause.JOINED):
 
 
 def is_locked(ledger):
-    """Tell whether some thread has the ledger's lock."""
+    """Return whether some thread has the ledger's lock."""
     return repr(ledger._lock).startswith("<locked")  # ``locked()`` is of Python 3.14
 
 
 def handed(snapshot):
-    """Return all that a call of ``assignment()`` returned, as scopes."""
+    """Return everything that a call of ``assignment()`` returned, as scopes."""
     return [Partition(*tp) for tps in snapshot.values() for tp in sorted(tps)]
 
 
@@ -97,7 +97,7 @@ class LedgerLab:
         self.ledger.remove([(scope, owner) for scope in scopes])
 
     def pause(self, *scopes, snapshot=None, **more):
-        """Pause plainly; a snapshot has the partitions that ``assignment()`` returned."""
+        """Make a plain pause; ``snapshot`` is the result of ``assignment()``."""
         named = [] if snapshot is None else [(one, snapshot) for one in scopes]
         self.hold(*scopes, lifetime=Lifetime.PLAIN, named=named, **more)
 
@@ -107,7 +107,7 @@ class LedgerLab:
         self.ledger.remove(keys, by_application=True)
 
     def assignment(self):
-        """Return all that ``assignment()`` returns now, by topic."""
+        """Return everything that ``assignment()`` returns now, by topic."""
         assigned = self.ledger.view().assigned
         if self._assigned is not assigned:
             self._assigned = assigned

@@ -85,7 +85,7 @@ class Reading:
 
 
 def everywhere(reading, call, every):
-    """Raise at one place of a call after the other, Python's own waits among them."""
+    """Raise at one place in each call, Python's own waits included."""
     main = threading.main_thread()
     interrupts = Interrupts(
         (OURS, THEIRS, threading.__file__), lambda: threading.current_thread() is main

@@ -13,7 +13,7 @@ def silent_broker():
     """
     Listen, so that connecting succeeds, and answer nothing.
 
-    A closed port would not do: upstream does not close the sockets of failed attempts,
+    A closed port is not enough: upstream does not close the sockets of failed attempts,
     and warnings are errors here.
     """
     with socket.create_server(("127.0.0.1", 0)) as server:

@@ -9,7 +9,8 @@ def patient(request_ms, **more):
     """
     Return settings by which an answer may take this many milliseconds.
 
-    In kafka-python 3.1 the timeout of a whole call must be no shorter; 3.0 has none.
+    In kafka-python 3.1 the timeout of a whole call must not be shorter; 3.0 has no such
+    timeout.
     """
     whole = {_WHOLE: request_ms} if _WHOLE in KafkaConsumer.DEFAULT_CONFIG else {}
     return {"request_timeout_ms": request_ms, **whole, **more}

@@ -62,7 +62,7 @@ def fail_in_the_handshake(kind, server):
 def close_while_it_connects(kind, server):
     """Take no more connections, and close the client."""
     server.listen(0)
-    with socket.create_connection(server.getsockname()):  # all that it holds
+    with socket.create_connection(server.getsockname()):  # everything that it holds
         client = made(kind, server, "PLAINTEXT")
         transport = connecting(client)
         client._net.poll(0)

@@ -1,4 +1,4 @@
-"""The dashboard, the alert rules and the runbook that the package has."""
+"""The package's dashboard, alert rules and runbook."""
 
 import json
 import re

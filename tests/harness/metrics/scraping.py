@@ -59,7 +59,7 @@ def console_text(served):
 
 
 def console_values(output):
-    """Return samples by name and labels, without that of the group."""
+    """Return samples by name and labels, without the group's label."""
     found = {}
     for family in text_string_to_metric_families(output):
         for one in family.samples:

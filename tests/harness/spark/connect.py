@@ -49,7 +49,7 @@ class ConnectServer:
         self._running.close()
 
     def _close_clients(self):
-        # One whose server is gone would try again for minutes while Python ends.
+        # A client whose server is gone would try again for minutes while Python ends.
         while self._clients:
             self._clients.pop().close()
 
@@ -123,14 +123,14 @@ class ConnectServer:
 
 
 class KeptQueries:
-    """A query of each lake, started again where a busy machine made its start fail."""
+    """A query for each lake, started again if a busy machine made its start fail."""
 
     def __init__(self, lakes, **how):
         self._how = how
         self._queries = {lake: lake.start(**how) for lake in lakes}
 
     def revive(self):
-        """Start those again that have failed at their start; return whether none had."""
+        """Restart the queries whose start failed; return whether none had failed."""
         failed = {
             lake: error
             for lake, query in self._queries.items()

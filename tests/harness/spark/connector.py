@@ -2,10 +2,10 @@
 Spark's Kafka connector and Delta, fetched by Maven for each Spark that is tested.
 
 ``python -m tests.harness.spark.connector`` fetches those for the installed pyspark,
-once per user, and prints the folders. ``--turn`` only prints the Spark that is tested today,
-chosen by the day of the last commit, so that each has its turn and a run of the same commit
-is the same; ``--all`` prints them all, the newest first, ``--newest`` prints the newest of
-these: pip may have a later one.
+once per user, and prints the folders. ``--turn`` only prints the Spark that is tested
+today, chosen by the day of the last commit, so that each version has its turn and a run
+of the same commit is the same; ``--all`` prints all versions, the newest first,
+``--newest`` prints the newest of these: pip may have a later one.
 """
 
 import subprocess

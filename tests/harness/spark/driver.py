@@ -2,8 +2,9 @@
 A driver that can be killed: ``python -m tests.harness.spark.driver``.
 
 The driver streams two topics into Parquet, a Delta table, or files that a function writes for
-each batch (``foreachBatch``). The option ``holds`` decides. In the middle of a batch, when a
-task has read some rows, the driver makes a file, and goes on once another file is there.
+each batch (``foreachBatch``). The option ``holds`` holds partitions. In the middle of a
+batch, when a task has read some rows, the driver makes a file, and goes on once another
+file is there.
 """
 
 import os
@@ -42,7 +43,8 @@ def main(bootstrap, topics, folder, master="local[2]", kind="parquet"):
         .option("holds", (folder / "holds").read_text())
         .load()
     )
-    paused = functions.udf(Pausing(folder), "long", useArrow=False)  # needs no pandas
+    # Without Arrow the function needs no pandas.
+    paused = functions.udf(Pausing(folder), "long", useArrow=False)
     rows = frame.select("topic", "partition", paused("offset").alias("offset"))
     checkpoint = str(folder / "checkpoint")
     writer = rows.writeStream.option("checkpointLocation", checkpoint)
@@ -68,7 +70,7 @@ class Writing:
     """
     Writes each batch into a folder of its number, and replaces older content.
 
-    Run again, a batch leaves nothing twice.
+    If a batch runs again, it leaves no row twice.
     """
 
     def __init__(self, folder):

@@ -23,8 +23,8 @@ SETTINGS = {
 # Options of every JVM that a test starts, also of its clusters and programs. A JVM lives
 # for seconds: half of its CPU time went into compiling code that runs a few times.
 JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-# The user's defaults for programs that tests run as users do. Delta
-# would look at a table of ten files in 50 tasks, on two cores.
+# The user's defaults for programs that tests run as users do. Delta would read a table
+# of ten files in 50 tasks, on two cores.
 DEFAULTS = {
     "spark.databricks.delta.snapshotPartitions": "2",
     "spark.sql.shuffle.partitions": "2",
@@ -60,7 +60,7 @@ def session_with(jars=None, master="local[2]", **settings):
 
 
 @pytest.fixture(scope="session")
-def spark(quick):  # noqa: ARG001 - before its JVM
+def spark(quick):  # noqa: ARG001 - has to come before its JVM
     """Lend a session with everything that safekafka needs."""
     session = session_with()
     yield session

@@ -1,4 +1,4 @@
-"""A controller with one stream, without Spark and Kafka, asked as the shim asks."""
+"""A controller with one stream, without Spark and Kafka; it asks as the shim does."""
 
 from urllib.parse import parse_qsl, urlencode
 
@@ -85,7 +85,7 @@ class Files:
 
 
 class Topics:
-    """A cluster that answers where partitions begin, and with topic ids."""
+    """A cluster that reports where partitions begin, and the topic ids."""
 
     errors = (OSError,)
 
@@ -111,7 +111,7 @@ class Topics:
 
 
 class DeciderLab:
-    """A controller with one stream, asked as the shim asks."""
+    """A controller with one stream, and questions as the shim asks them."""
 
     def __init__(self, *, fails_on_loss=True):
         self.events = []
@@ -152,7 +152,7 @@ class DeciderLab:
 
     def batch(self, start, latest, between=None, end=None, number=7):
         """
-        Plan a batch; with an ``end`` there is a limit, by which the source found it.
+        Plan a batch; an ``end`` is the one that the source found by its limit.
 
         ``between`` is called while a limiter with a minimum is asked.
         """

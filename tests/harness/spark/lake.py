@@ -12,7 +12,7 @@ from tests.harness.producing import numbered, write
 from tests.harness.spark import sink
 from tests.harness.waiting import repeat_until
 
-# Others may use the machine, too.
+# Other programs may use the machine, too.
 LIMIT = 240.0
 # Some rows of a task have passed by then.
 _MIDDLE = 5
@@ -85,7 +85,7 @@ class Lake:
         return self.write(self.stream(options, format_), trigger)
 
     def start_pausing(self, functions, trigger, name="", **options):
-        """Begin to write; tasks stop in the middle while there is no file ``go``."""
+        """Begin to write; tasks stop in the middle as long as there is no file ``go``."""
         from pyspark.sql import types  # noqa: PLC0415  if installed
 
         pausing = Pausing(self.data.parent)
@@ -122,7 +122,7 @@ class Pausing:
         self._folder = str(folder)
 
     def __call__(self, offset):
-        """Return the offset; a file says that a task is at work."""
+        """Return the offset; a file shows that a task is at work."""
         folder = Path(self._folder)
         if offset % 10 == _MIDDLE and not (folder / "go").exists():
             (folder / "in-the-middle").touch()
@@ -140,7 +140,7 @@ def progress(query):
     """
     Return the recent progress of a query, oldest first, as plain values.
 
-    Spark 3.5 has dictionaries there, later ones have objects.
+    Spark 3.5 returns dictionaries there, later versions return objects.
     """
     return [
         one if type(one) is dict else json.loads(one.json)

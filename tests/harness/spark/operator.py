@@ -52,7 +52,7 @@ class Operator:
         return judged(found, evolve(control, spans=older), self.group)
 
     def obeying(self, code):
-        """Return a page's code that obeys this operator in place of the page's."""
+        """Return a page's code, which obeys this operator in place of the page's."""
         topic = f'option("holds.topic", "{self.topic}")'
         known = 'option("holds.control", "true")'
         code = code.replace(known, f"{known}.{topic}")

@@ -18,7 +18,8 @@ def pytest_collection_modifyitems(config, items):
     """
     Skip tests that need Spark if it is missing, and name the missing part.
 
-    A test of newer Sparks than the installed one is left out: its Spark has another turn.
+    A test of newer Sparks than the installed one is left out, and runs when its Spark
+    has its turn.
     """
     _leave_out(config, items)
     marked = [item for item in items if item.get_closest_marker("spark")]

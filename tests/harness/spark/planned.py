@@ -74,7 +74,7 @@ class Planned:
         }
 
     def start(self, **more):
-        """Begin a run of the query, from where the one before ended."""
+        """Begin a run of the query, from where the previous run ended."""
         self.end()
         self._options = dotted(more)
         self.settings = settings.parse(self.options())
@@ -84,7 +84,7 @@ class Planned:
         return self._planner
 
     def plan(self, most=None):
-        """Plan a batch; return where it starts and ends."""
+        """Plan a batch; return its start and its end."""
         planner = self._planner or self.start()
         return self.at, planner.end(self.at, most)
 

@@ -4,8 +4,8 @@ Compiles the shim, which the checkout keeps as a jar beside its sources.
 ``python -m tests.harness.spark.shim`` makes that jar again, with the ``javac`` in
 ``PATH`` and the jars of ``SPARK_HOME`` or of the installed pyspark; with ``--check`` it
 only fails if the jar is not what these make. The classes are the same for each Spark
-from 3.5 to 4.2, byte for byte, and another release of ``javac`` may make others: so the
-jar names the sources that it was made of, and the JDK.
+from 3.5 to 4.2, byte for byte, but another release of ``javac`` may make others: so the
+jar names its sources and the JDK.
 """
 
 import hashlib
@@ -57,7 +57,9 @@ def compiled(target, sources=SOURCES):
         manifest = {
             "Manifest-Version": "1.0",
             "Build-Jdk": _jdk(javac),
-            "Source": digest(sources),  # a line has 72 bytes at most: this has
+            "Source": digest(
+                sources
+            ),  # A line has at most 72 bytes; this one has so many.
         }
         lines = "".join(f"{name}: {value}\r\n" for name, value in manifest.items())
         (classes / MANIFEST).write_text(lines + "\r\n", newline="")
@@ -91,7 +93,7 @@ def contents(jar):
 
 
 def check():
-    """Return why the checkout's jar does not fit its sources; empty if it does."""
+    """Return the reason why the checkout's jar does not fit its sources; empty if it does."""
     if facts(provision.JAR)["Source"] != digest():
         return f"{provision.JAR} is not of its sources: make it anew (this, bare)"
     with tempfile.TemporaryDirectory() as scratch:

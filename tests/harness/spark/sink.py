@@ -49,7 +49,7 @@ def _rows_of(files):
         if "topic" in table.column_names:
             topics = table.column("topic").to_pylist()
             partitions = table.column("partition").to_pylist()
-        else:  # the lake has a folder for each of them
+        else:  # the lake has a folder for each topic
             named = dict(part.split("=", 1) for part in file.parts if "=" in part)
             topics = [named["topic"]] * len(offsets)
             partitions = [int(named["partition"])] * len(offsets)
@@ -58,7 +58,7 @@ def _rows_of(files):
 
 
 def committed(folder):
-    """Return the files that the sink's own log names; others are of failed batches."""
+    """Return the files that the sink's log names; failed batches left the others."""
     log = folder / "_spark_metadata"
     names = sorted(
         (int(one.name), one) for one in log.glob("[0-9]*") if one.suffix == ""

@@ -52,7 +52,7 @@ def cluster_of(brokers=1):
         ADDRESSES[:brokers],
         call_later=clock.schedule,
         wall=lambda: clock.now,
-        random=Random(1),  # noqa: S311  nothing to be kept secret
+        random=Random(1),  # noqa: S311 nothing is secret
     )
     return cluster, clock
 

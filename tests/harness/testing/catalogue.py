@@ -24,7 +24,7 @@ _MODULES = (
 @frozen(kw_only=True)
 class Case:
     """
-    One behaviour that a client should have.
+    A behaviour that a client should have.
 
     Attributes:
         name: the test's name, with hyphens.

@@ -80,7 +80,7 @@ class Place:
 
 
 def joined(place, group, **how):
-    """Join, statically; return the answer."""
+    """Join as a static member; return the answer."""
     kind = JoinGroupRequest.JoinGroupRequestProtocol
     protocols = how.pop("protocols", {"range": TOPIC_T})
     fields = {
@@ -323,20 +323,20 @@ def writer_in(place):
 
 
 def a_fenced_producer_writes(place):
-    """Into its successor's transaction, before that has written to the partition."""
+    """Write into its successor's transaction before the successor writes there."""
     old = writer_in(place)
     new = Writer(place, old.topic, old.id)
     return [place.until(new.begins), new.adds(), old.writes(), new.writes()]
 
 
 def a_producer_writes_beside_its_transaction(place):
-    """Write a record without the transaction: readers would get an aborted one."""
+    """Write a record without the transaction: readers would receive an aborted record."""
     writer = writer_in(place)
     return [writer.adds(), writer.writes(), writer.writes(is_transactional=False)]
 
 
 def offsets_belong_to_no_transaction(place):
-    """Commit them without AddOffsetsToTxn: they would stay unstable forever."""
+    """Commit them without AddOffsetsToTxn: otherwise they would stay unstable forever."""
     writer, group = writer_in(place), place.coordinated(_GROUP)
     errors = [writer.adds(), writer.commits_offset(group, 5)]
     return [*errors, committed(place, group, writer.topic, is_stable=True)]
@@ -412,7 +412,7 @@ def a_batch_exceeds_the_limits(place):
 
 
 def a_limit_ends_within_a_batch(place):
-    """Return how many bytes come, and how many whole records."""
+    """Return the number of bytes that come, and of whole records."""
     topic = place.topic()
     for _ in range(3):
         place.ask.produce(topic, batch(b"x" * 100))
@@ -477,7 +477,7 @@ def a_reader_asks_where_epochs_end(place):
 
 
 def the_ends_of_a_log_have_epochs(place):
-    """Ask for the earliest and the latest offset, and for the first since a time."""
+    """Ask for the earliest and the latest offset, and for the first offset since a time."""
     topic = place.topic()
     place.ask.produce(topic, batch(b""))
     kind = ListOffsetsRequest.ListOffsetsTopic

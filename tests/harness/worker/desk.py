@@ -44,7 +44,7 @@ class Record:
 
 class Desk:
     """
-    A queue and its decisions for one partition, and the clock it looks at.
+    A queue and its decisions for one partition, and the clock that they read.
 
     Attributes:
         kinds: the kinds of all events, in their order.
@@ -103,7 +103,7 @@ class Desk:
 
     @property
     def failures(self):
-        """How often records have failed, by offset."""
+        """Return how often records have failed, by offset."""
         return {at: one.count for at, one in self.epoch.failed.items()}
 
     def regain(self):
@@ -119,7 +119,7 @@ class Desk:
         self.ledger.remove([(Everything(), owner)])
 
     def work(self):
-        """Complete all that can be claimed, and return which records these are."""
+        """Complete all records that can be claimed, and return them."""
         found = []
         while task := self.decisions.queue.claim():
             found += done_by(self.decisions, task)

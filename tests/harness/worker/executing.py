@@ -77,8 +77,7 @@ class ExecutorFixture(Desk):
     """
     A desk beside which handlers run as in a worker; a test calls its turns.
 
-    Attributes:
-        runner: the executor that runs them.
+    Attributes: runner: the executor that runs the handlers.
     """
 
     make_decisions = CountingDecisions
@@ -89,7 +88,7 @@ class ExecutorFixture(Desk):
         self.runner = None
 
     def admit(self, count):
-        """Give it the first records of its partition."""
+        """Give the worker the first records of its partition."""
         self.regain()
         return super().admit(count)
 
@@ -104,7 +103,8 @@ class ExecutorFixture(Desk):
 
         def turned():
             self.decisions.turn()
-            fatal = self.decisions.fatal  # read first, as the wait may be for this
+            # Read before the condition, which may be about it.
+            fatal = self.decisions.fatal
             if condition():
                 return not self.decisions.under_way
             if fatal is not None:
@@ -134,7 +134,7 @@ class ExecutorFixture(Desk):
 
 
 @contextmanager
-def executing(  # noqa: PLR0913 - what a worker takes
+def executing(  # noqa: PLR0913 - a worker takes so many
     executor,
     handle,
     *,
@@ -147,7 +147,7 @@ def executing(  # noqa: PLR0913 - what a worker takes
     **policy,
 ):
     """
-    Run handlers so, until the block ends.
+    Run handlers in this way, until the block ends.
 
     The limit for the start of a process is the largest possible one, longer than one wait of
     the system: a busy machine fails no test.

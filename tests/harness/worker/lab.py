@@ -30,7 +30,7 @@ class Running:
     def _run(self):
         try:
             self.report = self.worker.run()
-        except BaseException as error:  # noqa: BLE001 - looked at by the test
+        except BaseException as error:  # noqa: BLE001 - the test reads it
             self.error = error
 
     def wait_done(self, count, limit=LIMIT):
@@ -90,7 +90,7 @@ class Lab:
         return self._producer
 
     def produce(self, values, key=None):
-        """Write these values to these partitions; return how many there are."""
+        """Write these values to these partitions; return their number."""
         records = (
             {
                 "topic": self.topic,

@@ -1,12 +1,13 @@
 """Plays churns: ``python -m tests.sim.churn --seeds 0-199 --minutes 30 [--plant NAME]``."""
 
-# ruff: noqa: E402, T201 - it prints; threads and clocks are replaced before anything takes them
+# ruff: noqa: E402, T201 - the program prints; threads and clocks are replaced before
+# anything takes them
 import os
 import sys
 
 if os.environ.get("PYTHONHASHSEED") != "0":  # sets of texts have one order
     environment = {**os.environ, "PYTHONHASHSEED": "0"}
-    os.execve(sys.executable, sys.orig_argv, environment)  # noqa: S606 - itself
+    os.execve(sys.executable, sys.orig_argv, environment)  # noqa: S606 - this program itself
 
 from tests.sim import threads
 
@@ -52,7 +53,7 @@ def _is_good(churn, seed, preempt):
     except ViolationError as violation:
         print(f"seed {seed}: {violation}", *violation.__notes__, sep="\n", flush=True)
         return False
-    except Exception:  # noqa: BLE001 - printed, and the next seed is played
+    except Exception:  # noqa: BLE001 - the error is printed, and the next seed is played
         print(f"seed {seed}: {traceback.format_exc()}", flush=True)
         return False
     cost = time.process_time() - began

@@ -1,8 +1,9 @@
 """
 Judges a churn by a small book of its own: holds, ownerships and records of each member.
 
-The judge shares no code with the product. Programs enter what they know (calls that have
-returned, calls of listeners, records), and the judge reads the requests to brokers.
+The judge shares no code with the product. Programs write down what they know (calls
+that have returned, calls of listeners, records), and the judge reads the requests to
+brokers.
 """
 
 from collections import Counter, deque
@@ -17,7 +18,7 @@ from tests.sim.churn.logs import Logs
 from tests.sim.lab import Lab
 
 PROPAGATION = 5.0  # seconds within which owners obey a hold of the group
-SETTLING = 30.0  # seconds after a fault until all is well
+SETTLING = 30.0  # seconds after a fault until everything works again
 _HISTORY = 60  # lines of a member's history that a violation shows
 
 
@@ -44,7 +45,7 @@ class Disturbance:
         self.ended_at = now
 
     def is_over(self, now):
-        """Whether all has been well for a while."""
+        """Return whether there has been no fault for a while."""
         return self.count == 0 and now - self.ended_at > SETTLING
 
 
@@ -59,16 +60,14 @@ class Hold:
 @define
 class Ownership:
     """
-    A partition at one member, from one assignment to its end.
+    A partition's time at one member, from one assignment to its end.
 
-    Attributes:
-        began: when the broker was asked for the assignment; it did not begin before.
-        firsts: where it may begin: a committed offset, or the log's start.
-        next: the next record's offset; None until the first has come.
-        is_new: no record that was fetched before it may be delivered in it.
-        is_first: this member has never owned the partition before.
-        is_fetched: a Fetch has asked for the partition.
-        running: the record that a Worker's handler has begun last.
+    Attributes: began: when the broker was asked for the assignment; it did not begin
+        before. firsts: the offsets at which it may begin: a committed offset, or the
+        log's start. next: the next record's offset; None until the first has come.
+        is_new: no record that was fetched before it may be delivered in it. is_first:
+        this member has never owned the partition before. is_fetched: a Fetch has asked
+        for the partition. running: the record that a Worker's handler has begun last.
     """
 
     began: float
@@ -82,7 +81,7 @@ class Ownership:
 
 @define
 class Judge:
-    """Has a book for each member of a group; the group's holds and logs are its own."""
+    """Has a book for each member of a group, and keeps the group's holds and logs itself."""
 
     lab: Lab
     logs: Logs
@@ -147,7 +146,7 @@ class Judge:
                 books[0].committed(tp, at, before.get(tp))
 
     def check_coverage(self, wanted):
-        """Fail if less happened than wanted: the churn has then judged nothing."""
+        """Fail if less happened than was wanted, as the churn has then judged nothing."""
         missing = {what: n for what, n in wanted.items() if self.seen[what] < n}
         assert not missing, f"too little happened: {missing} of {dict(self.seen)}"
 
@@ -181,7 +180,7 @@ class Book:
 
     @property
     def is_well(self):
-        """Whether this member and the brokers have been undisturbed for a while."""
+        """Return whether this member and the brokers have been undisturbed for a while."""
         both = (self.disturbance, self.judge.trouble)
         return all(one.is_over(self.now) for one in both)
 
@@ -190,7 +189,7 @@ class Book:
         self.history.append(f"{self.now:9.3f} {line}")
 
     def fail(self, promise, what):
-        """Raise a violation, and keep it: the client may catch what is raised."""
+        """Raise a violation, and keep it: the client may catch the raised error."""
         history = "\n    ".join(self.history)
         text = f"{promise}: {self.name} at {self.now:.3f}: {what}\n    {history}"
         self.judge.verdict = self.judge.verdict or ViolationError(text)
@@ -199,7 +198,7 @@ class Book:
     # Holds
 
     def held_since(self, tp, owner=None):
-        """Return since when a hold of an owner, or of any, covers a partition, or None."""
+        """Return since when a hold, perhaps of one owner, covers a partition; or None."""
         since = [
             hold.since
             for (its, scope), hold in self.holds.items()
@@ -287,7 +286,7 @@ class Book:
         self._log_records(tp, offsets[0], offsets[-1])
 
     def _log_records(self, tp, first, last):
-        # Line by line an iteration would fill the history.
+        # Entries for each record of an iteration would fill the history.
         line, _, end = (self.history or [""])[-1].rpartition("-")
         if f" got {short(tp)} " in line and end == str(first - 1):
             self.history[-1] = f"{line}-{last}"
@@ -330,7 +329,7 @@ class Book:
         self.furthest[tp] = max(self.furthest.get(tp, 0), offset)
 
     def look(self, consumer):
-        """Judge what the consumer answers between two polls."""
+        """Judge the consumer's answers between two polls."""
         self.listed_as_held(consumer.quiet())
         self.listed_as_held(consumer.paused(), owner="app")
         for tp in sorted(self.owned):
@@ -403,7 +402,7 @@ class Book:
     def begins(self, tp, offset):
         """Judge the start of a handler; return a function that notes its success."""
         mine = self._may_deliver(tp, offset)
-        if mine.running != offset:  # else the worker tries the same record again
+        if mine.running != offset:  # otherwise the worker tries the same record again
             if mine.running is not None:
                 self.fail("W3", f"{short(tp)}: {offset} begins beside {mine.running}")
             self._follows(tp, mine, offset)

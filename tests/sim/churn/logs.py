@@ -1,4 +1,4 @@
-"""Remembers logs: their starts, the records that readers are not given, commits."""
+"""Remembers logs: their starts, the records that readers do not get, commits."""
 
 from collections import defaultdict
 from itertools import takewhile
@@ -10,9 +10,8 @@ class Logs:
     """
     Knows every record that was ever in the partitions, also after retention.
 
-    Attributes:
-        starts: of each partition, its first start and each to which retention moved it.
-        committed: the group's offsets at the last check.
+    Attributes: starts: for each partition, its first start and each start to which
+        retention moved it. committed: the group's offsets at the last check.
     """
 
     def __init__(self, cluster, group, topics):
@@ -82,10 +81,10 @@ class Logs:
 
     def is_next(self, tp, position, found, *, is_committed):
         """
-        Whether a reader at ``position`` may be given ``found`` as its next record.
+        Return whether a reader at ``position`` may get ``found`` as its next record.
 
-        A reader may if no visible record is in between. Retention sends a reader whose
-        position is deleted to a start of the log.
+        A reader may if no visible record lies in between. Retention sends a reader
+        whose position is deleted to a start of the log.
         """
         begins = [position, *(at for at in self.starts[tp] if position < at <= found)]
         return any(
@@ -95,7 +94,7 @@ class Logs:
         )
 
     def has_read_all(self, tp, position, *, is_committed):
-        """Whether a reader at this position has been given every record."""
+        """Return whether a reader at this position has got every record."""
         self.look()
         log = self.log(tp)
         first = max(position, log.start)

@@ -36,7 +36,7 @@ _ASSIGNORS = (
     CooperativeStickyAssignor,
     CooperativeStickyAssignor,
 )
-_ERRORS = {  # by Kafka's numbers, each as a broker answers that request
+_ERRORS = {  # by Kafka's numbers; a broker may answer each with this error
     "Heartbeat": (15, 16, 27),
     "JoinGroup": (14, 15, 16),
     "SyncGroup": (15, 16, 27),
@@ -136,7 +136,7 @@ class SimulatedNemesis(Nemesis):
         return Operator(self, write, placed=judge.group_held, lifted=judge.group_lifted)
 
     def weights(self):
-        """Return the calls and faults that are drawn, and how likely each is."""
+        """Return the calls and faults that may be drawn, and the weight of each."""
         always = {
             self.pause: 8,
             self.resume: 10,
@@ -161,8 +161,9 @@ class SimulatedNemesis(Nemesis):
         if not self.churn.are_workers:
             always |= {self.commit: 3, self.seek: 2, self.nap: 2}
             always |= {self.step_aside: 2, self.pause_late: 2}
-            # kafka-python 3.0.12's eager sticky assignor goes on giving a member what it
-            # had of a topic that it has left; the member refuses that, ten times a second.
+            # kafka-python 3.0.12's eager sticky assignor goes on giving a member the
+            # partitions that it had of a topic that it has left; the member refuses
+            # them, ten times a second.
             if self._assignor is not StickyPartitionAssignor:
                 always[self.subscribe] = 0.7
             if self.operator is not None:
@@ -294,7 +295,7 @@ class SimulatedNemesis(Nemesis):
     def pause_late(self):
         """Place a hold while a poll has taken records and not returned them."""
         one = self.one()
-        one.call("lift_all")  # else the poll would take no records
+        one.call("lift_all")  # otherwise the poll would take no records
         later = self.lab.world.call_later
         later(15, lambda: one.todo.append(lambda: self._pause_within_poll(one)))
 
@@ -382,7 +383,7 @@ class SimulatedNemesis(Nemesis):
         self.lab.world.call_later(60, self.group_lift)
 
     def _subscribe_again(self, one):
-        """Have a member give up its partitions, and gain them again."""
+        """Let a member give up its partitions, and gain them again."""
         topics = one.topics
         if topics and not one.is_calm:
             one.call("unsubscribe")
@@ -429,7 +430,7 @@ class SimulatedNemesis(Nemesis):
         one.book.disturbance.note(self.lab.now)
 
     def answer_badly(self):
-        """Have brokers answer with errors, late, or never."""
+        """Let brokers answer with errors, late, or never."""
         api = self.rng.choice(sorted(_ERRORS))
         how = {"error": self.rng.choice(_ERRORS[api])}
         if self.rng.random() < 0.4:
@@ -483,7 +484,7 @@ class SimulatedNemesis(Nemesis):
             self.lab.network.slow(one.process, 0)
 
     def finish(self):
-        """Wait until all is delivered or committed; then stop all programs."""
+        """Wait until everything is delivered or committed; then stop all programs."""
         try:
             self.lab.until(self._is_all_read, 3000, "all is delivered")
         except AssertionError:
@@ -522,7 +523,7 @@ class SimulatedNemesis(Nemesis):
         return False
 
     def _picture(self):
-        """Return each partition's offsets and owners, to see why the churn did not end."""
+        """Return each partition's offsets and owners, to show why the churn did not end."""
         lines = [f"{self.lab.cluster.groups.find(GROUP).state}"]
         for tp in self.logs.partitions():
             log = self.logs.log(tp)

@@ -40,8 +40,8 @@ def played(what, seed, *, preempt=0.0):
 
 
 def _forget_producers():
-    """Keep producers of a world that has ended from closing when they are freed."""
+    """Keep producers of an ended world from closing when the collector frees them."""
     for one in gc.get_objects():
         if type(one) is KafkaProducer and not getattr(one, "_closed", True):
             one._closed = True
-            one.close()  # forgets its hook at the interpreter's exit, and that is all
+            one.close()  # it only forgets its hook at the interpreter's exit

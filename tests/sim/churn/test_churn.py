@@ -82,7 +82,7 @@ def test_sticky_member_that_leaves_a_topic_does_not_join_endlessly(lab, kind):
     sticky = {"partition_assignment_strategy": [StickyPartitionAssignor]}
     a = lab.member(kind, *topics, name="a", **sticky)
     a.owns(7)
-    # Beyond its session's end: two members claim everything.
+    # The wait is longer than the session: two members then claim everything.
     lab.network.isolate(a.process)
     b = lab.member(kind, *topics, name="b", **sticky)
     b.owns(7)

@@ -16,8 +16,8 @@ from tests.sim.lab import GROUP
 from tests.sim.playing import simulated
 
 CONTROL = Control(holds_topic="ops", status_topic="status")
-# Without reports: a killed member's producer has some on their way, and logs that when it
-# is collected, during any later test.
+# They send no reports: a killed member's producer has some on their way, and logs that
+# when it is collected, during any later test.
 SILENT = Control(holds_topic="ops", status_topic=None)
 QUICK = {"session_timeout_ms": 6000, "heartbeat_interval_ms": 1000}
 
@@ -48,7 +48,7 @@ class Operator:
     # ------------------------------------------------------------ holds
 
     def hold(self, *scopes, group=GROUP, for_=None):
-        """Place holds; of the whole group, if no scope is named."""
+        """Place holds; on the whole group, if no scope is named."""
         hold = new_hold("test", for_)
         self._publish(changes(group, "alice", scopes or ["@all"], hold))
 
@@ -69,7 +69,7 @@ class Operator:
             writer.close()
 
     def write(self, *records):
-        """Write keys and values that no version of ours writes."""
+        """Write keys and values that no version of this package writes."""
         writer = clients.producer(self.lab.settings(), 10.0)
         for key, value in records:
             writer.send("ops", key=key, value=value, partition=0)
@@ -79,7 +79,7 @@ class Operator:
     # ------------------------------------------------------------ views
 
     def looking(self):
-        """Return a connection as commands have it."""
+        """Return a connection as commands use it."""
         return operators.Operator(self.lab.connection, CONTROL)
 
     def view(self):
@@ -148,12 +148,12 @@ def quiet(*members):
 
 
 def moved(lab, targets):
-    """Tell whether the group has committed the targets."""
+    """Return whether the group has committed the targets."""
     return all(lab.committed(tp) == offset for tp, offset in targets.items())
 
 
 def commit_elsewhere(lab, offset):
-    """Commit from outside: in a transaction, or as a later owner."""
+    """Commit from outside the group's members: in a transaction, or as a later owner."""
     kept = lab.cluster.offsets._committed[GROUP]
     kept[T.topic, T.partition] = evolve(kept[T.topic, T.partition], offset=offset)
 

@@ -44,7 +44,7 @@ def by_name(looking):
 
 
 def known(found):
-    """Return the groups of which members and offsets are known; all are named."""
+    """Return the groups whose members and offsets are known; the survey names all groups."""
     assert found.keys() == _GROUPS.keys()
     return {
         name
@@ -122,7 +122,7 @@ def known_all(seen):
 @in_both
 @simulated(seeds=3, nightly=8, nodes=3)
 def test_request_to_any_broker_goes_to_a_live_one(lab, *, is_frozen):
-    """The request finds it before the dead broker is fenced, too."""
+    """The request finds that broker even before the dead one is fenced."""
     operator = groups(lab)
     lose(lab, is_frozen=is_frozen)
     began = lab.now

@@ -1,4 +1,4 @@
-"""The commands of operators: groups, topics and rights that are missing or strange."""
+"""The commands of operators: missing or unusual groups, topics and rights."""
 
 import json
 import re
@@ -24,7 +24,7 @@ QUIET = ("wait", "quiet", "--timeout", "0s")
 
 
 @played(topic="re", partitions=3)
-def test_partitions_of_a_topic_with_the_name_re(team):
+def test_scope_of_a_topic_named_re_needs_the_prefix_re(team):
     """A scope that reads as a pattern is refused with a hint."""
     consumer = team.ready("billing-1")
     group = ("--group", team.group)
@@ -230,7 +230,7 @@ def test_doctor_names_the_topics_of_a_mistyped_prefix(team):
 
 @played()
 def test_doctor_finds_no_problem_in_a_group_that_obeys(team):
-    """The writers of holds are a note, with the command that lists them."""
+    """A note about the writers of holds has the command that lists them."""
     consumer = team.ready()
     with Polled(consumer):
         with Operator(team.broker.client_config, team.settings) as operator:
@@ -252,7 +252,7 @@ def test_doctor_finds_no_problem_in_a_group_that_obeys(team):
 
 @played()
 def test_without_the_status_topic_holds_are_known(team, monkeypatch):
-    """No member is called a plain client for that."""
+    """No member is called a plain client because of that."""
     consumer = team.ready("billing-1")
     team.operator_holds(team.topic)
     monkeypatch.setattr("safeconsumer.group.settings._STATUS", f"{team.topic}-none")

@@ -1,4 +1,4 @@
-"""The follower of control topics, and the reader of topics that it is made of."""
+"""The follower of control topics, and the reader of topics on which it is built."""
 
 from contextlib import closing
 
@@ -27,7 +27,7 @@ def reading(base):
 
 
 def until(following, is_so, what):
-    """Wait until a snapshot is so, and return it."""
+    """Wait until a snapshot fulfils a condition, and return it."""
     found = []
 
     def look():
@@ -146,7 +146,7 @@ def test_reader_busy_with_records_does_not_call_the_broker_silent(lab):
         while reader.turn(10):
             lab.sleep(2.0)
         assert reader.is_complete
-        lab.sleep(60.0)  # its caller was stopped, say
+        lab.sleep(60.0)  # as if its caller had been stopped
         reader.turn(500)
         fault.end()
 
@@ -186,7 +186,7 @@ def test_a_truncated_topic_is_read_from_its_beginning(lab, *, is_open):
 
 
 def read_again(reader):
-    """Begin again after each error, as callers do; return the last beginning's values."""
+    """Begin again after each error, as callers do; return the last reading's values."""
     found = []
     for _ in range(40):
         try:

@@ -91,7 +91,7 @@ def work_in_threads(program):
 
 
 def own_thread(program):
-    """Poll on while other threads work."""
+    """Go on polling while other threads work."""
     running = work_in_threads(program)
     while any(one.is_alive() for one in running.values()):
         program.consumer.pause(*running, owner="backpressure")
@@ -279,7 +279,7 @@ def test_records_that_a_poll_puts_back_are_not_in_hand(operator):
 
 @operated()
 def test_after_a_pump_the_records_of_polls_are_in_hand_again(lab, operator):
-    """In its block its batches count, and the records that it has polled do not."""
+    """During its block its batches count, and the records that it has polled do not."""
     consumer = consumer_with_records(operator)
     with Pump(consumer) as pump:
         batch = next(iter(pump))
@@ -295,7 +295,7 @@ def test_after_a_pump_the_records_of_polls_are_in_hand_again(lab, operator):
 
 
 @operated()
-def test_a_batch_that_a_pump_left_is_busy_until_it_is_done(operator):
+def test_a_batch_left_in_a_pump_is_busy_until_it_is_done(operator):
     consumer = consumer_with_records(operator)
     consumer.pause_all()
     consumer.poll(0)

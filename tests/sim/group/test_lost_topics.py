@@ -125,7 +125,7 @@ WRONG = {
 def test_a_member_stays_and_keeps_its_holds_when_a_control_topic_is_lost(
     lab, operator, name
 ):
-    """Partitions of a newcomer, and those gained when it stops or dies, are gated."""
+    """Partitions of a new member, and those gained when it stops or dies, are gated."""
     emitted = []
     zero, one = lab.topic("t", 2, records=5)
     control = evolve(CONTROL, check_interval=1.0)
@@ -207,7 +207,7 @@ def test_a_broker_that_flaps_is_reported_once_a_minute(lab, operator):
 @pytest.mark.contract("G2")
 @operated(nightly=4)
 def test_a_gate_is_not_opened_by_the_offsets_of_an_earlier_holds_topic(lab, operator):
-    """The new topic has as many records, and the member's fetches have no answer."""
+    """The new topic has as many records, and the member's fetches get no answer."""
     tps = lab.topic("t", 2, records=5)
     operator.hold("later")
     operator.lift("later")

@@ -146,7 +146,7 @@ def test_a_hold_expires_late_by_the_skew_and_never_early(lab, operator, ahead):
 @pytest.mark.contract("G8")
 @operated(nightly=4)
 def test_a_frozen_member_is_not_quiet(lab, operator):
-    """An operator sees that one of two obeys, and the unknown partition."""
+    """An operator sees that one of two members obeys, and which partition is unknown."""
     lab.topic("t", 2, records=5)
     a, b = operator.member("a"), operator.member("b")
     a.owns(1)
@@ -227,7 +227,7 @@ def test_member_rarely_requests_a_missing_status_topic(lab, caplog):
 )
 @operated(nightly=5)
 def test_a_killed_member_that_was_quiet_stays_quiet(lab, operator, settings):
-    """The member counts until its partitions move; then their next owner's report does."""
+    """The member counts until its partitions move; then their next owner counts."""
     lab.topic("t", 4, records=5)
     quick = {"session_timeout_ms": 20_000, "heartbeat_interval_ms": 1000}
     a, b = operator.member("a", **quick, **settings), operator.member("b", **quick)
@@ -241,7 +241,7 @@ def test_a_killed_member_that_was_quiet_stays_quiet(lab, operator, settings):
         began = lab.now
         while lab.now < began + 80:
             if lab.now > began + 16 and not is_held_again:
-                operator.hold("t")  # the dead one had applied the first
+                operator.hold("t")  # the dead member had applied the first hold
                 is_held_again = True
                 lab.sleep(1)
             view = looking.look(GROUP)

@@ -1,4 +1,4 @@
-"""The commands of operators in a group at work: pause, extend, resume, wait, history."""
+"""The commands of operators in a working group: pause, extend, resume, wait, history."""
 
 import json
 import re
@@ -65,7 +65,7 @@ def test_an_own_hold_is_replaced_only_by_the_flag(team):
     assert re.search(r"instead of\n  @all +operator:alice .*until resumed", printed)
     assert "unchanged" in pause(team, "@all", "--for", "2h")
     first, later = past(team)
-    # The partitions are held since the first: retention counts from then.
+    # The partitions are held since the first hold: retention counts from then.
     assert (later["since"], later["at"] > first["at"]) == (first["at"], True)
     assert "unchanged" in pause(team, "@all", "--for", "1h")
     assert "instead of" in pause(team, "@all", "--for", "1h", "--replace")
@@ -90,7 +90,7 @@ def test_hold_that_changes_between_read_and_write_is_not_overwritten(team, monke
 
 
 @played(leave)
-def test_a_repeated_pause_prolongs_nothing_silently(team):
+def test_a_repeated_pause_prolongs_no_hold_silently(team):
     """Without reports the hold is unchanged, or it may have ended and is renewed."""
     for becomes in ("held", "unchanged", "renewed"):
         if becomes == "renewed":
@@ -214,8 +214,8 @@ def test_the_audit_finds_a_member_that_does_not_obey(team, tmp_path):
     """
     G2: the control topics prove it, live or as a history.
 
-    A member without control= does not measure the broker's clock: on a topic with its
-    producers' times it cannot be judged.
+    A member without control= does not measure the broker's clock: on a topic that has
+    its producers' times, the audit cannot judge the member.
     """
     logged = f"{team.topic}-logged"
     team.create(logged, {"message.timestamp.type": "LogAppendTime"})
@@ -273,7 +273,7 @@ def test_history_prints_the_changes(team):
 @played(work)
 @pytest.mark.nightly
 def test_history_since_a_time_proves_nothing(team):
-    """A hold from before may be in force, so an audit does not judge by it."""
+    """An earlier hold may be in force, so an audit does not judge by this history."""
     pause(team, team.topic)
     team.broker.lab.sleep(100)
     pause(team, "@all")
@@ -541,7 +541,7 @@ def test_resume_that_waits_again_waits_for_the_other_owners(team):
 
 @played(work)
 def test_resume_of_a_topic_names_the_held_partitions(team):
-    """Only holds of exactly the scope are lifted; a dry run ends alike."""
+    """Only holds of exactly this scope are lifted; a dry run ends in the same way."""
     pause(team, f"{team.topic}:0-1")
     pause(team, f"{team.topic}:3", owner="bob")
     dry = tried(team, "resume", team.topic, "--dry-run")

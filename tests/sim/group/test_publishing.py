@@ -1,4 +1,4 @@
-"""Writing holds, by commands and programs, also where answers are lost or refused."""
+"""Commands and programs write holds, even if answers are lost or refused."""
 
 import signal
 import threading
@@ -243,7 +243,7 @@ def test_a_program_without_a_holds_topic_fails_at_once(team, call):
 
 @played()
 def test_an_operator_keeps_no_records_of_holds_that_were_lifted(team):
-    """A program may keep one open for months, and each call reads the topic on."""
+    """A program may keep one open for months, and each call reads the topic further."""
     with operator(team) as one:
         for _ in range(5):
             one.pause(team.group, "orders", owner="loader")
@@ -289,7 +289,7 @@ def test_a_trusted_topic_is_not_checked(team):
 
 @pytest.mark.contract("G4")
 @played()
-def test_a_member_that_trusts_the_topic_warns_once_that_nobody_checks_it(team):
+def test_a_member_that_trusts_the_topic_warns_once_that_its_policy_is_unchecked(team):
     team.settings = evolve(unfit(team), trust_topic=True)
     member = team.ready()
     warnings = team.emitted(member).of(control_events.ControlUnchecked)

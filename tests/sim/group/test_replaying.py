@@ -1,4 +1,4 @@
-"""A replay of dead letters: stopping, truncated logs, sends that fail."""
+"""A replay of dead letters: stopping, truncated logs, failing sends."""
 
 import itertools
 import threading
@@ -39,7 +39,7 @@ def test_a_replay_stops_within_a_second_while_no_broker_answers(lab):
 @pytest.mark.contract("P20")
 @simulated(seeds=1)
 def test_a_replay_commits_the_leader_epoch(lab):
-    """A replay that passes no letter does so, too, and commits its start."""
+    """A replay that passes over no letter does so, too, and commits its start."""
     (tp,) = lab.topic("t.dlq", records=3)
     lab.cluster.lead("t.dlq", 0, 1)
     lab.append(tp, 2)
@@ -103,7 +103,7 @@ def test_replay_whose_reading_fails_commits_the_sent_letters():
 @pytest.mark.parametrize("failing", [(0, 2), (1, 2), (2,)], ids=str)
 @simulated(seeds=1)
 def test_a_replay_commits_up_to_the_first_letter_that_failed(lab, failing):
-    """Letters behind it would be lost: the next replay begins at the offset."""
+    """Letters behind it would be lost: the next replay begins at the committed offset."""
     lab.topic("t", records=3)
     lab.topic("t.dlq")
     producer = KafkaProducer(**lab.connection)

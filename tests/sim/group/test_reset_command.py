@@ -117,7 +117,7 @@ def test_several_resets_under_one_hold(team, several, committed):
 
 
 def recreate(team):
-    """Delete the topic and make it again, with ten records that nobody has read."""
+    """Delete the topic and create it again, with ten unread records."""
     lab = team.broker.lab
     lab.cluster.delete_topic(team.topic)
     lab.cluster.create_topic(team.topic, 4, {})
@@ -136,7 +136,7 @@ def test_later_reset_leaves_the_earlier_target_to_the_deleted_topic(team):
 
 
 @played(held)
-def test_so_many_back_in_a_recreated_topic_is_refused(team):
+def test_a_number_of_offsets_back_in_a_recreated_topic_is_refused(team):
     move(team, f"{team.topic}:0", "-1")
     recreate(team)
     refused = reset(team, f"{team.topic}:0", "--to", "-1", status=FAILED)
@@ -264,7 +264,7 @@ class OfTimes(Fault):
 
 @played(held)
 def test_a_reset_ends_if_no_leader_looks_up_its_time(team):
-    """The end of the log would pass over all records that wait."""
+    """A move to the end of the log would pass over all waiting records."""
     error = _codes.error_code("KAFKA_STORAGE_ERROR")
     OfTimes(api="ListOffsets", error=error).begin(team.broker.lab.cluster.faults)
     reset(team, team.topic, "--to", "2000-01-01", status=Status.UNREACHABLE)
@@ -299,7 +299,7 @@ def test_the_end_of_a_growing_log_is_a_target_within_it(team):
 @pytest.mark.parametrize("kind", ["plain", "refusing"])
 @played()
 def test_owners_that_move_nothing_are_named_and_need_force(team, kind):
-    """A plain client, and a member whose settings forbid it."""
+    """These owners are a plain client, and a member whose settings forbid moves."""
     settings = {"plain": None, "refusing": team.settings}[kind]
     if settings is not None:
         settings = type(settings).prefixed(team.prefix, resets=False)
@@ -361,7 +361,7 @@ def test_wait_moved_ends_at_once_without_a_reset(team, monkeypatch):
 
 @played(leave)
 def test_the_command_moves_a_group_without_members(team):
-    """So does a group that only a stream obeys; the stream continues at its checkpoint."""
+    """The command also moves a group that only a stream obeys, which keeps its checkpoint."""
     pause(team, team.topic)
     move(team, team.topic, "3")
     assert team.committed() == dict.fromkeys(range(4), 3)

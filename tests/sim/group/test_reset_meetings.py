@@ -230,7 +230,7 @@ def test_committed_target_is_done_once_its_owner_begins_there(lab, operator):
 
 @operated()
 def test_a_reset_that_is_undone_again_is_reported(lab, operator):
-    """A commit from elsewhere, which Kafka lets no member correct."""
+    """A commit from outside undoes it, and Kafka lets no member correct that."""
     at_work(lab, operator)
     operator.hold("t")
     operator.reset({T: 4})

@@ -125,7 +125,7 @@ class Round:
         return targets
 
     def lift(self):
-        """Let the group read on; return the offsets that come, by partition."""
+        """Let the group read on; return the delivered offsets, by partition."""
         for tp in self.tps:
             self.lab.append(tp, 10, first=20)
         before = {one: len(one.records) for one in self.members}
@@ -166,7 +166,7 @@ def test_next_owner_moves_a_partition_before_its_first_record(lab, operator, ass
 
 @operated(nightly=4)
 def test_the_next_owner_does_not_repeat_a_reset_that_is_done(lab, operator, tmp_path):
-    """The metadata of the commit name the journal of its owner; a position has none."""
+    """The commit's metadata names its owner's journal; a position has no metadata."""
     first_events, second_events = [], []
     first = held(lab, operator, hooks=(resets(first_events),), journal=tmp_path)
     operator.reset({T: 3})
@@ -466,7 +466,7 @@ def counted(monkeypatch, where, name):
 def test_a_moved_partition_costs_little_while_the_hold_is_in_force(
     lab, operator, monkeypatch, most, expected
 ):
-    """Thousands of partitions were examined five times a second."""
+    """Earlier, thousands of partitions were examined five times a second."""
     monkeypatch.setattr(resetting, "_MOST_PER_SECOND", most)
     at_work(lab, operator)
     operator.hold("t")
@@ -482,7 +482,7 @@ def test_a_moved_partition_costs_little_while_the_hold_is_in_force(
 
 @operated()
 def test_moved_partitions_begin_to_flow_in_one_change(lab, operator, monkeypatch):
-    """Single changes of 3,000 kept the thread of heartbeats busy for seconds."""
+    """Earlier, 3,000 single changes kept the thread of heartbeats busy for seconds."""
     tps = lab.topic("t", 20, records=2)
     one = operator.member(enable_auto_commit=True)
     lab.until(lambda: len(one.records) == 40)
@@ -537,7 +537,7 @@ def test_old_position_is_dropped_if_another_member_moved_before_the_lift(lab, op
 
 @operated(nightly=4)
 def test_sought_position_stays_if_a_reset_is_lifted_undone(lab, operator):
-    """Nobody has moved the group's offset, which this ownership has never asked for."""
+    """The group's offset was not moved, and this ownership has never asked for it."""
     lab.topic("t", records=15)
     earlier = SafeConsumer(**lab.settings(group_id=GROUP))
     earlier.assign([T])
@@ -597,7 +597,7 @@ def test_a_recreated_topic_is_left_alone_and_the_report_names_it(lab, operator):
 
 @operated()
 def test_recreating_the_holds_topic_keeps_the_hold_and_moves_nothing(lab, operator):
-    """Lifts and commits of the meantime are unknown."""
+    """Lifts and commits in between are unknown."""
     one = held(lab, operator)
     away = lab.cluster.fail("OffsetFetch", is_held=True, client_id="a")
     operator.reset({T: 4})

@@ -10,7 +10,7 @@ from tests.sim.reading import Listener, raised
 def joined(s, *topics, **settings):
     """Make a member that the scenario polls, and wait until it has partitions."""
     one = s.consumer(*topics, group_id=s.group, **settings)
-    # Stock forgets a join that a poll ends: it gets the time for it.
+    # The stock client forgets a join that a poll ends, so it gets the time for it.
     one.until(one.consumer.assignment, limit=1, each=2)
     one.consumer.seek_to_beginning()
     one.log.clear()
@@ -23,7 +23,7 @@ def offsets(one, partitions):
 
 @both
 def a_member_joins_reads_commits_and_leaves(s):
-    """The requests of a member's life in their order."""
+    """The requests of a member's life come in their order."""
     partitions = s.topic(partitions=2, records=5)
     a = s.member("t")
     a.owns(2)
@@ -134,7 +134,7 @@ def offsets_of_a_transaction(s):
 @in_groups
 def a_member_comes_and_goes(s):
     """Each step leads to a later generation, which both members share."""
-    # How many generations a step takes is up to chance: a join may be made again.
+    # The number of generations that a step takes varies: a join may be repeated.
     s.topic(partitions=4)
     a = s.member("t")
     a.owns(4)

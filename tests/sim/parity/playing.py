@@ -1,7 +1,7 @@
 """Plays a scenario on one kind of cluster, and returns its facts."""
 
 from tests.sim.lab import play
-from tests.sim.parity import groups, reading  # noqa: F401 - they add theirs
+from tests.sim.parity import groups, reading  # noqa: F401 - these modules add their scenarios
 from tests.sim.parity.stages import SCENARIOS, RealStage, SimStage
 
 
@@ -14,7 +14,7 @@ def real_facts(broker, name, kind, protocol):
     """Play a scenario on a real cluster; return its facts, or the error that it raised."""
     try:
         return _played(RealStage(broker, kind, protocol), name)
-    except Exception as error:  # noqa: BLE001 - a difference like others
+    except Exception as error:  # noqa: BLE001 - an error is a difference like any other
         return {"raised": repr(error)}
 
 

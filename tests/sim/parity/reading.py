@@ -51,7 +51,7 @@ def seeks(s):
 
 @both
 def a_pause_of_an_unassigned_partition(s):
-    """The call raises; the good half of its targets may be paused."""
+    """The call raises; the valid half of its targets may be paused."""
     tp, other = s.topic(partitions=2, records=5)
     one = assigned(s, tp)
     one.settle()

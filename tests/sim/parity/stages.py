@@ -28,7 +28,7 @@ _BY_CHANCE = {"ApiVersions", "Heartbeat", "Metadata"}
 # Members learn quickly of a rebalance; a busy machine evicts no member.
 _SESSION = {"session_timeout_ms": 10_000, "heartbeat_interval_ms": 200}
 LOADING = 14  # Kafka's code of COORDINATOR_LOAD_IN_PROGRESS
-_ROUNDS = 3  # polls after everything was read, which must bring nothing more
+_ROUNDS = 3  # polls after everything was read, which must return nothing more
 
 
 SCENARIOS = {}
@@ -102,7 +102,7 @@ class Stage:
         raise NotImplementedError
 
     def start(self, name, main):
-        """Run a function in a thread; return its simulated process, or None, and it."""
+        """Run a function in a thread; return its simulated process, or None, and itself."""
         raise NotImplementedError
 
     def clean(self):
@@ -153,7 +153,7 @@ class Stage:
         return list(self._counts)
 
     def end_of(self, tp):
-        """Return how many records ``append`` has written to a partition."""
+        """Return the number of records that ``append`` has written to a partition."""
         return self._counts[tp]
 
     # Clients; they are closed at the end
@@ -168,7 +168,7 @@ class Stage:
         return KafkaProducer(**self.connection, **settings)
 
     def settings(self, **more):
-        """Return a consumer's settings; with a group, those of its session, too."""
+        """Return a consumer's settings; with a group, also those of its session."""
         return {
             **self.connection,
             "auto_offset_reset": "earliest",
@@ -206,8 +206,8 @@ class Stage:
 def _noting_kinds(**configs):
     """Make a network client that records the kinds of its requests."""
     client = KafkaNetClient(**configs)
-    # kafka-python takes the setting and does not hand it on: a topic that was deleted
-    # would be made again by any client that asks for it.
+    # kafka-python accepts the setting and does not pass it on: any client that asks for
+    # a deleted topic would create it again.
     client.cluster.config["allow_auto_create_topics"] = False
     client.kinds, send = [], client._manager.send
 
@@ -237,7 +237,7 @@ class Inspected:
         return str(self.consumer._coordinator._generation.member_id)
 
     def is_settled(self):
-        """Whether the consumer is a member, and no join is under way."""
+        """Return whether the consumer is a member, and no join is under way."""
         coordinator = self.consumer._coordinator
         is_lost = coordinator._generation.is_lost()
         return self.generation() > 0 and not is_lost and not coordinator.rejoining
@@ -258,7 +258,7 @@ class Inspected:
         admin._manager.run(admin._manager.send, request, node)
 
     def has_read_all(self):
-        """Whether every assigned partition that may flow was read to its end."""
+        """Return whether every assigned partition that may flow was read to its end."""
         states = dict(self.consumer._subscription.assignment)
         ours = isinstance(self.consumer, SafeConsumer)
         quiet = self.consumer.quiet() if ours else self.consumer.paused()
@@ -280,13 +280,13 @@ class Reader(Inspected, reading.Reader):
         )
 
     def read(self, count):
-        """Poll until this many records have come in all; return the last ones' values."""
+        """Poll until this many records have come in all; return the new values."""
         began = len(self.log)
         self.until(lambda: len(self.log) >= count)
         return [int(one.value) for one in self.log[began:]]
 
     def settle(self):
-        """Poll until all that may flow has been read, and no more comes."""
+        """Poll until everything that may flow has been read, and no more comes."""
         self.until(self.has_read_all)
         for _ in range(_ROUNDS):
             self.poll()
@@ -317,7 +317,8 @@ class Member(Inspected, lab.Member):
             self.consumer.close(autocommit=False)
 
     def _poll(self, milliseconds):
-        # Stock must not forget its first join: it waits for it in one poll.
+        # The stock client must not forget its first join, so it waits for it in one
+        # poll.
         super()._poll(milliseconds if self.consumer.assignment() else 1000)
         self.polls += 1
 
@@ -329,7 +330,7 @@ class Member(Inspected, lab.Member):
         )
 
     def settle(self):
-        """Wait until all that may flow has been read, and no more comes."""
+        """Wait until everything that may flow has been read, and no more comes."""
         self.lab.until(self.has_read_all, what="all is read")
         polls = self.polls
         self.lab.until(lambda: self.polls >= polls + _ROUNDS, what="more polls")
@@ -351,7 +352,7 @@ class SimStage(Stage):
         return self.lab.start(name, main)
 
     def clean(self):
-        """Let half-second steps of time pass, as between two runs of a log cleaner."""
+        """Let time pass in steps of half a second, as between two runs of a log cleaner."""
         self.lab.sleep(0.5)
         self.lab.cluster.clean()
 

@@ -104,7 +104,7 @@ WAITS = [
 def test_rebalance_during_refused_commits_passes_over_no_record(
     lab, kind, what, protocol
 ):
-    """The broker refuses commits for three seconds; the rebalance begins after the first."""
+    """The broker refuses commits for three seconds, and a rebalance begins meanwhile."""
     filled(lab, 2, "before")
     loading = lab.cluster.fail("OffsetCommit", error=LOADING)
     handler = Handler(lab)
@@ -147,7 +147,7 @@ FLOORS = {
 @pytest.mark.parametrize("way", ["listener", "assign"])
 @pytest.mark.parametrize(("earlier", "error", "floor"), FLOORS.values(), ids=FLOORS)
 def test_ownership_from_a_sought_position_has_a_floor(lab, way, earlier, error, floor):
-    """Nobody asks for the commit of a partition with a position, so the worker does."""
+    """No call asks for the commit of a partition that has a position, so the worker asks."""
     (tp,) = filled(lab, 1, *map(str, range(5)))
     if earlier is not None:
         before = consumer(lab, "t")
@@ -210,7 +210,7 @@ def test_work_goes_on_after_a_membership_lost_during_refused_commits(lab, protoc
 
 @pytest.mark.contract("W6", "W12")
 def test_hanging_handler_delays_no_floor(lab):
-    """The worker waits for handlers, floors and the last commit together, not in turns."""
+    """The worker waits for handlers, floors and the last commit at the same time."""
     (one,) = filled(lab, 1, "before")
     handler = Handler(lab, hangs=60.0)
     settings = {**latest("eager"), "metadata_max_age_ms": 1000}
@@ -324,7 +324,7 @@ def test_seek_during_the_poll_that_finds_the_log_cut_is_kept(lab, target, first)
 @pytest.mark.contract("P20")
 @simulated(seeds=1, nightly=2)
 def test_offset_behind_a_transaction_has_the_epoch_of_its_end(lab):
-    """By the epoch of the record before it the log would seem to have been cut."""
+    """If it had the epoch of the record before it, the log would seem to have been cut."""
     filled(lab, 1, *["old"] * 10)
     first = Working(lab, Handler(lab), commit=OFTEN, settings=SETTINGS)
     first.done(10)

@@ -100,11 +100,10 @@ class Book:
     """
     Notes the outcome of each record, by partition and offset, and broken promises.
 
-    Attributes:
-        complete: records that were handled, buried or skipped.
-        running: how many calls a member makes for a record.
-        holds: by member, the scopes that are held for sure, and until when.
-        wrong: the broken promises, each with the evidence.
+    Attributes: complete: records that were handled, dead-lettered or skipped. running:
+        how many calls a member makes for a record. holds: by member, the scopes that
+        are held for certain, and until when. wrong: the broken promises, each with the
+        evidence.
     """
 
     def __init__(self, lab, order, keys, *, is_batch):
@@ -135,7 +134,7 @@ class Book:
         self.running.update((who, one) for one in places)
 
     def may_fail_in_batch(self, place):
-        """Tell whether a record cannot be read: it fails beside the others of its batch."""
+        """Return whether a record cannot be read, and so fails beside others of its batch."""
         return self.is_batch and place[1] % UNREADABLE == UNREADABLE_REST
 
     def pass_over(self, partition, offsets):
@@ -147,7 +146,7 @@ class Book:
         self.complete |= set(done)
 
     def is_ordered(self, one, other):
-        """Tell whether two records are handled one after the other."""
+        """Return whether two records are handled one after the other."""
         is_near = one[0] == other[0] and self.order != "unordered"
         return is_near and (
             self.order == "partition" or self.keys[one[1]] == self.keys[other[1]]
@@ -220,7 +219,9 @@ class Fuzz:
         log = self.lab.cluster.log(*tp)
         while count > 0:
             some = min(count, self.dice.choice([1, 7, 20]))
-            if self.lab.now < self.ending.get(tp, 0.0):  # the seek may go on to here
+            if self.lab.now < self.ending.get(
+                tp, 0.0
+            ):  # the seek may go on to this offset
                 self.book.pass_over(tp.partition, range(log.end, log.end + some))
             values = map(str, range(log.end, log.end + some))
             put(self.lab, tp, *values, keys=self.keys[log.end : log.end + some])
@@ -430,7 +431,7 @@ class Fuzz:
             self.runs[name].consumer.resume(scope, owner="ops")
 
     def restart_interrupted(self):
-        """Start a worker in the place of each that an interrupt has ended."""
+        """Start a worker in the place of each one that an interrupt has ended."""
         for name, run in [*self.runs.items()]:
             if isinstance(run.error, KeyboardInterrupt):
                 del self.runs[name]
@@ -471,7 +472,7 @@ def put_marker(lab, tp):
 
 
 def spared(places, error):
-    """Return those of a call's records that are done."""
+    """Return the records of a call that are done."""
     if isinstance(error, BatchFailure):
         return [one for at, one in enumerate(places) if at not in error.errors]
     return places if error is None else []
@@ -539,9 +540,8 @@ class PumpFuzz(Fuzz):
     def __init__(self, lab):
         super().__init__(lab)
         self.book.is_batch = True
-        self.may_interrupt = (
-            False  # the program's own polls lose what they do not return
-        )
+        # Signals interrupt no poll of a pump, which has its own thread.
+        self.may_interrupt = False
         self.open = []
         settings = lab.settings(group_id=GROUP, **quick(self.protocol, **self.settings))
         self.reading = Counting("t", after_poll=self.meddle, **settings)

@@ -110,7 +110,7 @@ def test_stop_does_not_wait_for_held_records(lab):
 
 @pytest.mark.contract("W10", "W6")
 def test_revoked_partition_under_a_hold_is_not_begun(lab):
-    """The next owner has no hold, and works."""
+    """The next owner has no hold, and works on the partition."""
     cooperative = quick("cooperative")
     filled(lab, 2, *["slow"] * 10)
     handlers = [Handler(lab, slow=0.1), Handler(lab, slow=0.1)]
@@ -175,7 +175,7 @@ def test_handler_pauses_the_scope_that_it_names(lab, executor, scope):
 
 @pytest.mark.contract("P6", "W6", "W11")
 @pytest.mark.parametrize("what", ["moves", "is lost"])
-def test_paused_partition_changes_hands(lab, what):
+def test_paused_partition_moves_to_another_member(lab, what):
     """The next owner has no pause yet; after a loss the pause stays."""
     filled(lab, 2, "calls", *[""] * 5)
     handler = Handler(lab, calls=Pause(3600, "topic", "down"))
@@ -203,7 +203,7 @@ def test_paused_partition_changes_hands(lab, what):
 @pytest.mark.contract("W11")
 @ORDERS
 def test_a_breaker_holds_a_topic_through_an_outage(lab, tmp_path, order):
-    """The topic is tried again after 1 s, and then each 2 s."""
+    """The topic is tried again after 1 s, and then every 2 s."""
     filled(lab, 2, *["calls"] * 10, keys="ab")
     handler = Handler(lab, calls=ConnectionError("the service is down"))
     breaker = Breaker(
@@ -413,7 +413,7 @@ def test_stopping_worker_waits_for_no_batch(lab, executor, by):
     assert (run.report.done, committed(lab)) == (0, [0, 0])
 
 
-# A rate by pauses, as the page has it; a pause without an error is no alarm
+# A rate by pauses, as on the page; a pause without an error is no alarm
 
 
 PAGE = ROOT / "docs" / "how-to" / "slow-handlers.md"
@@ -422,7 +422,7 @@ PAGE = ROOT / "docs" / "how-to" / "slow-handlers.md"
 def rate_of_the_page(calls, seconds):
     names = {"__name__": "page"}
     (text,) = [one.code for one in blocks(PAGE) if "def take_turn" in one.code]
-    exec(text, names)  # noqa: S102 - the page's own
+    exec(text, names)  # noqa: S102 - the page's own code
     names["began"] = deque(maxlen=calls)
     return lambda: names["take_turn"](seconds)
 
@@ -472,7 +472,7 @@ def test_pause_is_a_warning_only_if_it_has_a_cause(lab, executor):
                 raise Pause(1.0) from error
             if record.value == b"none":
                 raise Pause(1.0) from None
-            raise Pause(1.0)  # noqa: B904 - the error is behind it all the same
+            raise Pause(1.0)  # noqa: B904 - the error is its context all the same
 
     run = Working(lab, handle, executor=executor)
     run.done(4)

@@ -273,7 +273,7 @@ def test_seek_during_the_poll_after_a_seek_back_is_kept(lab, tmp_path, target, t
     later = [*range(120, 150)] if target == 120 else []
     assert handler.offsets() == [*range(21), *then, *later]
     run.stop()
-    # The program has passed over what lies before its second target.
+    # The program has passed over the records before its second target.
     passed_over = {"W4", "W5"} if later else set()
     assert broken(tmp_path) - {"A2"} == passed_over
 
@@ -288,7 +288,7 @@ def test_running_call_is_not_a_start_under_a_hold(lab, tmp_path, *, asks):
     2. Another thread pauses; the pause returns and is journaled.
     3. The handler writes that it begins.
 
-    Without the running records at 2 it would look like a start under the hold.
+    Without the running records of step 2 it would look like a start under the hold.
     """
     filled(lab, 2, "", "")
     writer, first = JournalWriter(tmp_path, group=GROUP), iter([True])

@@ -310,7 +310,7 @@ def test_refused_dead_letter_is_tried_again_and_delays_no_other_partition(lab):
 @pytest.mark.contract("W7")
 @pytest.mark.parametrize("fails", [False, True])
 def test_dead_letter_without_an_answer_is_not_sent_twice(lab, *, fails):
-    """The first try may still arrive; the next begins once it has failed."""
+    """The first try may still arrive; the next one begins once the first has failed."""
     futures = []
 
     class Slow:
@@ -376,7 +376,7 @@ def raising(error):
 
 
 async def sent_later():
-    """Never run, as no code awaits it."""
+    """No code awaits it, so it never runs."""
 
 
 class PoolsResult:
@@ -552,7 +552,7 @@ def test_worker_waits_for_a_hanging_sink_as_for_a_handler(lab):
 
 
 class Letters:
-    """A producer that notes which records it was given, by their offsets."""
+    """A producer that notes the records that it was given, by their offsets."""
 
     def __init__(self):
         self.sent = []

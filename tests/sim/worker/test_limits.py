@@ -59,7 +59,8 @@ def test_kept_records_are_bounded_and_the_hold_is_named(lab, executor):
     assert {hold.owner for hold in consumer.holds()} == {"ops", BACKPRESSURE}
     assert any(BACKPRESSURE in line for line in consumer.explain("t:0"))
     lab.sleep(6)
-    assert (stats().running, stats().done) == (0, 2)  # W10: the rest waits for ops
+    # W10: the other records wait for ops.
+    assert (stats().running, stats().done) == (0, 2)
     assert "ops" in {hold.owner for hold in consumer.holds()}
     consumer.resume("t", owner="ops")
     run.done(400)
@@ -218,7 +219,7 @@ def test_partitions_take_turns_by_key(lab):
 @pytest.mark.contract("W1")
 @pytest.mark.parametrize(("busy", "share"), [(1, 20), (4, 8)])
 def test_partitions_that_have_records_share_the_room(lab, busy, share):
-    """One share stays free."""
+    """One share remains free."""
     made = lab.topic("t", 4)
     for tp in made[:busy]:
         put(lab, tp, *["stands"] * 100)
@@ -557,7 +558,7 @@ def test_handler_that_goes_on_is_reported_at_its_late_record(lab):
 
 @pytest.mark.contract("W1")
 def test_full_worker_without_progress_is_unhealthy(lab):
-    """Under an operator's hold it is healthy."""
+    """A worker under an operator's hold is healthy."""
     (tp,) = lab.topic("t")
     put(lab, tp, "stops", *[""] * 100)
     handler = Handler(lab, stops=RetryLater(3600))
@@ -623,14 +624,14 @@ def test_lag_under_backpressure_is_at_least_the_lag_before_it(lab):
     assert 10 <= lag <= 40
 
 
-# A batch waits for more records only while more can come
+# A batch waits for more records only while more records can come
 
 
 WITHIN = 10.0
 
 
 def longest_idle(lab, run, done):
-    """Work until this many records are done; return how long limits kept handlers idle."""
+    """Work until this many records are done; return how long limits left handlers idle."""
     longest, since = 0.0, lab.now
 
     def is_done():

@@ -294,12 +294,12 @@ class Calling:
         self.raised.append(None)
         try:
             self.call(self.consumer)
-        except Exception as error:  # noqa: BLE001 - compared by the test
+        except Exception as error:  # noqa: BLE001 - the test compares it
             self.raised[0] = error
 
 
 def pumped(lab, reading, handler, calling):
-    """Take batches until all is committed, or nothing can come any more."""
+    """Take batches until everything is committed, or no record can come any more."""
     with Pump(reading, commit=OFTEN) as pump:
         end = lab.now + 20.0
         while committed(lab) != [8] and lab.now < end and not reading._closed:
@@ -319,8 +319,8 @@ def worked(lab, reading, handler, executor):
     run.ends()
 
 
-# The place of the call, the reader, and whether the case is played by day. By day all
-# calls are made by a handler, and those that are refused in two more places.
+# The place of the call, the reader, and whether the case is played by day. By day a
+# handler makes all calls, and the refused ones are also made in two more places.
 PLACES = [
     ("a handler", "thread", lambda _: True),
     ("a handler", "pump", lambda refusals: refusals[0]),
@@ -333,7 +333,7 @@ PLAYED = [
     for name, (_, *refusals) in CALLS.items()
     for *place, by_day in PLACES
 ]
-# These calls pass records over, as the program wants.
+# These calls pass over records, as the program wants.
 SKIP = {"seek_to_end"}
 
 

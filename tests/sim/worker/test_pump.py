@@ -108,7 +108,7 @@ def test_pump_hands_out_the_rest_of_a_cut_log(lab, order):
 
 
 @pytest.mark.contract("W1")
-def test_answered_record_of_an_open_batch_counts_for_no_span(lab):
+def test_answered_record_of_an_open_batch_does_not_count_for_the_span(lab):
     with pumping(lab, 12, limits=Limits(span=8)) as pump:
         (one,) = taken(lab, pump, 4)
         one.done(range(3))
@@ -373,7 +373,7 @@ def test_exception_waits_for_batches_of_other_threads(lab):
 
 @pytest.mark.contract("W5", "W6")
 def test_exception_waits_for_the_last_batch_if_another_thread_answers_it(lab):
-    """If they were given back, the next owner would get its records again."""
+    """If the pump gave them back, the next owner would get its records again."""
 
     def loop():
         with pumping(lab, 4, drain=Drain(shutdown=60)) as pump:
@@ -585,7 +585,7 @@ def test_record_that_cannot_be_deserialized_fails_alone(lab):
     assert committed(lab) == [5]
     put(lab, tp, '{"k": 5}')
     (found,) = (one for some in reading.poll(5000).values() for one in some)
-    assert found.value == {"k": 5}  # the consumer itself returns the record now
+    assert found.value == {"k": 5}  # now the consumer itself returns the record
 
 
 def test_error_of_a_poll_ends_the_pump(lab):

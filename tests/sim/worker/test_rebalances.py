@@ -148,7 +148,7 @@ def working_on_two_topics(lab, protocol, **settings):
 @in_both_ways
 @simulated(seeds=1, nightly=5)
 def test_deleted_topic_keeps_no_other_topic_waiting(lab, protocol):
-    """Its offsets can never be committed; the others of the group wait in the same join."""
+    """Its offsets can never be committed; the group's other members wait in the same join."""
     run, handler = working_on_two_topics(lab, protocol, metadata_max_age_ms=300)
     lab.cluster.delete_topic("day-1")
     (tp,) = lab.partitions("day-0")
@@ -166,7 +166,7 @@ def test_deleted_topic_keeps_no_other_topic_waiting(lab, protocol):
 @in_both_ways
 @simulated(seeds=1, nightly=5)
 def test_deleted_topic_that_is_held_keeps_no_join_waiting(lab, protocol):
-    """No fetch shows that it is gone: the commit asks for the ids of held topics."""
+    """No fetch shows the deletion: the commit asks for the ids of held topics."""
     run, _ = working_on_two_topics(lab, protocol)
     run.consumer.pause("day-1", owner="ops")
     lab.cluster.delete_topic("day-1")
@@ -286,7 +286,7 @@ def test_records_done_after_a_loss_are_not_committed(lab, order):
 
 @pytest.mark.contract("W4", "W5")
 @pytest.mark.parametrize("fate", ["kill", "lose", "freeze"])
-def test_dead_or_frozen_member_loses_no_record(lab, fate):
+def test_killed_or_frozen_member_loses_no_record(lab, fate):
     filled(lab, 2, *["slow"] * 20)
     handler = Handler(lab, slow=0.2)
     first = Working(lab, handler, commit=OFTEN, settings=quick(session_timeout_ms=6000))
@@ -453,7 +453,7 @@ def test_records_deleted_unread_make_a_new_floor(lab):
 
 
 def cut_back(lab, **does):
-    """Start at 5 of 10 records; the last two are in their own batch."""
+    """Start at 5 of 10 records; the last two are in a separate batch."""
     (tp,) = filled(lab, 1, *[""] * 5)
     put(lab, tp, "slow", "", "")
     put(lab, tp, "", "")

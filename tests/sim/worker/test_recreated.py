@@ -28,7 +28,7 @@ def made_again(lab, count, partitions=1):
 
 
 def values(handler, prefix="new"):
-    """Return the numbers of the records of the new topic that a handler was given."""
+    """Return the numbers of the records of the new topic that a handler received."""
     found = [one.value.decode() for one in handler.calls]
     return [int(one.removeprefix(prefix)) for one in found if one.startswith(prefix)]
 
@@ -45,7 +45,7 @@ def values(handler, prefix="new"):
 @pytest.mark.parametrize("count", [25, 3], ids=["longer", "shorter"])
 @pytest.mark.parametrize("is_held", [True, False], ids=["held", "flowing"])
 @simulated(seeds=1, nightly=5)
-def test_worker_begins_at_the_first_record_of_a_recreated_topic(  # noqa: PLR0913 - what it meets
+def test_worker_begins_at_the_first_record_of_a_recreated_topic(  # noqa: PLR0913 - the cases that it meets
     lab, tmp_path, protocol, reset, count, *, is_held
 ):
     """The journal has the topics' ids, so the audit judges each topic by itself."""

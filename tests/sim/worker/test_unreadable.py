@@ -1,4 +1,4 @@
-"""W7: unreadable batches go to the policy; deserializers get one thread at a time."""
+"""W7: unreadable batches go to the policy; each deserializer serves one thread at a time."""
 
 import pytest
 from kafka.errors import CorruptRecordError
@@ -25,7 +25,7 @@ TWICE = {"retry": Retry(attempts=2, first=1.0, most=1.0, jitter=False)}
 
 
 def spoiled(lab):
-    """Make two partitions: two records, a batch of three that is broken, and two more."""
+    """Make two partitions: each has two records, a broken batch of three, and two more."""
     bad, good = lab.topic("t", 2, records=2)
     corrupt(lab, bad, 3)
     lab.append(bad, 2, first=5)
@@ -34,7 +34,7 @@ def spoiled(lab):
 
 
 def repair(lab, tp):
-    """Have the broker serve the batch as it was sent."""
+    """Let the broker serve the batch as it was sent."""
     log = lab.cluster.log(*tp)
     log.batches[:] = [one for one in log.batches if one.base != 2]
 
@@ -175,7 +175,7 @@ def test_next_unreadable_batch_is_tried_from_the_beginning(lab):
     assert (handler.offsets(), run.stop().skipped) == ([0, 1, 7, 8], 5)
 
 
-# Deserializers are called by one thread at a time, as kafka-python calls them
+# One thread at a time calls deserializers, as in kafka-python
 
 
 VALUES = [str(number) for number in range(20)]
@@ -253,7 +253,7 @@ def test_deserializer_is_called_by_one_thread_at_a_time(lab, given, batch):
 def test_deserializer_shared_by_two_workers_is_called_by_one_thread_at_a_time(
     lab, executor
 ):
-    """Each consumer has another object, as a bound method is made at each access."""
+    """Each consumer has a different object, as a bound method is made at each access."""
     filled(lab, 2, *VALUES)
     shared = Stateful(lab)
     seen = []

@@ -297,7 +297,7 @@ BREAKER = Breaker(on=(OSError,), failures=1, first=4.0)
 def test_exception_group_has_the_effect_of_its_errors(
     lab, executor, errors, options, seconds
 ):
-    """A record waits for this many seconds; with 0 it is a dead letter at once."""
+    """A record waits for this many seconds; with 0 it becomes a dead letter at once."""
     filled(lab, 1, "a", "b")
     handle = raising_once(*errors, executor=executor)
     found = []
@@ -319,7 +319,7 @@ def test_exception_group_has_the_effect_of_its_errors(
 @pytest.mark.filterwarnings("ignore:value_deserializer:DeprecationWarning")
 @in_both
 def test_batch_failure_in_a_group_names_the_records(lab, executor):
-    """The deserializer fails the first record, so the handler's indexes are others."""
+    """The deserializer fails the first record, so the handler's indexes differ."""
     filled(lab, 1, "bad", "b", "c")
 
     def read(data):

@@ -26,7 +26,7 @@ OFTEN, RARELY = Commit(every=0.2), Commit(every=60.0)
 ASSIGNORS = {"eager": EAGER, "cooperative": COOPERATIVE}
 in_both_ways = pytest.mark.parametrize("protocol", list(ASSIGNORS))
 in_both = pytest.mark.parametrize("executor", ["thread", "asyncio"])
-# Every executor and every order by day, every pair of them at night.
+# Every executor and every order by day, and every pair of them at night.
 in_each_order = pytest.mark.parametrize(
     ("executor", "order"),
     [
@@ -41,7 +41,7 @@ in_each_order = pytest.mark.parametrize(
 
 
 def put(lab, tp, *values, keys=()):
-    """Append records with these values; keys are taken in turn, from the first on."""
+    """Append records with these values; keys are taken in turn, beginning with the first."""
     names = [*keys]
     records = [
         NewRecord(
@@ -101,9 +101,9 @@ class Handler:
     A handler that notes its calls, and obeys a table by each record's value.
 
     The handler sleeps for a number of seconds, raises an error, and calls a function with
-    record and context; the function returns one of these, too. A record with another value is
-    done at once. In a batch the
-    records follow one another, and those that raised are named by a BatchFailure.
+    record and context; the function returns one of these, too. A record with another
+    value is done immediately. In a batch the records follow one another, and those that
+    raised are named by a BatchFailure.
     """
 
     def __init__(self, lab, **does):
@@ -182,7 +182,8 @@ class Working:
     """
     A worker in its own process.
 
-    A test of coroutines stops it, since asyncio warns of tasks that are left in a loop.
+    A test of coroutines stops it, since asyncio warns about tasks that are left in a
+    loop.
 
     Attributes:
         worker: the worker.
@@ -217,7 +218,7 @@ class Working:
             self.report = self.worker.run()
         except GreenletExit:
             raise
-        except BaseException as error:  # noqa: BLE001 - looked at by the test
+        except BaseException as error:  # noqa: BLE001 - the test reads it
             self.error = error
 
     def done(self, count, seconds=100.0):
@@ -279,7 +280,7 @@ def settled(lab, *runs):
 
 
 def journaled(lab, folder, handle, settings=None, **options):
-    """Start a worker that commits soon and tries again soon, with a journal."""
+    """Start a worker that commits soon and retries soon, with a journal."""
     options = {"retry": SOON, "commit": OFTEN, **options}
     return Working(
         lab, handle, settings={"journal": folder, **(settings or {})}, **options

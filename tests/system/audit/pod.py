@@ -1,4 +1,4 @@
-"""A pod of ``test_fleets``: it runs a member of each named fleet until its stdin ends."""
+"""A pod of ``test_fleets`` runs a member of each named fleet until its stdin ends."""
 
 import json
 import sys
@@ -11,7 +11,7 @@ from kafka.errors import KafkaError
 
 from safeconsumer import Commit, Control, SafeConsumer, Worker
 
-# Seconds between two seeks of the program that has a worker.
+# seconds between two seeks of the program that has a worker
 _SEEKS = 3.0
 _SLOWLY = {"max_poll_records": 2, "max_partition_fetch_bytes": 1000}
 FLEETS = {
@@ -116,7 +116,7 @@ class Pod:
         ends.join()
 
     def _seek(self, consumer, worker):
-        # Back and forth, while handlers have records.
+        # It seeks back and forth while handlers have records.
         back = 10
         while not self._over.wait(_SEEKS):
             for tp in consumer.assignment():

@@ -43,9 +43,7 @@ class Fleets:
     """
     The topics, their producers and the pods. A context manager.
 
-    Attributes:
-        topics: the topic of each fleet.
-        groups: its group.
+    Attributes: topics: the topic of each fleet. groups: the group of each fleet.
     """
 
     def __init__(self, broker, folder):

@@ -107,7 +107,7 @@ def test_hold_of_another_is_lifted_by_typing_its_scope(team, served, browser):
 
 
 def test_page_refreshes_and_keeps_focus_and_text(team, served, browser):
-    """The keyboard alone is enough."""
+    """The keyboard alone suffices."""
     members = settled(team, "a")
     with Polled(*members), opened(browser, served) as page:
         until_settled(served, team.group, members=1, reporting=1)
@@ -134,7 +134,7 @@ def test_page_refreshes_and_keeps_focus_and_text(team, served, browser):
 
 
 def test_open_page_counts_down_by_the_brokers_time(browser):
-    """Answers 304 bring that time: the browser's clock may have been set meanwhile."""
+    """Answers with status 304 bring that time: the browser's clock may have changed."""
     still = groups()
     with socket.create_server((serve.HOST, 0)) as listener:
         port = listener.getsockname()[1]
@@ -152,7 +152,7 @@ def test_open_page_counts_down_by_the_brokers_time(browser):
 
 
 def tab_to(page, wanted):
-    """Press Tab until the element of that text or id has the focus, and shows it."""
+    """Press Tab until the element with that text or id has the focus, and is visible."""
     for _ in range(60):
         page.keyboard.press("Tab")
         found = page.evaluate(

@@ -1,7 +1,8 @@
 """
 A pytest plugin that puts our four classes in place of upstream's.
 
-For upstream's own tests only: ``python -m tests.system.contract.upstream`` runs them.
+The plugin is for upstream's own tests only: ``python -m
+tests.system.contract.upstream`` runs them.
 """
 
 import kafka

@@ -4,7 +4,8 @@ Runs kafka-python's own consumer tests with our four classes in place of its own
 ``python -m tests.system.contract.upstream --source DIR`` takes a checkout of the tag
 nearest to the installed version, and needs pytest-mock; with ``--kafka java`` it runs
 upstream's consumer integration tests, too. ``--stock`` runs the same without
-substitution, to compare. Prints JSON; fails if others failed than P13 excepts.
+substitution, to compare. It prints JSON, and fails if other tests failed than P13
+excepts.
 """
 
 import argparse
@@ -54,7 +55,7 @@ LIMIT = 900
 def main():
     options = _options()
     with tempfile.TemporaryDirectory() as folder:
-        # The tests alone: beside its package they would test the checkout.
+        # Only the tests: beside its package they would test the checkout.
         shutil.copytree(options.source / "test", Path(folder, "test"))
         reports = {"unit": _run(folder, UNIT, {}, substituted=not options.stock)}
         if options.kafka:

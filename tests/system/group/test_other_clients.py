@@ -38,7 +38,7 @@ def frozen_later(story, name, protocol):
 
 
 def committed(story):
-    """Return the committed offsets of the group, by partition."""
+    """Return the group's committed offsets, by partition."""
     team = story.team
     settings = {**settings_of(team, "looking"), **login_of(story)}
     looking = confluent_kafka.Consumer(settings)
@@ -62,8 +62,8 @@ def test_a_frozen_confluent_member_keeps_holds_and_commits_nothing_stale(
     Its partitions go to another member, and come back in part.
 
     1. It reads, and commits by itself. 2. A partition is held, and it obeys. 3. It is
-    frozen until another member owns everything. 4. That member reads on, and commits. 5. It
-    goes on, with records that it had fetched before, and joins again.
+    frozen until another member owns everything. 4. That member reads on, and commits.
+    5. It goes on, with records that it had fetched before the freeze, and joins again.
     """
     team = story.team
     with ExitStack() as closing:
@@ -129,7 +129,7 @@ def obeys(story, member):
 
 @pytest.mark.contract("G3", "G9")
 def test_a_login_of_a_member_suffices_on_confluent_kafka(story):
-    """Its control clients have its login by librdkafka's names, and ask for no more."""
+    """Its control clients have its login by librdkafka's names, and need no more rights."""
     more = {"control": story.team.settings, **login_of(story)}
     with ConfluentMember(story.team, "a", "range", **more) as member:
         assert obeys(story, member)
@@ -137,7 +137,7 @@ def test_a_login_of_a_member_suffices_on_confluent_kafka(story):
 
 @pytest.mark.contract("G3", "G9")
 def test_a_login_of_a_member_suffices_on_aiokafka(story):
-    """Its control clients have its login by aiokafka's names, and ask for no more."""
+    """Its control clients have its login by aiokafka's names, and need no more rights."""
     login = story.team.broker.client_of("member")
     names = ("security_protocol", "sasl_mechanism")
     names += ("sasl_plain_username", "sasl_plain_password")

@@ -1,4 +1,4 @@
-"""Resets while a broker is killed; each night plays many such rounds."""
+"""Resets while a broker is killed; each nightly run plays many such rounds."""
 
 import itertools
 import random

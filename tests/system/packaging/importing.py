@@ -1,8 +1,8 @@
 """
 ``python -m tests.system.packaging.importing``: imports every module of the package.
 
-In an environment of the lowest versions that are allowed it takes seconds, and finds
-a bound below which a name is missing.
+In an environment with the lowest allowed versions it takes seconds, and finds a bound
+below which a name is missing.
 """
 
 import importlib
@@ -16,7 +16,7 @@ _LEFT_OUT = {"safeconsumer.__main__", "safeconsumer.spark.python.reader"}
 
 
 def main():
-    """Fail with the first module that cannot be imported; else print their number."""
+    """Fail with the first module that cannot be imported; otherwise print their number."""
     found = pkgutil.walk_packages(safeconsumer.__path__, "safeconsumer.")
     names = [one.name for one in found if one.name not in _LEFT_OUT]
     for name in names:

@@ -17,7 +17,7 @@ def metadata_of(wheel):
 
 
 @pytest.mark.parametrize("is_wanted", [True, False])
-def test_pure_wheel_has_every_file_and_the_build_says_if_it_is_a_fallback(
+def test_pure_wheel_has_every_file_and_the_build_reports_a_fallback(
     tmp_path, is_wanted
 ):
     """Without a compiler there is no compiled decoder."""

@@ -30,7 +30,7 @@ def main(wheel, python):
     for name in (JAR, DECODER):
         if name not in zipfile.ZipFile(wheel).namelist():
             sys.exit(f"{wheel} is without {name}: see the output of the build")
-    python = os.path.abspath(python)  # noqa: PTH100 - the link of an environment stays
+    python = os.path.abspath(python)  # noqa: PTH100 - the link of an environment has to stay
     where = "import safeconsumer as s; print(s.__file__)"
     with tempfile.TemporaryDirectory() as elsewhere:
         for code in (where, example()):

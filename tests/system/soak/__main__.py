@@ -1,7 +1,7 @@
 """
-``python -m tests.system.soak``: churn and faults for any client of kafka-python's kind.
+Runs churn and faults for any client with kafka-python's methods.
 
-Exit status: 0 clean, 1 violations, 2 some check could not be judged.
+Exit status: 0 for a clean run, 1 for violations, 2 if some check could not be judged.
 """
 
 import json
@@ -14,7 +14,7 @@ from tests.system.soak.settings import parsed
 def main():
     settings = parsed(about=__doc__)
     result = soak(settings)
-    print(json.dumps(result, indent=2))  # noqa: T201 - the answer
+    print(json.dumps(result, indent=2))  # noqa: T201 - the program's output
     print(f"soak: the files are in {settings.out}")  # noqa: T201
     return result["status"]
 

@@ -32,7 +32,7 @@ _PATTERN = "^soak-.*"
 
 
 class Host:
-    """The program's clock and draws, and the numbers of real processes."""
+    """The program's clock and random draws, and the numbers of real processes."""
 
     batches = (7, 50, 200)
     closing_ms = 3000
@@ -40,10 +40,10 @@ class Host:
     working = 0.2  # seconds at most that a plain program works on the records of a poll
 
     def __init__(self, seed, *, is_ours):
-        self.rng, self.serial = random.Random(seed), count()  # noqa: S311 - to be repeated
+        self.rng, self.serial = random.Random(seed), count()  # noqa: S311 - draws have to be repeatable
         self.sleep = time.sleep
         # Calls that waited while the process was frozen would overlap, and the audit
-        # cannot judge a hold whose pause overlaps with a resume of it.
+        # cannot judge a hold if its pause overlaps with a resume.
         self.ordering = threading.Lock()
         self._is_ours = is_ours
 
@@ -115,7 +115,7 @@ class Book:
 
 
 def member(options):
-    """Make the member of these options, which has not begun."""
+    """Make the member that these options describe, without starting it."""
     kind = resolve_name(options["consumer"])
     is_ours = issubclass(kind, SafeConsumer)
     journals, name = Path(options["journals"]), options["name"]

@@ -35,8 +35,8 @@ class MemberProcess:
     """
     A member, as the nemesis sees it; its program is ``tests/system/soak/member.py``.
 
-    Attributes:
-        holds: owner and scope of the holds that it was told to place, and not to lift.
+    Attributes: holds: owner and scope of the holds that it had to place and has not
+        lifted.
     """
 
     is_calm = False
@@ -46,7 +46,7 @@ class MemberProcess:
         self.holds = []
 
     def call(self, method, *given):
-        """Have the program make a call between two polls; a Worker makes none."""
+        """Let the program make a call between two polls; a Worker makes none."""
         if not self.is_worker:
             self._tell("call", method, *given)
 
@@ -85,11 +85,11 @@ class SoakNemesis(Nemesis):
     idle = staticmethod(time.sleep)
 
     def __init__(self, settings, cluster, producer):
-        super().__init__(random.Random(f"churn {settings.seed}"))  # noqa: S311 - to be repeated
+        super().__init__(random.Random(f"churn {settings.seed}"))  # noqa: S311 - draws have to be repeatable
         self.crashed, self.stuck = [], []
         self._settings, self._cluster, self._producer = settings, cluster, producer
         self._journal = JournalWriter(settings.journals, member="nemesis")
-        self._open = {}  # the targets of faults that are not healed, by number
+        self._open = {}  # the targets of faults that have not been healed, by number
         self._timers, self._serial = [], count()
         self._starts, self._free_names = 0, deque()
         self._names = (f"m{number}" for number in count(1))
@@ -114,9 +114,9 @@ class SoakNemesis(Nemesis):
 
     def weights(self):
         """
-        Return the calls and faults that are drawn, and how likely each is.
+        Return the calls and faults that may be drawn, and the weight of each.
 
-        A broker's start costs much, so its faults are rare; faults that make the group
+        A broker's start is slow, so its faults are rare; faults that make the group
         rebalance are common.
         """
         weights = {
@@ -211,7 +211,7 @@ class SoakNemesis(Nemesis):
         return one
 
     def forget_ended(self):
-        """Start members that have crashed again."""
+        """Restart members that have crashed."""
         self.members = [
             self._restarted(one) if one.process.is_over else one for one in self.members
         ]
@@ -241,7 +241,7 @@ class SoakNemesis(Nemesis):
             self._fault("freeze", one.name, seconds, one.process.thaw)
 
     def calm(self, one):
-        """Have a member lift its holds."""
+        """Let a member lift its holds."""
         self._is_draining = one.is_calm = True
         one.call_beside("calm_down")
 
@@ -254,7 +254,7 @@ class SoakNemesis(Nemesis):
     # Brokers
 
     def are_brokers_well(self):
-        """Whether all brokers have every record: one at a time may be away."""
+        """Return whether all brokers have every record: only one may be stopped at a time."""
         return self._failed_broker is None and self._cluster.are_in_sync()
 
     def fail_broker(self, number, how, seconds):
@@ -303,7 +303,7 @@ class SoakNemesis(Nemesis):
         self._later(seconds, healed)
 
     def heal(self):
-        """Heal all faults, and wait for it."""
+        """Heal all faults, and wait until they are healed."""
         while self._timers:
             heapq.heappop(self._timers)[2]()
             time.sleep(_TURN / 2)
@@ -323,7 +323,7 @@ class SoakNemesis(Nemesis):
         self._group.close()
 
     def finish(self):
-        """Let all members leave, and wait until they have."""
+        """Let all members leave, and wait until they have left."""
         self.forget_ended()
         for one in self.members:
             self._let_leave(one)

@@ -104,7 +104,7 @@ def _left(cluster):
         with closing(KafkaConsumer(**settings)) as asking:
             ends = asking.end_offsets(tps)
             done = {tp: asking.committed(tp) or 0 for tp in tps}
-    except (KafkaError, TimeoutError):  # a broker is away, or slow
+    except (KafkaError, TimeoutError):  # a broker is stopped, or slow
         return _UNKNOWN
     return {
         f"{tp.topic}:{tp.partition}": ends[tp] - done[tp]

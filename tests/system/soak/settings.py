@@ -14,7 +14,7 @@ TOPICS = ("soak-orders", "soak-returns", "soak-audit")
 PARTITIONS = 12
 GROUP = "soakers"
 
-# The smallest that lets a frozen member be noticed between two faults.
+# The smallest timeout at which a frozen member is noticed between two faults.
 MEMBER = {
     "session_timeout_ms": 3000,
     "heartbeat_interval_ms": 300,
@@ -25,7 +25,7 @@ MEMBER = {
     "auto_offset_reset": "earliest",
     "enable_auto_commit": False,
     "max_poll_records": 200,
-    "consumer_timeout_ms": 200,  # a program's poll takes as long
+    "consumer_timeout_ms": 200,  # a program's poll may take this long
 }
 ASSIGNORS = {
     "range": RangePartitionAssignor,

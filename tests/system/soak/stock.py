@@ -1,4 +1,4 @@
-"""kafka-python's own consumer, which journals its calls and knows holds by owner."""
+"""kafka-python's own consumer, which journals its calls and keeps holds by owner."""
 
 from kafka import ConsumerRebalanceListener
 
@@ -10,7 +10,7 @@ from tests.harness.scopes import covers
 
 class StockConsumer(ConsumerRebalanceListener):
     """
-    Pauses and resumes as a program does that keeps a list of its holds.
+    Pauses and resumes like a program that keeps a list of its holds.
 
     A hold pauses the partitions that are assigned when it is placed, and a resume skips those
     that another hold on the list covers. Partitions assigned later flow.

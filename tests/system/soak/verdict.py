@@ -9,7 +9,7 @@ from tests.harness.audit.journals import read
 from tests.harness.processes import ran
 from tests.harness.program import command
 
-# A resume may fall into a frozen broker and a rebalance in a row.
+# A resume may meet a frozen broker and then a rebalance.
 _PATIENCE = "60s"
 _CLOCKS = "0.5s"  # all processes are on one machine
 _LIMIT = 3600.0
@@ -19,7 +19,7 @@ def write_history(settings, bootstrap):
     """Write the holds of the control topics into a file; the operator has ended."""
     where = ("--bootstrap", bootstrap, "-o", "json")
     ended = ran(*command("history", *where), timeout=_LIMIT, check=True)
-    # Without a newer record brokers do not tell the time; the operator has ended.
+    # Without a newer record brokers do not report the time; the operator has ended.
     document = {**json.loads(ended.stdout), "until": math.inf}
     settings.history.write_text(json.dumps(document))
 
@@ -52,7 +52,7 @@ def judged(settings, done):
 
 
 def _audited(settings):
-    """Have the command judge the journals; return its status, and the report's rows."""
+    """Let the command judge the journals; return its status, and the report's rows."""
     report = settings.out / "report.jsonl"
     arguments = [str(settings.journals), "--drained", "--report", str(report)]
     arguments += ["--patience", _PATIENCE, "--clock-skew", _CLOCKS]

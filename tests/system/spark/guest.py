@@ -1,8 +1,8 @@
 """
 A Python process that shares another one's JVM: ``python -m tests.system.spark.guest``.
 
-As in Zeppelin and Livy: its environment has the port and the secret of a py4j
-gateway, by the names that pyspark itself uses. The guest reads commands, a line of JSON each,
+As in Zeppelin and Livy, its environment has the port and the secret of a py4j gateway,
+by the names that pyspark itself uses. The guest reads commands, a line of JSON each,
 and answers each with one line.
 """
 
@@ -14,7 +14,7 @@ from safeconsumer.errors import SparkSetupError
 
 
 class Guest:
-    """The session of the host, and one of its own."""
+    """The session of the host, and a session of its own."""
 
     def __init__(self):
         from pyspark import SparkConf, SparkContext  # noqa: PLC0415  if installed
@@ -41,7 +41,7 @@ class Guest:
         return ""
 
     def start(self, options, folder):
-        """Begin to write Parquet; leave the session where the host finds it."""
+        """Begin to write Parquet; leave the session in a place where the host finds it."""
         frame = self.session.readStream.format("safekafka").options(**options).load()
         written = frame.writeStream.format("parquet").options(
             path=f"{folder}/data", checkpointLocation=f"{folder}/checkpoint"
@@ -52,7 +52,7 @@ class Guest:
         return ""
 
     def foreach_batch(self):
-        """Have pyspark set the callback client of the JVM to this process."""
+        """Let pyspark set the callback client of the JVM to this process."""
         rows = self.session.readStream.format("rate").load()
         query = rows.writeStream.foreachBatch(lambda *_: None).start()
         query.processAllAvailable()

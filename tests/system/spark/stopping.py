@@ -1,7 +1,7 @@
 """
 A session that stops while a stream is idle: ``python -m tests.system.spark.stopping``.
 
-Before that a decision hangs for some triggers. The program prints the results.
+Before that, a decision hangs for some triggers. The program prints the results.
 """
 
 import sys
@@ -24,7 +24,7 @@ def main(bootstrap, topic):
     query = start(spark, bootstrap, topic)
     until(lambda: len(query.recentProgress) > 1, query)
     go, real = threading.Event(), Stream.plan
-    hanging = lambda self, facts: go.wait(60) and real(self, facts)  # noqa: E731  once
+    hanging = lambda self, facts: go.wait(60) and real(self, facts)  # noqa: E731 used once
     Stream.plan = hanging
     until(lambda: hung(query) >= _TRIGGERS, query)
     Stream.plan = real
@@ -75,7 +75,7 @@ def stop_under_a_stream(spark):
     controller = safe.register(spark)
     *_, line = controller.on_close.args
     go, real = threading.Event(), Bridge._close
-    late = lambda self, facts: go.wait(60) and real(self, facts)  # noqa: E731  once
+    late = lambda self, facts: go.wait(60) and real(self, facts)  # noqa: E731 used once
     Bridge._close = late
     spark.stop()
     spark = session_with(master="local[1]")
@@ -92,7 +92,7 @@ def stop_under_a_stream(spark):
 
 
 def hung(query):
-    """Count the triggers in which the decision was still under way."""
+    """Count the triggers in which the decision had not returned."""
     return sum("not returned yet" in str(one) for one in progress(query))
 
 

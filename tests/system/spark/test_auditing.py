@@ -35,7 +35,7 @@ def fleets(folder):
     folder.mkdir()
     spans = []
     makes = [make() for make in (*BAD, *GOOD)]
-    makes += [drawn(random.Random(seed)) for seed in range(20)]  # noqa: S311 - no secret
+    makes += [drawn(random.Random(seed)) for seed in range(20)]  # noqa: S311 - nothing is secret
     for number, fleet in enumerate(makes):
         control = control_in(fleet)
         for span in () if control is None else control.spans:
@@ -92,7 +92,7 @@ def test_spark_judges_as_one_process_does(tmp_path, spark):
 
 
 def test_parts_copies_and_broken_journals_are_those_of_one_process(tmp_path, spark):
-    """Unreadable journals are named, and the rest is judged."""
+    """Unreadable journals are named, and the others are judged."""
     folder = tmp_path / "fleet"
     kept = JournalWriter(folder, member="a", group="g", part_bytes=1)
     for partition in range(5):
@@ -196,7 +196,7 @@ def test_holds_of_a_group_are_judged_by_its_history(tmp_path, spark):
     history = tmp_path / "history.json"
 
     def found(**given):
-        safe.views(spark, str(folder), **given)  # as findings() has them
+        safe.views(spark, str(folder), **given)  # in the form that findings() has
         rows = spark.sql("select * from findings where check = 'G2'")
         return [(row.violations, row.unjudged == "") for row in rows.collect()]
 
@@ -213,7 +213,7 @@ def test_holds_of_a_group_are_judged_by_its_history(tmp_path, spark):
 
 
 def test_the_examples_of_the_page_print_its_output(tmp_path, spark, capsys):
-    """Tables of journals, and a job that reads each new part once, and judges them all."""
+    """Tables of journals, and a job that reads each new part once and judges all of them."""
     page = ROOT / "docs" / "how-to" / "audit-on-spark.md"
     asked, job = (one.code for one in blocks(page) if one.language == "python")
     folder = written(tmp_path / "journals", FLEETS["a1"]())
@@ -235,7 +235,7 @@ def test_the_examples_of_the_page_print_its_output(tmp_path, spark, capsys):
 
 @pytest.mark.parametrize("is_told", [True, False])
 def test_executors_run_the_python_of_the_program(tmp_path, *, is_told):
-    """The page sets it; with PATH's python3 a program gets an error that names the gap."""
+    """The page sets the variable; with PATH's python3 an error names the missing part."""
     page = ROOT / "docs" / "how-to" / "audit-on-spark.md"
     asked = next(one.code for one in blocks(page) if one.language == "python")
     asked = asked.replace("/lake", str(tmp_path))
@@ -258,7 +258,7 @@ def test_executors_run_the_python_of_the_program(tmp_path, *, is_told):
 
 
 def test_the_builder_has_executors_run_this_python(monkeypatch):
-    """The environment may name another one."""
+    """The environment may name another Python."""
     monkeypatch.setenv("PYSPARK_PYTHON", "another")
     safe.builder(connector.folder())
     assert os.environ["PYSPARK_PYTHON"] == "another"

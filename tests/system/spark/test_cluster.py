@@ -71,7 +71,7 @@ def cluster(tmp_path_factory):
         yield Cluster(address, folder)
 
 
-def test_the_archive_of_the_page_on_a_cluster(lake, cluster, tmp_path, operator):
+def test_the_archive_of_the_page_runs_on_a_cluster(lake, cluster, tmp_path, operator):
     """S1: spark-submit runs it; executors in other processes read the driver's plan."""
     lake.produce_both(25)
     operator.hold(lake.orders)
@@ -109,8 +109,8 @@ def executors_of(folder):
 
 
 @pytest.mark.contract("S2")
-def test_executors_killed_in_the_middle_of_a_batch(lake, cluster, monkeypatch):
-    """S2: both executors die with their tasks half done; others do them again, once."""
+def test_batch_whose_executors_are_killed_is_done_again(lake, cluster, monkeypatch):
+    """S2: both executors die with their tasks half done; others do the tasks again, once."""
     monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
     lake.produce_both(100)
     driven = Driven(lake, cluster.address)

@@ -40,7 +40,7 @@ def far(server, kafka_broker, tmp_path):
 
 @pytest.mark.contract("S9")
 def test_a_group_hold_stops_a_stream_of_a_client(far, operator):
-    """A run ends by itself under a hold; the rows come after it is lifted, once."""
+    """A run ends by itself under a hold; after the lift the rows come, once."""
     given = operator.options()
     far.produce_both(30)
     far.run(**given)
@@ -59,7 +59,7 @@ def test_a_group_hold_stops_a_stream_of_a_client(far, operator):
 @pytest.mark.contract("S9")
 @pytest.mark.nightly
 def test_foreach_batch_gets_no_row_of_a_held_topic(far, operator):
-    """The function runs in a process of the server's, a batch at a time."""
+    """The function runs in a process of the server, one batch at a time."""
     from pyspark.errors.exceptions.connect import (  # noqa: PLC0415  if installed
         SparkException,
     )
@@ -127,7 +127,7 @@ def test_query_reports_its_holds_and_its_stop(far, operator):
 def test_an_unsupported_option_is_refused_as_the_stream_is_described(far):
     for given in ({"maxRecordsPerPartition": "5"}, {"kafka.group.id": "g"}):
         with pytest.raises(Exception, match=next(iter(given)).lower()):
-            far.stream(given).schema  # noqa: B018 - the server is asked for it
+            far.stream(given).schema  # noqa: B018 - this asks the server for it
 
 
 def pause(operator, scope, patience):
@@ -143,7 +143,7 @@ def pause(operator, scope, patience):
 def test_a_hold_in_the_middle_of_a_batch_is_quiet_when_that_batch_has_ended(
     far, operator, tmp_path
 ):
-    """Spark commits the batch before once it has planned this one: no proof of its end."""
+    """Spark commits a batch once it has planned the next: that proves no end."""
     (tmp_path / "go").touch()
     far.produce_both(10)
     from pyspark.sql.connect import functions  # noqa: PLC0415  if installed
@@ -240,7 +240,7 @@ def kill_in_batches(server, lakes, **given):
     def are_in_batches():
         return queries.revive() and all(map(is_in_a_batch, lakes))
 
-    # Each look asks the server, which is busy enough while the queries start.
+    # Each check asks the server, which is busy enough while the queries start.
     limits = {"limit": LIMIT, "seen": server.log}
     wait_for(have_ended_one, "a batch of each query", pause=1.0, **limits)
     wait_for(are_in_batches, "all in a batch", **limits)
@@ -251,10 +251,10 @@ def kill_in_batches(server, lakes, **given):
 @pytest.mark.contract("S9")
 @pytest.mark.nightly
 @pytest.mark.timeout(1800)
-def test_a_server_killed_until_20_batches_were_cut_off(
+def test_server_that_is_killed_until_20_batches_were_cut_off_loses_no_record(
     server, kafka_broker, operator, tmp_path
 ):
-    """Batches of the offset log are repeated in full, held or not; no record is lost."""
+    """Batches of the offset log are repeated in full, held or not."""
     given = operator.options()
     client, rounds = server.session(), []
     folders = [tmp_path / str(number) for number in range(3)]

@@ -1,4 +1,4 @@
-"""An operator's hold stops a fleet and a stream alike: control topics, in the driver."""
+"""An operator's hold stops a fleet and a stream alike, by control topics in the driver."""
 
 import time
 from collections import Counter
@@ -127,7 +127,7 @@ def test_a_stream_reads_the_control_topics_with_its_own_login(spark, secured):
 
 @pytest.mark.nightly
 def test_control_topics_that_are_missing_hold_everything(lake, operator):
-    """S4: progress reports the hold; the query lives, and goes on once the topics exist."""
+    """S4: progress reports the hold; the query goes on once the topics exist."""
     options = operator.options()
     options["holds.topic"] = late = f"late-{operator.topic}"
     options["holds.controlTimeoutMs"] = "1000"
@@ -184,7 +184,7 @@ def ends(query):
 @pytest.mark.nightly
 @pytest.mark.contract("G10")
 def test_a_stream_of_the_group_is_named_and_keeps_its_offsets(lake, operator):
-    """The group's member is moved back; `wait moved` ends though the stream does not move."""
+    """The group's member is moved back; `wait moved` does not wait for the stream."""
     team, topic, alice = operator.team, lake.orders, ("--owner", "alice")
     member = team.member("a", control=team.quick)
     member.subscribe([topic])

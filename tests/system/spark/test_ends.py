@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(40
 
 
 def failure(query):
-    """Return why a query that is to fail has failed."""
+    """Return the error of a query that has to fail."""
     from pyspark.errors import StreamingQueryException  # noqa: PLC0415  if installed
 
     with pytest.raises(StreamingQueryException) as caught:
@@ -34,7 +34,7 @@ def away():
 @pytest.mark.nightly
 @pytest.mark.parametrize("trigger", [{"availableNow": True}, {"once": True}])
 def test_a_run_with_another_source_or_with_once_fails_too(lake, trigger):
-    """S4: Spark then reports the end of the run to no source: it runs one batch."""
+    """S4: S4: Spark does not tell a source about the end of such a run: it runs one batch."""
     lake.produce(lake.orders, 5)
     with socket.create_server(("127.0.0.1", 0)) as server:
         other = lake.spark.readStream.format("socket").options(

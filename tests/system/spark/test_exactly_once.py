@@ -17,8 +17,8 @@ pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(90
         pytest.param("foreachBatch", marks=pytest.mark.nightly),
     ],
 )
-def test_a_driver_killed_in_the_middle_of_a_batch(lake, kind):
-    """The batch in the offset log is repeated in full, though partitions are held by then."""
+def test_batch_whose_driver_is_killed_is_repeated_once(lake, kind):
+    """The batch in the offset log is repeated in full, even if it is held by then."""
     if kind == "delta" and not connector.delta().is_dir():
         pytest.skip(
             f"no Delta in {connector.delta()}: python -m tests.harness.spark.connector"

@@ -1,4 +1,4 @@
-"""Holds that rule a real stream, on a real broker."""
+"""Holds on a real stream, on a real broker."""
 
 from collections import Counter
 
@@ -33,7 +33,7 @@ def test_running_stream_is_held_and_resumed_by_calls(lake, controller):
 @pytest.mark.nightly
 @pytest.mark.parametrize("limit", [None, "1000"])
 def test_a_pattern_that_matches_nothing_yet_waits(lake, controller, limit):
-    """The official source waits, too; topics that come are held."""
+    """The official source waits, too; new topics are held."""
     name = f"later-{lake.orders}"
     options = {"subscribePattern": f"{name}.*", "startingOffsets": "earliest"}
     if limit is not None:
@@ -68,7 +68,7 @@ def test_rate_limit_is_used_by_flowing_partitions(lake):
 
 @pytest.mark.contract("S2")
 @pytest.mark.nightly
-def test_a_partition_that_is_added_under_a_hold_comes_whole(lake):
+def test_a_partition_that_is_added_under_a_hold_is_read_completely(lake):
     lake.produce(lake.orders, 5)
     lake.run()
     lake.broker.add_partitions(lake.orders, 6)

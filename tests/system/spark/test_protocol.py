@@ -1,4 +1,4 @@
-"""Only an explicit answer moves a stream; another protocol, and bad uses, are refused."""
+"""Only an explicit answer moves a stream; other protocols and wrong uses are refused."""
 
 import re
 import shutil
@@ -72,8 +72,8 @@ WRONG = {
 }
 
 
-def test_only_an_explicit_answer_moves_anything(lake, controller, monkeypatch):
-    """S4: each way in which an answer can be missing; then the stream goes on."""
+def test_only_an_explicit_answer_moves_any_partition(lake, controller, monkeypatch):
+    """S4: an answer may be missing in each of these ways; then the stream goes on."""
     real = Bridge.apply
     wrong = [WRONG["None"]]
     asked = threading.Event()
@@ -112,7 +112,7 @@ def later(query):
 
 @pytest.mark.nightly
 def test_session_that_is_not_registered_is_refused(lake):
-    """Another session of the JVM does not decide for it; the refusal has no trace of Java."""
+    """Another session of the JVM does not decide for it; no Java traceback is shown."""
     from pyspark.errors import IllegalArgumentException  # noqa: PLC0415  if installed
 
     beside = lake.spark.newSession()
@@ -270,7 +270,8 @@ def test_a_stopped_session_leaves_no_stream_and_logs_once(lake):
     ], done.stderr
     answer = [line for line in done.stderr.splitlines() if "safekafka: " in line]
     held = [line for line in answer if "everything is held" in line]
-    assert len(held) == 2, answer  # no decision in time; the earlier one not back yet
+    # There was no decision in time, and then the earlier one had not returned.
+    assert len(held) == 2, answer
     assert sum("there are decisions again" in line for line in answer) == 1, answer
 
 

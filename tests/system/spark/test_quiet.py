@@ -1,4 +1,4 @@
-"""Whether a stream is quiet: for operators by its reports, and for its own program."""
+"""A stream is quiet for operators by its reports, and for its own program."""
 
 import threading
 
@@ -69,7 +69,7 @@ def test_wait_includes_a_starting_stream_from_the_first_moment(
     controller.pause("@all")
     monkeypatch.setattr(controller.bridge, "_answer", late)
     query = start()
-    for _ in range(2):  # before it is made, and before it is opened
+    for _ in range(2):  # before the stream is made, and before it is opened
         with pytest.raises(NotQuietError, match="nightly: it is starting"):
             controller.wait_quiet(lake.orders, timeout=0.0)
         until(lambda: len(controller.bridge.made()) == 1, query)

@@ -75,9 +75,10 @@ def test_a_batch_that_fails_holds_its_partition_and_the_query_lives_on(
     lake, controller
 ):
     """
-    The error is the reason; its rows are set aside in order, and no row is lost.
+    The error is the reason; its rows are stored apart in order, and no row is lost.
 
-    Spark's error quotes the record, so a reason of 800 characters had too many bytes.
+    Earlier, Spark's error quoted the record, so a reason of 800 characters had too many
+    bytes.
     """
     for number in range(lake.partitions):
         lake.produce_values(lake.orders, number, *[b'{"amount": 1}'] * 5)

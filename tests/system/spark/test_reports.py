@@ -1,7 +1,7 @@
 """
-Ways to lose, repeat or stall that were reported of Spark's Kafka source, under holds.
+Reported ways in which Spark's Kafka source loses, repeats or stalls, under holds.
 
-Each is played with a hold in its middle, which must make none of them worse.
+Each is played with a hold in the middle, which must not make it worse.
 """
 
 import pytest
@@ -21,7 +21,7 @@ EVERY = {"processingTime": "100 milliseconds"}
 
 
 def transactions(lake, topic, *ends):
-    """Per transaction, write five records into each partition; then commit or abort it."""
+    """For each transaction, write five records to each partition; commit or abort it."""
     settings = {"transactional_id": f"of-{topic}", "enable_idempotence": True}
     producer = KafkaProducer(**lake.broker.client_config, **settings)
     producer.init_transactions()
@@ -44,7 +44,7 @@ def transactions(lake, topic, *ends):
 
 
 def delete_below(lake, offset):
-    """Have every partition of orders begin at an offset."""
+    """Let every partition of orders begin at an offset."""
     where = {TopicPartition(lake.orders, n): offset for n in range(lake.partitions)}
     with KafkaAdminClient(**lake.broker.client_config) as admin:
         admin.delete_records(where)
@@ -56,7 +56,7 @@ def delete_below(lake, offset):
 @pytest.mark.contract("S2")
 @pytest.mark.parametrize("limit", [None, "7"])
 def test_spark_23685_offsets_without_records_are_not_a_loss(lake, controller, limit):
-    """Aborted ones at the beginning, in the middle and at the end of batches, and markers."""
+    """Batches have aborted records and markers at the start, in the middle, at the end."""
     options = {"kafka_isolation_level": "read_committed"}
     if limit is not None:
         options["maxOffsetsPerTrigger"] = limit
@@ -71,7 +71,7 @@ def test_spark_23685_offsets_without_records_are_not_a_loss(lake, controller, li
 
 @pytest.mark.contract("S3")
 def test_apache_spark_31089_deleted_offsets_are_not_skipped_silently(lake, controller):
-    """The query fails when the hold ends, or goes on behind them (`failOnDataLoss`)."""
+    """The query fails when the hold ends, or passes over them (`failOnDataLoss`)."""
     lake.produce(lake.orders, 10)
     controller.pause(lake.orders)
     lake.run()
@@ -87,7 +87,7 @@ def test_apache_spark_31089_deleted_offsets_are_not_skipped_silently(lake, contr
 
 @pytest.mark.contract("S2")
 def test_spark_25214_records_after_a_loss_come_once(lake, controller):
-    """They are not delivered again for each of the deleted offsets."""
+    """The records are not delivered again for each of the deleted offsets."""
     options = {"failOnDataLoss": "false", "maxOffsetsPerTrigger": "8"}
     lake.produce(lake.orders, 20)
     controller.pause(f"{lake.orders}:2")
@@ -107,7 +107,7 @@ def test_spark_25214_records_after_a_loss_come_once(lake, controller):
 def test_spark_22956_a_union_is_restarted_while_one_side_has_nothing_new(
     lake, controller
 ):
-    """A held side has nothing new either."""
+    """A held side has no new records either."""
 
     def run():
         sides = [
@@ -151,7 +151,7 @@ def test_spark_41387_a_run_leaves_partitions_added_meanwhile_to_the_next(
 
 @pytest.mark.contract("S1")
 def test_spark_35312_a_minimum_of_rows_counts_flowing_partitions(lake, controller):
-    """The limiter waits until there are enough, or its delay is over; then all come."""
+    """The limiter waits for enough rows, or until its delay is over; then all come."""
     options = {"minOffsetsPerTrigger": "30", "maxTriggerDelay": "1h"}
     lake.produce_both(4)
     controller.pause(lake.returns)

@@ -78,7 +78,7 @@ def test_two_records_that_fail_a_batch_are_skipped_one_after_the_other(
 def test_records_that_retention_took_under_a_hold_are_reported_and_skipped(
     lake, controller, events, limit
 ):
-    """D10: the stream reports it under the hold; the rest comes once, and no query fails."""
+    """D10: the stream reports it under the hold; the others come once, and no query fails."""
     lake.produce_both(10)
     options = {} if limit is None else {"maxOffsetsPerTrigger": limit}
     controller.pause(lake.orders)
@@ -104,7 +104,7 @@ def test_records_that_retention_took_under_a_hold_are_reported_and_skipped(
 @pytest.mark.contract("S8")
 @pytest.mark.nightly
 def test_a_driver_killed_in_a_batch_that_skips(lake):
-    """Killed twice, and asked to skip once: the batch runs again, and skips the same."""
+    """The driver is killed twice after one request: each run skips the same offsets."""
     driven = Driven(lake)
     lake.produce_both(50)
     driven.hold()
@@ -144,7 +144,7 @@ def test_progress_is_committed_to_a_group_of_its_own(lake, controller, operator)
 
 @pytest.mark.contract("S7")
 def test_a_group_that_others_commit_to_is_refused(lake):
-    """Members or not: a fleet that is away would come back to other offsets."""
+    """With or without members: a fleet that is stopped would come back to other offsets."""
     group = f"fleet-{lake.orders}"
     tp = TopicPartition(lake.orders, 0)
     with KafkaAdminClient(**lake.broker.client_config) as admin:
@@ -159,12 +159,13 @@ def test_a_group_that_others_commit_to_is_refused(lake):
 @pytest.mark.contract("S7")
 @pytest.mark.nightly
 def test_members_that_come_later_keep_their_offsets_and_no_batch_fails(lake, events):
-    """Kafka refuses the commits; that is reported once, and tried until they are gone."""
+    """Kafka refuses the commits; one event reports it, and the stream tries again."""
     group = f"progress-{lake.orders}"
     lake.produce(lake.orders, 5)
     query = lake.start(trigger=EVERY, commitGroup=group)
     until(lambda: len(committed(lake, group)) == 8, query)
-    # It commits nothing: offsets of its own would stay, and the group be others'.
+    # It commits nothing: its own offsets would stay, and the group would belong to
+    # others.
     member = KafkaConsumer(
         group_id=group, enable_auto_commit=False, **lake.broker.client_config
     )

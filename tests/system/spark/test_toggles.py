@@ -12,7 +12,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.real_broker, pytest.mark.timeout(60
 
 @pytest.mark.contract("S1")
 def test_no_batch_after_a_hold_moves_the_held_topic(lake, controller):
-    """Under load, each time with records waiting; nothing is lost or twice in the end."""
+    """The pauses come under load, while records wait; none is lost or comes twice."""
     over = threading.Event()
     producer = KafkaProducer(**lake.broker.client_config, linger_ms=5)
     sent = []

@@ -42,7 +42,7 @@ def guest(lake):
     yield made
     session = made.session()
     for stream in () if session is None else session.streams().active():
-        stream.stop()  # else the stream would run, and hold, as long as the JVM
+        stream.stop()  # otherwise the stream would run, and hold, as long as the JVM
     made.process.kill()
     take_callbacks_back(lake.spark)
 

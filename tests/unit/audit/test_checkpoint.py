@@ -81,7 +81,7 @@ def test_violation_names_its_batch_and_hold():
 
 @pytest.mark.contract("S5")
 def test_a_stream_that_obeys_is_clean():
-    """The held partition stands still and the other goes on; after the hold both are read."""
+    """Only the held partition stands still; after the hold both are read."""
     files = log(
         (1000.0, orders(10, 10)),
         (1200.0, orders(10, 20)),
@@ -249,7 +249,7 @@ def test_stream_that_obeys_has_no_violation(run, ahead, lacking):
 @by_day(60)
 @given(runs())
 def test_stream_that_ignores_holds_is_never_clean(run):
-    """A plan that lies wholly within a hold is a violation, or not judged."""
+    """A plan that lies completely within a hold is a violation, or not judged."""
     plans, spans = run
     files = log_of(plans, lambda *_: True)
     if any(is_in_all(span, *plan) for span in spans for plan in plans):

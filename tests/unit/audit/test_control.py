@@ -70,7 +70,7 @@ logs = st.lists(
 
 
 def as_log(drawn):
-    """Return records, each written some seconds after the one before."""
+    """Return records, each written some seconds after the previous one."""
     log = []
     at = 100
     for number, (key, value, after) in enumerate(drawn):
@@ -118,7 +118,7 @@ def test_a_key_of_another_version_is_another_hold():
 
 
 def test_a_history_of_0_5_is_refused():
-    """It is older than every journal that can be read, and names holders of two topics."""
+    """It is older than every readable journal, and names the holders of two topics."""
     document = json.loads(history([RawRecord(KEYS[0], VALUES[1], 0, 100_000)]))
     (record,) = document["records"]
     del record["version"], record["extra"]

@@ -76,7 +76,7 @@ def test_a_scope_that_cannot_be_read_is_refused(monkeypatch, scope):
 
 
 def test_a_late_begin_after_a_missed_generation_needs_every_journal():
-    """A partition that comes back at once proves A4 by one journal."""
+    """A partition that comes back at once proves A4 with one journal."""
     for generation, basis in ((2, Basis.ORDER), (3, Basis.OFFSETS)):
         member = MemberJournal().assigned(TP).poll(TP, 0, 5).commit(TP, 5).revoked(TP)
         member.assigned(TP, generation=generation).poll(TP, 20, 25)
@@ -87,7 +87,7 @@ def test_a_late_begin_after_a_missed_generation_needs_every_journal():
 
 
 def test_a_delivery_belongs_to_the_poll_under_way():
-    """A delivery that names a poll that had returned has no excuse (A1)."""
+    """A delivery that names a poll which had returned has no excuse (A1)."""
     member = MemberJournal().assigned(TP).pause("orders")
     assert failed([member.deliver(TP, 0, 2)]) == {"A1"}
     member = MemberJournal().assigned(TP).poll(TP, 0, 2).pause("orders")
@@ -114,7 +114,7 @@ def test_repeated_violations_are_counted_with_the_first(case):
 
 
 def test_a_late_lift_withdraws_the_violations_after_the_end_of_its_hold():
-    """Two holds covered the partition, and one had ended before (A1)."""
+    """Two holds covered the partition, and one of them had ended before (A1)."""
     member = MemberJournal().assigned(TP).then("hold", scope=TP, owner="operator:a")
     member.then("hold", scope="orders", owner="operator:b")
     for number in range(9):
@@ -188,7 +188,7 @@ def handled(count):
 
 
 def kept_of(journal):
-    check([journal])  # imports and decoders make some objects once
+    check([journal])  # imports and decoders create some objects once
     judge = Judge(Settings())
     tracemalloc.start()
     judge.read(journal)
@@ -209,7 +209,7 @@ def test_a_judge_that_is_dropped_frees_its_facts():
 
 
 def rebalancing(count, *, flows):
-    """Have three members own a partition by turns, or one hold it throughout."""
+    """Let three members own a partition in turn, or let one hold it throughout."""
     fleet = [MemberJournal(name) for name in ("abc" if flows else "a")]
     for number in range(count):
         one = fleet[number % len(fleet)].until(1000.0 + 10 * number)
@@ -222,7 +222,7 @@ def rebalancing(count, *, flows):
 
 
 def lifting(count):
-    """Have a hold of a topic end after a rebalance of all its partitions."""
+    """Let a hold of a topic end after a rebalance of all its partitions."""
     names = [f"orders:{number}" for number in range(count)]
     member = (
         MemberJournal().assigned(*names).then("hold", scope="orders", owner="floor")
@@ -232,7 +232,7 @@ def lifting(count):
 
 
 def reading(members, holds):
-    """Have members read an operator's holds."""
+    """Let members read an operator's holds."""
     fleet = [Operator()]
     for number in range(members):
         member = MemberJournal(f"m{number}").assigned(f"orders:{number}")
@@ -248,7 +248,7 @@ def reading(members, holds):
 
 
 def holding(count):
-    """Have one member own a partition by turns, each before a hold of the group."""
+    """Let one member own a partition in turns, each before a hold of the group."""
     operator, member = Operator(), MemberJournal()
     for number in range(count):
         start = 1000.0 + 1000 * number
@@ -259,7 +259,7 @@ def holding(count):
 
 
 def dropping(count):
-    """Have a worker drop every second record behind a seek, then go on."""
+    """Let a worker drop every second record behind a seek, then go on."""
     member = (
         MemberJournal().then("working", order="key").assigned(TP).poll(TP, 0, 2 * count)
     )
@@ -271,7 +271,7 @@ def dropping(count):
 
 
 def hanging(count):
-    """Have one record hang while others, each of a lane of its own, are complete."""
+    """Let one record hang while others, each in its own lane, are complete."""
     member = MemberJournal().then("working", order="key").assigned(TP)
     member.poll(TP, 0, 1).begin(TP, 0, "slow")
     for offset in range(1, count):
@@ -281,7 +281,7 @@ def hanging(count):
 
 
 def resetting(count):
-    """Have an operator move partitions; no other evidence shows where they begin."""
+    """Let an operator move partitions; no other evidence shows where they begin."""
     names = [f"orders:{number}" for number in range(count)]
     operator, member = Operator(), MemberJournal().assigned(*names)
     for name in names:
@@ -292,7 +292,7 @@ def resetting(count):
 
 
 def singling(count):
-    """Have an operator place a hold for each partition."""
+    """Let an operator place a hold for each partition."""
     names = [f"orders:{number}" for number in range(count)]
     operator, member = Operator(), MemberJournal().assigned(*names)
     for name in names:
@@ -381,7 +381,7 @@ def test_a_transaction_of_one_record_takes_less_than_a_hundred_bytes():
         gaps = [[one, one + 1] for one in range(start + 1, end - 1, 2)]
         member.deliver(TP, start, end, last=end - 2, count=POLL, gaps=gaps)
     journal = member.journal()
-    check([journal])  # imports and decoders make some objects once
+    check([journal])  # imports and decoders create some objects once
     tracemalloc.start()
     (result,) = check([journal]).values()
     _, peak = tracemalloc.get_traced_memory()
@@ -400,7 +400,7 @@ def test_clock_between_two_measurements_has_the_bounds_of_both():
 
 
 class Walked(array):
-    """Counts how many of its numbers were walked over."""
+    """Counts how many of its numbers an iteration has visited."""
 
     walked = 0
 

@@ -43,10 +43,10 @@ def shifted(member, ahead):
 
 def others(fleet):
     """
-    Return another group on the same partition that does everything right.
+    Return another group on the same partition that makes no mistake.
 
-    A producer beside them wrote the records that both groups are to read: none before the
-    first record of the fleet, as earlier offsets may never have had one.
+    A producer beside them wrote the records that both groups read: no record before the
+    first one of the fleet, as earlier offsets may never have had one.
     """
     first = MemberJournal("x", group="other", at=900).assigned(TP).poll(TP, 0, 7)
     first.commit(TP, 7).revoked(TP)

@@ -122,7 +122,7 @@ def failing(name):
     return fail
 
 
-def test_a_journal_goes_on_in_its_part_if_no_next_one_can_be_made(
+def test_a_journal_continues_in_its_part_if_the_next_one_cannot_be_made(
     tmp_path, monkeypatch, caplog
 ):
     writer = JournalWriter(tmp_path, part_bytes=SIZE)

@@ -17,7 +17,7 @@ def offsets(spans):
 
 @by_day(40)
 @given(stretches)
-def test_merged_covers_the_same_without_touching(spans):
+def test_merged_ranges_cover_the_same_offsets_without_touching(spans):
     found = merged(spans)
     assert offsets(found) == offsets(spans)
     edges = [edge for span in found for edge in span]
@@ -26,7 +26,7 @@ def test_merged_covers_the_same_without_touching(spans):
 
 @by_day(40)
 @given(stretches, stretches)
-def test_uncovered_is_the_difference(ours, theirs):
+def test_uncovered_ranges_are_the_difference(ours, theirs):
     found = list(uncovered(merged(ours), merged(theirs)))
     assert offsets(found) == offsets(ours) - offsets(theirs)
     assert found == sorted(found)

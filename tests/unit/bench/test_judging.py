@@ -59,7 +59,7 @@ def test_speed_table_of_page_is_made_of_the_data(page):
     assert text == speed.written(page, text)
 
 
-def test_data_keep_ratios_and_values_of_a_report():
+def test_data_has_the_ratios_and_values_of_a_report():
     row = "iteration"
     measured = {
         (row, "records/s / aiokafka"): 1.23456,
@@ -105,7 +105,7 @@ def test_options_that_contradict_each_other_are_refused(arguments):
         parsed(arguments.split())
 
 
-# These are of the extra ``ci``, without which README's second command runs.
+# The extra ``ci`` has these, without which README's second command runs.
 _WITHOUT = """
 import runpy, sys
 for name in ("aiokafka", "confluent_kafka", "pyspark"):

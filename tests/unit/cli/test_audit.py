@@ -117,7 +117,7 @@ def test_journal_that_cannot_be_read_leaves_no_verdict(clean, text, reason):
 def test_lost_record_is_not_a_violation_if_an_unread_journal_may_have_it(
     tmp_path, journal, reason
 ):
-    """A record that was delivered while held stays one."""
+    """A record that was delivered while held stays a violation."""
     lost = written(tmp_path / "lost", FLEETS[LOST]())
     leaked = written(tmp_path / "leaked", FLEETS[LEAKED]())
     assert (run(lost).exit_code, run(leaked).exit_code) == (1, 1)
@@ -280,7 +280,7 @@ def test_start_of_a_worker_under_a_hold_is_judged_by_the_control_topics(
 def test_offsets_without_records_are_judged_by_the_settings_of_their_topic(
     tmp_path, monkeypatch, plain, options, is_judged
 ):
-    # This broker gets no request.
+    # This broker receives no request.
     monkeypatch.setenv("SAFECONSUMER_BOOTSTRAP", "localhost:2")
     monkeypatch.setattr(
         "safeconsumer.cli.audit.uncompacted", lambda _, topics: topics & plain
@@ -406,7 +406,7 @@ def test_cause_of_several_checks_and_partitions_is_printed_once(tmp_path):
 
 
 def test_many_partitions_have_ten_lines_and_one_for_the_others(tmp_path):
-    """Unjudged partitions are shortened alike, behind the violations; a report has all."""
+    """Lines about unjudged partitions are shortened, too, and come last; a report has all."""
     tps = [f"orders:{number}" for number in range(1000)]
     held = [f"held:{number}" for number in range(1200)]
     journal = (

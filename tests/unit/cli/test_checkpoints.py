@@ -92,7 +92,7 @@ def test_folder_may_be_a_uri(audited, tmp_path):
 
 @pytest.mark.parametrize("files", [KEPT, MOVED], ids=["kept", "moved"])
 def test_group_that_the_holds_topic_does_not_name_has_no_verdict(audited, files):
-    """A misspelt group would be clean, as it was never held."""
+    """A group with a misspelt name would be clean, as it was never held."""
     done = audited(files, group="gg")
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr == (
@@ -180,7 +180,7 @@ class Reader:
             raise NotThereError(message)
         return self
 
-    def selectExpr(self, *_):  # noqa: N802 - pyspark's
+    def selectExpr(self, *_):  # noqa: N802 - pyspark's name
         return self
 
     def collect(self):

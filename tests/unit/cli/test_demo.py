@@ -19,7 +19,7 @@ KNOWN = object()  # the known failure of a client in a situation
 
 
 def played(situation, *, stock=KNOWN, ours=None, error=None):
-    """Return the results of a situation of 500 records, 7 of which may go wrong."""
+    """Return the results of a situation of 500 records, of which 7 may go wrong."""
     results = []
     for client in situation.clients:
         failure = ours if client.is_ours else stock
@@ -51,7 +51,7 @@ def run(*arguments):
 
 @pytest.fixture
 def play(monkeypatch):
-    """``play(*arguments, **outcome)`` runs the command; all situations end so at once."""
+    """``play(*arguments, **outcome)`` runs the command; all situations end so."""
 
     def run_with(*arguments, **outcome):
         monkeypatch.setattr(demo, "EmbeddedBroker", nullcontext)
@@ -98,7 +98,7 @@ def test_worst_result_is_the_status_and_errors_follow_the_table(play, outcome, s
 
 
 def test_sentence_counts_only_situations_that_kafka_python_can_play(play):
-    """A thread pool is the program's own, and KafkaConsumer has no pause of a group."""
+    """A thread pool belongs to the program, and KafkaConsumer cannot pause a group."""
     ended = play()
     assert ended.stdout.splitlines()[-1] == (
         "SafeConsumer leaked 0, lost 0 and duplicated 0 records in 6 situations; "

@@ -112,6 +112,6 @@ def test_letters_that_a_terminal_lacks_are_escaped(
 
     program(command)
     first, second = shown.getvalue().decode("utf-8").splitlines()
-    # click takes a stream in ASCII to be UTF-8.
+    # click takes a stream in ASCII for UTF-8.
     assert first == (r"db \u65e5\u672c" if encoding != "ascii" else "db \u65e5\u672c")
     assert second.endswith(r"\u65e5")

@@ -72,7 +72,7 @@ def test_time_of_the_login_counts_for_the_timeout(clock, monkeypatch):
 @pytest.mark.parametrize(
     ("timeout", "words"), [(0.0, "1.5s"), (2.5, "2.5s"), (12.0, "12s"), (90.0, "1m30s")]
 )
-def test_wait_without_an_answer_says_how_long_it_took(clock, timeout, words):
+def test_wait_without_an_answer_reports_how_long_it_took(clock, timeout, words):
     """Each check of the group may take 1.5 s, however little time was given."""
 
     def look(_, *, timeout, **__):
@@ -100,7 +100,7 @@ def test_wait_ends_at_once_if_its_condition_cannot_be_met_any_more(clock):
 
 
 def test_wait_flowing_goes_on_if_the_question_for_topics_has_no_answer(clock):
-    """The request may take the time that is left, like every check of the group."""
+    """The request may take the remaining time, like every check of the group."""
     tp, limits = TopicPartition("t", 0), []
 
     def within(seconds, _):
@@ -184,7 +184,7 @@ def test_verdict_does_not_compare_each_hold_with_each_partition(monkeypatch, jud
 @pytest.mark.parametrize(
     ("base", "limit"), [({}, BOOTSTRAP_MS), ({"bootstrap_timeout_ms": 60_000}, 60_000)]
 )
-def test_audit_against_topics_waits_as_long_for_a_broker_as_other_commands(
+def test_audit_against_topics_waits_for_a_broker_as_long_as_other_commands(
     monkeypatch, base, limit
 ):
     limits = []

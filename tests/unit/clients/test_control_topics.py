@@ -18,7 +18,7 @@ def begun(first=0, end=5, at=0):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """Set the time by hand: ``clock.now``."""
+    """Let the test set the time: ``clock.now``."""
 
     class Clock:
         now = 100.0
@@ -52,7 +52,7 @@ def test_recreated_topic_is_found_again_if_the_first_start_of_reading_fails():
 
 
 def test_a_turn_that_raises_leaves_the_place_before_its_records(clock):
-    """The caller never gets those records: the next beginning has to read them."""
+    """The caller never gets those records: the next start of reading has to read them."""
     one = begun()
     one.note_turn(clock.now, 0.5, 2)
     one.lose("is lost")
@@ -62,7 +62,7 @@ def test_a_turn_that_raises_leaves_the_place_before_its_records(clock):
 
 
 def test_only_time_spent_waiting_counts_as_silence(clock):
-    """A program that was stopped for an hour has sent no request meanwhile."""
+    """A program that was stopped for an hour has sent no request in that time."""
     one = begun()
     for _ in range(10):
         began, clock.now = clock.now, clock.now + 3600

@@ -22,7 +22,7 @@ OF_THE_LIBRARY = SimpleNamespace(topic="orders", partition=0)
 
 
 class Consumer(HoldingConsumer):
-    """A consumer of no library, which owns partitions from its beginning."""
+    """A consumer of no library, which owns partitions from the start."""
 
     topics, numbers = frozenset({"orders"}), None
 
@@ -86,8 +86,9 @@ def test_no_report_shows_a_partition_as_quiet_while_it_is_given(*, is_single):
     """
     A hold that arrives as records are given is obeyed, or the records are busy.
 
-    1. The member asks whether it may give. 2. The partition counts as in hand. 3. A hold
-    arrives, and a report is made. 4. The member checks the hold, and gives no record.
+    1. The member asks whether it may return records. 2. The partition counts as in
+    hand. 3. A hold arrives, and a report is made. 4. The member checks the hold, and
+    returns no record.
     """
     one = Consumer(ZERO)
     reports = []
@@ -208,7 +209,7 @@ def test_hold_that_was_lifted_before_the_assignment_is_not_reported():
 
 @pytest.mark.contract("G9")
 def test_hold_on_a_closed_consumer_is_refused():
-    """Its arguments are checked first; a lift finds nothing, and is no error."""
+    """The call checks its arguments first; a lift finds no hold, and raises no error."""
     one = Consumer(ZERO)
     one.member.end_control()
     one.hold("orders")  # in the listener's last call, for example

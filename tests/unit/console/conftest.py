@@ -1,4 +1,4 @@
-"""A clock that stands still: pages and figures have ages, and a busy machine is slow."""
+"""A clock that stands still, as pages and figures have ages and a machine may be busy."""
 
 import time
 from types import SimpleNamespace

@@ -35,7 +35,7 @@ def patience(monkeypatch):
 
 
 def names_of(state, snapshot=None):
-    """Return the names of all figures, with how many there are of each."""
+    """Return the names of all figures, and the number of each."""
     return Counter(name for name, _ in _all(state, snapshot or state.snapshot()))
 
 

@@ -28,6 +28,7 @@ from tests.harness.console.harness import (
     FREE,
     HELD,
     TOKEN,
+    boxes_of,
     console_of,
     fields_of,
     groups,
@@ -39,10 +40,6 @@ from tests.harness.listing import short
 from tests.harness.waiting import wait_for
 
 HOUR = 3_600_000  # milliseconds
-
-
-def boxes_of(page):
-    return [unescape(one) for one in re.findall(r'name="hold" value="([^"]*)"', page)]
 
 
 # ---------------------------------------------------------------- previews
@@ -90,7 +87,7 @@ def test_hold_that_changed_since_the_preview_is_not_replaced(change):
 
 
 def test_list_of_groups_has_no_end_of_a_hold_that_has_ended():
-    """Its members lift it within the allowed skew."""
+    """Its members lift it within the allowed clock skew."""
     known = viewed(5, is_held=True)
     (hold,) = known.holds
     ended = evolve(known, holds=(evolve(hold, at=known.times.proven - 3601),))
@@ -98,7 +95,7 @@ def test_list_of_groups_has_no_end_of_a_hold_that_has_ended():
     assert '<td data-name="Next expiry"></td>' in served.page("/")
 
 
-def test_shorter_hold_is_placed_by_a_form_that_is_agreed_to():
+def test_shorter_hold_is_placed_by_a_form_after_consent():
     """A command leaves a longer hold of the same reason alone."""
     still = groups()
     (held,) = still.known.views[HELD].holds
@@ -315,7 +312,7 @@ def test_form_that_is_sent_twice_places_one_hold():
 
 
 def test_lift_that_is_sent_twice_is_done_once():
-    """The shown record distinguishes it from a lift of a hold that never existed."""
+    """The record shown distinguishes the lift from a lift of a hold that never existed."""
     still = held_by("alice")
     served, writer = writing(still)
     named = "scope=topic-005:0&owner=alice"
@@ -345,7 +342,7 @@ def test_hold_of_a_later_version_is_not_lifted(more):
 
 
 def test_no_change_is_written_for_a_disconnected_client():
-    """Such a lift would lift a hold that was placed since."""
+    """Such a lift would lift a hold that was placed since then."""
     console, writer = writing(held_by("alice"))
     has_answered = threading.Event()
     writer.before = has_answered.wait
@@ -378,7 +375,6 @@ def test_no_change_is_written_for_a_disconnected_client():
 
 def test_previews_and_commands_use_connections_of_their_own(monkeypatch):
     """A slow preview delays no command; a second command is refused, not queued."""
-    monkeypatch.setattr(connection, "_LOCK_SECONDS", 0.0)
     monkeypatch.setattr(connection, "_CLOSE_SECONDS", 0.0)
     served, writer = writing(held_by("alice"))
     with served.state.questions.lend():
@@ -393,7 +389,7 @@ def test_previews_and_commands_use_connections_of_their_own(monkeypatch):
 
 @pytest.mark.parametrize("owner", ["bob", "operator:bob"])
 def test_program_lifts_anothers_hold_by_its_record_and_scope(owner):
-    """The second is the name that members and commands show."""
+    """The group's holds have an owner's name that members and commands show, too."""
     served, writer = writing(held_by("bob"))
     bobs, typed = LIFT | {"owner": owner}, {"typed": "topic-005:0"}
     for shown in ({"id": "another"}, {"offset": "1"}):

@@ -2,7 +2,7 @@
 Feeds hostile bytes to each of our readers, and checks the results.
 
 Each function takes bytes, and raises only if a promise is broken: a reader raised an
-undocumented error, or read another value than was written.
+undocumented error, or read another value than the written one.
 """
 
 import json
@@ -76,7 +76,7 @@ def report(data):
 def handed_over(data):
     """Removing our tail leaves the inner assignor's bytes."""
     assert data.startswith(handover.unwrap(data)[0])
-    # The same behind a valid checksum: no fuzzer guesses one.
+    # The same with a valid checksum, which no fuzzer guesses.
     for payload in (data, zlib.compress(data)):
         check = zlib.crc32(payload)
         trailer = handover._TRAILER.pack(len(payload), check, handover.MAGIC)
@@ -98,7 +98,7 @@ def control_records(data):
 def journals(data):
     """A journal is refused with a reason, or judged and traced."""
     _traced(data)
-    # The same with a head and numbers that are right, so that entries are reached.
+    # The same with a valid head and numbers, so that entries are reached.
     lines = [b'{"journal":5,"member":"a","group":"g","at":1}']
     for number, line in enumerate(data.split(b"\n"), start=1):
         lines.append(b'{"n":%d,"at":%d,%s}' % (number, number, line))
@@ -113,7 +113,7 @@ def _traced(data):
 
 
 def checkpoint(data):
-    """A checkpoint is refused with a reason, or judged; each part is a file of it."""
+    """A checkpoint is refused with a reason, or judged; each part is one of its files."""
     names = ("offsets/0", "offsets/1", "sources/0/0", "sources/0/skips/1")
     parts = _text(data).split("\n\n")
     files = dict(zip(names, parts, strict=False))
@@ -128,7 +128,7 @@ def checkpoint(data):
 
 def connection(data):
     """A properties file is carried over or refused, and no error repeats a secret."""
-    secret = "Tr0ub4dor"  # noqa: S105 - to be found if it leaks
+    secret = "Tr0ub4dor"  # noqa: S105 - a leak of it has to be found
     text = _text(data).replace("SECRET", secret)
     try:
         properties.client_configs(properties.read_properties(text))
@@ -158,7 +158,7 @@ _KINDS = {
 
 
 def settings(data):
-    """Settings of any JSON values are made, or refused by their own error."""
+    """Settings of any JSON values are accepted, or refused with their own error."""
     try:
         document = json.loads(_text(data))
     except (ValueError, RecursionError):
@@ -174,7 +174,7 @@ def settings(data):
 
 
 def duration(data):
-    """A duration is a finite time that can be written again, or refused by ValueError."""
+    """A duration is a finite time that can be written again, or raises a ValueError."""
     with suppress(ValueError):
         seconds = durations.parse_duration(_text(data))
         assert 0 < seconds < math.inf

@@ -162,7 +162,7 @@ BY_NAME = {target.name: target for target in TARGETS}
 
 # Inputs that broke a promise once.
 FOUND = {
-    # An endless expiry was infinity seconds.
+    # An endless expiry was an infinity of seconds.
     "duration": (b"9" * 400 + b"s",),
     "journal": (
         # Counts below zero have no logarithm.
@@ -174,7 +174,8 @@ FOUND = {
     # Python converts no number of this many digits.
     "properties": (b"retry.backoff.ms=" + b"9" * 5000,),
     "settings": (
-        # Whole numbers beyond all floats are not finite, and not comparable to any.
+        # Whole numbers beyond all floats are not finite, and cannot be compared with a
+        # float.
         b'{"limits":{"age":1%b}}' % (b"0" * 400),
         b'{"control":{"run_after":1%b}}' % (b"0" * 400),
     ),
@@ -206,7 +207,7 @@ def test_each_seed_is_read(target):
     [(name, data) for name, own in FOUND.items() for data in own],
     ids=short,
 )
-def test_an_input_that_broke_a_promise_once_breaks_none(name, data):
+def test_an_input_that_once_broke_a_promise_breaks_no_promise(name, data):
     BY_NAME[name].feed(data)
 
 
@@ -219,5 +220,5 @@ def test_hostile_bytes_break_no_promise(target, most):
         target.feed(data)
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # re warns of odd patterns
+        warnings.simplefilter("ignore")  # re warns about odd patterns
         draw(most, fed, data=damaged(target))

@@ -12,7 +12,7 @@ TP = (HOLDS, 0)
 
 
 class BarrierLab(ControlLab):
-    """A lab whose control topic answers when the test lets it."""
+    """A lab whose control topic answers when the test lets it answer."""
 
     def __init__(self, run_after=None):
         super().__init__()
@@ -52,7 +52,7 @@ def test_a_hold_that_is_read_meanwhile_replaces_the_gate():
 
 
 def test_an_answer_of_a_lost_connection_opens_no_gate():
-    """The topic may have been recreated; the end is asked for again."""
+    """The topic may have been recreated, so the member asks for the end again."""
     lab = BarrierLab()
     lab.connect(applied=9)
     lab.assign(A)

@@ -49,7 +49,7 @@ def test_member_that_stopped_reporting_is_named_for_a_minute():
 
 @pytest.mark.parametrize("ahead", [0.0, -3600.0])
 def test_last_member_that_reported_is_named_for_a_minute_too(ahead):
-    """No report gives the broker's time then: our clocks count, with the allowed skew."""
+    """Without a report of the broker's time our clocks count, with the allowed skew."""
     topics = Topics(ahead, skew=30.0)
     topics.report("a")
     topics.at += NAMED_FOR + 30.0
@@ -187,7 +187,7 @@ def test_view_waits_for_no_report_if_no_member_reports():
 @pytest.mark.contract("G8")
 @pytest.mark.parametrize("name", SETTINGS.topics)
 def test_the_time_of_a_host_proves_no_end(name):
-    """A member, or an operator, is two hours ahead."""
+    """The clock of a member, or of an operator, is two hours ahead."""
     topics = Topics()
     topics.by_hosts.add(name)
     topics.hold("t", ttl_ms=3_600_000)

@@ -12,7 +12,7 @@ HOUR = 3600.0
 
 
 class ClockLab(ControlLab):
-    """A member whose own clock says 1.0, and a broker whose clock says ``broker``."""
+    """A member whose own clock shows 1.0, and a broker whose clock shows ``broker``."""
 
     def __init__(self, broker):
         self.broker_clock = BrokerClock(is_reporting=True)
@@ -36,7 +36,7 @@ class ClockLab(ControlLab):
 @pytest.mark.parametrize("ahead", [-HOUR, 0.0, HOUR])
 @pytest.mark.parametrize("is_known", [False, True])
 def test_a_hold_ends_by_the_brokers_clock(ahead, *, is_known):
-    """The hold is read before the broker's time is known, or after."""
+    """The member reads the hold before it knows the broker's time, or after."""
     lab = ClockLab(1.0 + ahead)
     if is_known:
         lab.report()
@@ -78,7 +78,7 @@ def test_a_clock_that_is_set_or_reported_late_ends_no_hold_early(took, step):
 
 
 def test_a_hold_that_ended_by_a_wrong_time_is_in_force_again():
-    """The broker's clock was an hour ahead for a moment."""
+    """Earlier, the broker's clock was an hour ahead for a moment."""
     lab = ClockLab(1.0 + HOUR)
     lab.report()
     lab.hear(control_record("orders", 0, ttl=10.0, at=1.0))

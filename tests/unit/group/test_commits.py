@@ -46,7 +46,7 @@ def looked(watch, clock, look):
         # The hold may be younger than the first offset.
         ([Look(5), Look(9)], None),
         ([Look(5), Look(9), Look(12)], Move(9, 12)),
-        # A move is watched for a while, since a member may commit seldom.
+        # The view watches a move for a while, since a member may commit rarely.
         ([Look(5), Look(5), Look(9), Look(9, after=20)], Move(5, 9)),
         ([Look(5), Look(5), Look(9), Look(9, after=20), Look(9, after=20)], None),
         # The offset was committed before the hold, or by another member.
@@ -56,7 +56,7 @@ def looked(watch, clock, look):
         ([Look(None), Look(5)], None),
         # An operator has moved the offset back.
         ([Look(5), Look(5), Look(0)], None),
-        # A member that reports again is believed at once.
+        # The view believes a member that reports again at once.
         ([Look(5), Look(5), Look(9), Look(9, None)], None),
         # Commits made meanwhile, and their times, are unknown.
         ([Look(5), Look(5), Look(5, is_answered=False)], None),

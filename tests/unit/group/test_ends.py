@@ -97,7 +97,7 @@ def test_no_extension_shortens_a_hold_with_the_time_of_its_host(
 def test_no_clock_shortens_a_hold_that_members_obey(
     ahead, lasting, part, asked, *, is_reported
 ):
-    """An extension counts from its time on the broker."""
+    """An extension counts from its time at the broker."""
     topics = held(ahead, lasting + 10, part * lasting, is_reported=is_reported)
     seen = topics.view()
     (before,) = seen.holds

@@ -117,7 +117,7 @@ def test_only_the_last_record_of_a_hold_is_decoded(monkeypatch):
 
 
 def test_lifted_holds_of_ten_thousand_owners_leave_no_memory():
-    """The owner of each deployment is new."""
+    """Each deployment has a new owner."""
     fold = Fold()
 
     def come_and_go(start):

@@ -53,7 +53,7 @@ def test_a_reset_is_an_entry_with_its_partitions_and_target():
     assert found[3].ending == "until 1970-01-01 00:01:03Z"
 
 
-def test_entry_of_a_later_reset_has_the_target_typed_for_it():
+def test_entry_of_a_later_reset_has_its_own_typed_target():
     first = Reset((("t", 0, 3),), asked="-2")
     texts = (("t", 0, "-2"), ("t", 1, "4"))
     later = Reset((*first.to, ("t", 1, 4)), texts=texts)
@@ -113,7 +113,7 @@ def test_an_entry_shows_the_end_of_its_hold():
 
 
 def test_a_stream_has_each_entry_once():
-    """The stream has the end of a hold without a record, too, as soon as it is known."""
+    """The stream also has the end of a hold without a record, as soon as it is known."""
     stream, first = EntryStream(skew), at(0, "1", ttl=60)
 
     def stepped(*records, proven=None, here=None):
@@ -136,7 +136,7 @@ def test_a_stream_has_each_entry_once():
 @pytest.mark.parametrize(
     ("later", "what"), [(None, "lifted"), ("1", "extended")], ids=["lifted", "extended"]
 )
-def test_a_hold_that_a_record_changes_in_its_skew_has_not_expired(later, what):
+def test_a_hold_that_a_record_changes_during_its_skew_has_not_expired(later, what):
     stream, first = EntryStream(skew), at(0, "1", ttl=60)
     changed = evolve(at(80, later, ttl=60), offset=1)
     (held,) = stream.of([first], 70)

@@ -87,7 +87,7 @@ MUTE = report("a", **BOTH, resets=None)
     ids=["mute", "plain"],
 )
 def test_target_committed_for_a_mute_owner_is_not_called_unmoved(seen, why):
-    """The group's offset is the target; nobody knows whether the owner began at it."""
+    """The group's offset is the target; the view cannot know if the owner began there."""
     view = under_a_reset(*seen)
     known = "committed at the target, but not known to be read from there"
     there = "committed at 4, but not known to be read from there"
@@ -102,7 +102,7 @@ def test_target_committed_for_a_mute_owner_is_not_called_unmoved(seen, why):
 
 
 def test_a_partition_that_a_full_report_leaves_out_is_not_moved():
-    """A report names a hundred."""
+    """A report names at most a hundred."""
     lines = tuple(f"t:{number} waits: x" for number in range(1, 1 + MOST_KEPT))
     one = report("a", **BOTH, resets=lines)
     left = "a has so many other partitions to move that it does not name this one"
@@ -110,7 +110,7 @@ def test_a_partition_that_a_full_report_leaves_out_is_not_moved():
 
 
 def test_reset_does_not_wait_for_a_stream():
-    """A stream keeps its offsets in its checkpoint; the group's belong to its members."""
+    """A stream's offsets are in its checkpoint; the group's belong to its members."""
     stream = report("s", kind=STREAM, member_id=None, generation=None, **BOTH)
     done = under_a_reset(OWNER, report("a", **BOTH, resets=()), stream)
     assert whys(done) == {0: "", 1: ""}
@@ -141,7 +141,7 @@ def test_reader_that_cannot_move_is_not_a_next_owner():
 
 
 def test_a_next_owner_leaves_a_recreated_topic_alone():
-    """Members compare its id, which a view does not have."""
+    """Members compare the topic's id, which a view does not have."""
     hold = ControlHold("h", "x", reset=Reset((("t", 0, 4),), (("t", "id"),), "4"))
     record = HoldRecord(key=ControlKey("g", "alice", "t"), hold=hold, at=1.0, offset=1)
     text = "no member owns it; its next owner moves it first"
@@ -168,7 +168,7 @@ def test_a_plain_client_is_named():
 
 
 def test_a_report_has_a_line_for_each_unmoved_partition():
-    """An error of several lines is printed on one."""
+    """An error of several lines is printed as one line."""
     ledger = PauseLedger()
     resets = Resets(ledger)
     resets.hold([("t", 0), ("t", 1), ("t", 2)])

@@ -122,7 +122,7 @@ def test_ends_are_those_of_partitions_with_a_leader():
         survey.ends_of([there, *others], queries)
 
 
-# Seconds that no wait here takes: another thread lets it go on.
+# Seconds that no wait of this test takes: another thread ends each wait.
 LONG = 1e6
 
 

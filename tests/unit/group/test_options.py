@@ -27,7 +27,7 @@ JAAS = (
 )
 
 
-# As in Kafka 4.1.
+# As Kafka 4.1 has them.
 JAVA = """
 bootstrap.servers client.id client.rack client.dns.lookup metadata.max.age.ms
 metadata.recovery.strategy metadata.recovery.rebootstrap.trigger.ms metric.reporters
@@ -82,7 +82,7 @@ def run(*arguments, **environment):
     return CliRunner().invoke(safeconsumer, arguments, env=environment)
 
 
-def test_java_properties():
+def test_properties_of_java_clients_become_settings():
     text = (
         "# a comment\n! another\n\nbootstrap.servers = a:1,\\\n    b:2\n"
         "security.protocol: SASL_SSL\nsasl.mechanism=PLAIN\n"
@@ -165,7 +165,7 @@ def test_no_property_of_a_java_client_counts_as_misspelt():
         ("0.5s", 0.5),
     ],
 )
-def test_durations(text, expected):
+def test_durations_are_read_as_seconds(text, expected):
     assert parse_duration(text) == expected
 
 
@@ -174,7 +174,7 @@ def test_durations(text, expected):
     ["", "5", "2 h", "h", "-1s", "0s", "0.0001s", "1y", "1s ", "٣s", "99999w"],
     ids=short,
 )
-def test_bad_durations(text):
+def test_bad_durations_are_refused(text):
     with pytest.raises(ValueError, match=r"write|leave"):
         parse_duration(text)
 
@@ -377,8 +377,8 @@ def test_a_file_is_checked_before_a_broker_is_asked(tmp_path, properties, messag
         ("", "BOOTSTRAP=own:x CONFIG=HERE/client.properties", "own:x"),
         ("--bootstrap mine:x", "", "mine:x"),
         ("--bootstrap mine:x", "CONFIG=HERE/client.properties", "mine:x"),
-        # A typed file belongs to the cluster that it names: its login must not go to
-        # the address that a shell exports.
+        # A typed file belongs to the cluster that it names: its login must not be sent
+        # to an address that a shell exports.
         ("--config HERE/client.properties", "", "login:x"),
         ("--config HERE/client.properties", "BOOTSTRAP=own:x", "login:x"),
         ("--config HERE/client.properties --bootstrap mine:x", "", "mine:x"),
@@ -421,7 +421,7 @@ def test_a_range_is_a_hold_for_each_partition():
     assert [*map(str, scopes)] == ["a:0", "a:1", "a:2", "a:5", "b:7", "c"]
 
 
-def test_ranges_of_a_topic_called_re():
+def test_ranges_of_a_topic_called_re_become_its_partitions():
     """A topic named ``re`` is not taken for a pattern."""
     scopes = scopes_of(["re:re:0-1,5", "re:0-2", "re:re:7"], "g")
     assert [*map(str, scopes)] == ["re:re:0", "re:re:1", "re:re:5", "re:0-2", "re:re:7"]
@@ -433,6 +433,6 @@ def test_ranges_of_a_topic_called_re():
     "text",
     ["a:2-1", "a:0-5000", "a:1-", "a:0-٣", f"a:0-{5000 * '9'}", f"a:1-{'9' * 5000}"],
 )
-def test_bad_ranges(text):
+def test_bad_ranges_are_refused(text):
     with pytest.raises(ScopeSyntaxError, match="a:"):
         scopes_of([text], "g")

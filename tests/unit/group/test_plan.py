@@ -123,14 +123,14 @@ def test_unknown_parts_of_an_effect_are_named():
     ("for_", "is_loss"), [(None, True), ("1h", True), ("3571s", True), ("3569s", False)]
 )
 def test_retention_that_ends_before_the_hold_is_a_warning(for_, *, is_loss):
-    """Members may lift the hold later by the skew, and records are deleted meanwhile."""
+    """Members may lift the hold later, within the skew, and records are deleted meanwhile."""
     read = evolve(VIEW, lags={ZERO: 0, ONE: 0})
     plan = seen(placed("orders", for_=for_, view=read), Asked({"orders": 3600}))
     ends = "ends BEFORE the hold does" if is_loss else "by age ends later"
     assert plan.points[-1][1] == f"retention {ends}: orders deletes records after 1h"
 
 
-def test_a_list_of_scopes_is_refused_with_the_scopes_apart():
+def test_a_list_of_scopes_is_refused_with_the_separate_scopes():
     with pytest.raises(ScopeSyntaxError, match=r"between them: orders:0 payments$"):
         placed("orders:0,payments")
 
@@ -214,7 +214,7 @@ def test_a_name_that_covers_nothing_needs_consent_for_the_future(scopes, changed
 
 
 def test_only_shown_scopes_are_compared_with_names(monkeypatch):
-    """Five of a thousand are shown."""
+    """Five of a thousand scopes are shown."""
     searched, looked = [], []
     monkeypatch.setattr(scopes, "suggestion", lambda *one: searched.append(one) or "?")
 
@@ -269,7 +269,7 @@ def test_another_hold_of_the_owner_needs_consent_to_be_replaced():
     ],
     ids=["longer", "another reason", "shorter", "with an end"],
 )
-def test_hold_of_that_reason_that_lasts_longer_is_unchanged(for_, reason, becomes):
+def test_longer_hold_for_the_same_reason_is_unchanged(for_, reason, becomes):
     """A job repeats its command after somebody has extended one of its holds."""
     own = record("orders:0", for_=1200)
     view = evolve(VIEW, holds=(own,))
@@ -602,7 +602,7 @@ def test_digest_ignores_ids_and_values_that_change_by_themselves():
 
 @pytest.mark.parametrize(("group", "scope"), [("billing", "payment"), ("biling", "x")])
 def test_the_digest_does_not_depend_on_suggested_names(group, scope):
-    """A page asks for names with a limit of time."""
+    """A page asks for names within a time limit."""
 
     class Silent:
         groups = topics = staticmethod(lambda: ())
@@ -786,7 +786,7 @@ def test_partitions_that_others_still_move_are_refused_as_ranges():
 
 
 def outside(ends):
-    """Return why partitions with these ends of their logs are not moved to 101."""
+    """Return the reason why partitions with these log ends are not moved to 101."""
     here = [TopicPartition("orders", number) for number in ends]
     known = {"committed": dict.fromkeys(here, 1)}
     view = evolve(MOVER, facts=evolve(MOVER.facts, **known))
@@ -801,7 +801,7 @@ def outside(ends):
 
 
 def test_partitions_without_a_commit_are_not_moved_back_from_one():
-    """The other partitions go back by as many offsets as were typed."""
+    """The other partitions go back by the typed number of offsets."""
     facts_now = evolve(MOVER.facts, committed={ZERO: 50})
     view = evolve(MOVER, facts=facts_now, holds=(record("orders"),))
     admin = SimpleNamespace(

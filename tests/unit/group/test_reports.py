@@ -108,7 +108,7 @@ def test_the_report_of_a_member_of_any_name_can_be_read(name):
 
 
 class Acknowledging:
-    """A status topic that acknowledges each report with its time plus an offset."""
+    """A status topic that acknowledges each report with the report's time plus an offset."""
 
     def __init__(self, offset_ms):
         self._offset_ms = offset_ms
@@ -120,7 +120,7 @@ class Acknowledging:
 @pytest.mark.contract("G6")
 @pytest.mark.parametrize("offset_ms", [0, 5000], ids=["CreateTime", "LogAppendTime"])
 def test_time_that_a_status_topic_keeps_is_no_time_of_the_broker(offset_ms):
-    """Journals would measure the member's clock against itself, and call it right."""
+    """Journals would compare the member's clock with itself, and call it right."""
     measured, made = [], reports(Member())
     clock = BrokerClock(is_reporting=True, on_measure=lambda *one: measured.append(one))
     topic = Acknowledging(offset_ms)

@@ -114,7 +114,7 @@ def test_local_calls_cannot_use_an_operators_owner(safe):
     ],
     ids=short,
 )
-def test_targets_of_a_group(target, expected):
+def test_targets_of_a_group_become_scopes(target, expected):
     assert str(patterns.target(target)) == expected
 
 
@@ -138,7 +138,7 @@ def test_pattern_that_is_not_unicode_covers_everything():
     ],
     ids=short,
 )
-def test_bad_targets_of_a_group(target, error):
+def test_bad_targets_of_a_group_are_refused(target, error):
     with pytest.raises(error):
         patterns.target(target)
 
@@ -160,7 +160,7 @@ def test_a_topic_that_would_lose_holds_is_unfit(facts, word):
 
 
 def test_a_hidden_topic_is_not_called_missing():
-    """Kafka answers alike for one that does not exist."""
+    """Kafka gives the same answer for a topic that does not exist."""
 
     def described(names):
         refused = kafka_errors.TopicAuthorizationFailedError.errno
@@ -192,7 +192,7 @@ def test_advice_about_a_topic_is_a_right_or_its_creation(facts, do):
     assert findings._advice(facts) == do
 
 
-def test_a_fit_topic():
+def test_a_fit_topic_has_no_faults():
     facts = topics.Facts("t", 1, topics.HOLDS_SETTINGS)
     assert (topics.faults(facts), topics.advice(facts)) == ((), ())
 

@@ -58,12 +58,9 @@ class Situation:
     """
     A group, and the verdicts on it: levels and words.
 
-    Attributes:
-        view: the group.
-        group: the verdict on it.
-        partitions: those on its partitions, the worst first.
-        members: those on its members, the worst first.
-        sentence: a part of the group's sentence.
+    Attributes: view: the group. group: the verdict on it. partitions: the verdicts on
+        its partitions, the worst first. members: the verdicts on its members, the worst
+        first. sentence: a part of the group's sentence.
     """
 
     view: View
@@ -320,7 +317,7 @@ def shown(verdict):
 
 @pytest.mark.contract("G8")
 @situations
-def test_verdicts(one):
+def test_each_situation_has_its_verdicts(one):
     """No unknown partition is quiet."""
     view = one.view
     assert shown(view.verdict) == one.group

@@ -82,7 +82,7 @@ def test_a_hold_expires_by_the_brokers_time_and_late_by_the_skew(at_ms, skip):
     ("at_ms", "is_over"), [(NO_TIME_MS, True), (1_000_000, False)], ids=short
 )
 def test_new_estimate_of_the_brokers_time_moves_holds_with_a_time(at_ms, is_over):
-    """A hold without a time counts from the moment when it was read."""
+    """A hold without a time counts from the moment at which it was read."""
     clock = BrokerClock(is_reporting=True)
     lab = ControlLab(clock)
     lab.assign(A)
@@ -110,7 +110,7 @@ def kept(lab):
 
 @pytest.mark.contract("G6")
 def test_expired_holds_are_forgotten_an_hour_after_their_end():
-    """Nobody lifts them, and a program may hold with an owner for each job."""
+    """No operator lifts them, and a program may hold with a separate owner for each job."""
     lab = ControlLab()
     long_ago = -3600.0 - SKEW
     lab.hear(
@@ -138,7 +138,7 @@ def test_expired_holds_are_looked_for_once_a_minute():
 
 
 def test_a_record_is_applied_without_a_look_at_other_holds(monkeypatch):
-    """With 6,000 of them each record took milliseconds under the state's lock."""
+    """Earlier, with 6,000 of them each record took milliseconds under the state's lock."""
     lab = ControlLab()
     lab.state = ControlState("g", lab.ledger, SKEW, resets=Resets(lab.ledger))
     lab.hear(control_record("orders", 0))

@@ -1,4 +1,4 @@
-"""Questions to the cluster about groups of either protocol."""
+"""Requests to the cluster about groups of either protocol."""
 
 from types import SimpleNamespace
 

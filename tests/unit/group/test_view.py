@@ -105,7 +105,7 @@ def test_no_member_has_left_while_kafka_lists_no_members(seen, former, words):
 
 
 def test_silence_of_a_member_is_counted_by_the_brokers_clock():
-    """The member's own clock is a minute behind, and its report has that time."""
+    """The member's own clock, from which its report has the time, is a minute behind."""
     last = report("b", 1, at_ms=22_000, clock_offset=60.0)
     view = viewed(A, B, report("a", 0), former_reports=(last,), times=LATER)
     assert f"b {FROZEN}" in view.quietness(ALL).sentence()
@@ -185,7 +185,7 @@ def test_the_counts_of_an_outdated_report_are_unknown():
 
 
 def test_only_reports_of_present_members_are_counted():
-    """The last report of a killed member is not its plain successor's."""
+    """The last report of a killed member is not a report of its plain successor."""
     view = held(NOBODY, report("a", 0))
     assert group_document(view)["reporting"] == 0
     (heading, *_) = status(view)
@@ -210,7 +210,7 @@ def after_a_kill(last, *seen, **changed):
     [
         (DIED_QUIET, FROZEN, BAD),
         (
-            # A static member leaves no group.
+            # A static member does not leave the group.
             report("b", None, at_ms=82_000, state="stopped"),
             "has stopped, and Kafka lists it until its session ends",
             NOTE,
@@ -295,7 +295,7 @@ def test_a_member_that_died_quiet_stays_quiet_under_later_holds_of_others():
 )
 @pytest.mark.parametrize("is_listed", [True, False], ids=["listed", "not listed"])
 def test_a_member_that_did_not_die_quiet_is_unknown(last, *, is_listed):
-    """A frozen process may go on with its records."""
+    """A frozen process may continue with its records."""
     seen = (A, B) if is_listed else (OWNER,)
     view = after_a_kill(last, *seen, report("a", 0, **({} if is_listed else BOTH)))
     is_over = last.state == "stopped" and not last.busy and not is_listed
@@ -417,7 +417,8 @@ UNOWNED = "no member of the group owns it"
 @pytest.mark.parametrize(
     ("view", "scopes", "still", "why"),
     [
-        # A topic without readers is named; asked for by its name, it is waited for.
+        # The output names a topic without readers; if the command names it, the wait
+        # includes it.
         (READS, ["old"], "old:0", UNOWNED),
         (commits(READS, ZERO, ONE, OLD), [], "t:1", UNOWNED),
         (commits(viewed(state="Empty"), ZERO, OLD), [], "old:0 t:0", UNOWNED),
@@ -488,7 +489,7 @@ def test_group_that_owns_and_commits_nothing_does_not_flow():
 
 
 def test_wait_flowing_judges_each_owner():
-    """In a rebalance a partition may have two for a moment."""
+    """In a rebalance a partition may have two owners for a moment."""
     view = viewed(A, facts("b"), LOUD, report("b", 0))
     reached, _ = waiting.is_flowing(view, ())
     assert not reached
@@ -504,7 +505,7 @@ def test_wait_flowing_counts_a_stream_where_only_it_reads():
 
 
 def test_topic_that_only_a_stream_reads_is_read_by_no_member():
-    """A reset of it would not be done while the group has members."""
+    """A reset of the topic would never be done while the group has members."""
     view = commits(viewed(A, LOUD, stream(assigned={"old": ((0, 0),)})), ZERO, OLD)
     assert view.no_longer_read == ("old",)
     text = "flowing: t:0; no member of the group reads old"
@@ -616,7 +617,7 @@ def test_a_report_from_before_an_expiry_may_count_the_hold():
     ids=short,
 )
 def test_doctor_names_holds_that_members_obey_as_all(key):
-    """A key of a later version, which members of this one cannot read."""
+    """The key is of a later version, which members of this version cannot read."""
     written = RawRecord(wire.encode_key(key), wire.encode_hold(ControlHold()), 0, 1000)
     lab, fold = ControlLab(), Fold("g")
     lab.hear(written)
@@ -634,7 +635,7 @@ def test_doctor_names_holds_that_members_obey_as_all(key):
 
 
 def over(*seen, **changed):
-    """Return a view of a hold that ended five seconds ago; members allow for 30."""
+    """Return a view of a hold that ended five seconds ago; members allow 30 s of skew."""
     known = {"holds": (hold(ttl_ms=10_000),), "times": Times(115.0), "skew": 30.0}
     return commits(viewed(*seen, **{**known, **changed}), ZERO)
 
@@ -652,7 +653,7 @@ def test_ended_hold_raises_no_alarm(quiet):
 
 
 def test_ended_hold_is_lifted_once_the_skew_of_members_has_passed():
-    """The hold was placed at 100 s, for 10 s; members allow for 30 s."""
+    """The hold was placed at 100 s, for 10 s; members allow for a skew of 30 s."""
     view = over(A, report("a", 0, holds=1))
     assert view.lifted_by(view.holds) == 140.0
     assert utc(140.0) in view.verdict.sentence
@@ -678,7 +679,7 @@ def test_holds_that_may_have_ended_are_explained_once(besides):
 
 
 def test_the_largest_reported_skew_counts():
-    """Most commands have no option for it."""
+    """Most commands have no option for the skew."""
     several = [report("a", 0, skew=30.0), report("b", 1, skew=0.5)]
     assert skew_of(0.5, several) == 30.0
     assert skew_of(30.0, [report("a", 0, skew=0.5)]) == 0.5
@@ -786,7 +787,7 @@ def test_line_ends_in_names_forge_no_lines(capsys):
 
 
 def test_next_expiry_is_that_of_a_hold_that_has_not_ended():
-    """Members obey the other one for the allowed skew."""
+    """Members obey the other hold for the allowed skew."""
     ended, later = hold(ttl_ms=3000), hold("t", ttl_ms=9000)
     view = held(A, times=Times(104.0), skew=30.0)
     assert evolve(view, holds=(ended, later)).next_expiry == 109.0

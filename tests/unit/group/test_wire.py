@@ -12,7 +12,8 @@ from safeconsumer.group.report_wire import Report
 from safeconsumer.group.wire import ControlHold, ControlKey, Reset
 from tests.harness.listing import short
 
-# The characters for which str.isprintable() is true; a filter would refuse half the texts.
+# The characters for which str.isprintable() is true; a filter would reject half the
+# texts.
 printable = st.text(
     st.just(" ") | st.characters(exclude_categories=["C", "Z"]), max_size=40
 )
@@ -143,7 +144,7 @@ RESET = {"to": {"t": [[0, 4]]}, "topic_ids": {"t": "id"}, "asked": "4"}
     ids=short,
 )
 def test_a_reset_that_cannot_be_read_whole_moves_nothing(document):
-    """Its hold counts all the same."""
+    """Its hold is in force all the same."""
     value = json.dumps({"v": 1, "id": "x", "reset": document}).encode()
     assert wire.decode_hold(value) == ControlHold("x")
 

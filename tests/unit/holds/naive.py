@@ -25,7 +25,7 @@ PLAIN = Lifetime.PLAIN
 
 
 def covers(scope, tp):
-    """Tell whether a scope covers a partition, from the definition."""
+    """Return whether a scope covers a partition, by the definition."""
     match scope:
         case Partition(topic, number):
             return (topic, number) == tp
@@ -49,7 +49,7 @@ class Terms:
 
 @define
 class Named:
-    """The partitions of one answer of ``assignment()`` that were paused in this poll."""
+    """The partitions of one result of ``assignment()`` that were paused in this poll."""
 
     snapshot: Snapshot
     paused: dict[TopicPartition, Any]
@@ -66,7 +66,8 @@ class NaiveLedger:
         # Partitions given up or lost, until the next join decides.
         self.undecided = set()
         self.in_call = False
-        # The holds that kept everything quiet as a poll began, without those lifted since.
+        # The holds that kept everything quiet when a poll began, without those lifted
+        # since.
         self.gating = None
         self.gated = set()
         self.is_watched = False
@@ -246,8 +247,8 @@ class NaiveLedger:
             self.gating = None
 
     def _lifted(self, keys):
-        # Gates stand in for holds, and open when all of these are lifted. If the holds of
-        # only one owner are left, this owner opens the gates that it names.
+        # Gates replace holds, and open when all of these are lifted. If only one
+        # owner's holds are left, this owner opens the gates that it names.
         if self.gating is None:
             return
         self.gating -= keys

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.hold import Lifetime
 
-# The whole folder is to run in a few seconds.
+# The whole folder has to run in a few seconds.
 quick = settings(max_examples=30, deadline=None)
 
 TOPICS = ("orders", "orders.eu", "audit")

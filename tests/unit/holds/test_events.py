@@ -137,7 +137,7 @@ def test_events_of_one_kind_with_equal_fields_are_equal():
         "ControlReady(at=2.0, client_id=None, group_id=None, topics=('t',), holds=1, "
         "seconds=0.5)"
     )
-    assert pickle.loads(pickle.dumps(event)) == event  # noqa: S301 - our own
+    assert pickle.loads(pickle.dumps(event)) == event  # noqa: S301 - our own data
     with pytest.raises(FrozenInstanceError):
         event.holds = 3
     with pytest.raises(FrozenInstanceError):
@@ -164,7 +164,7 @@ def test_event_refuses_missing_and_unknown_fields(values):
     "kind", [ClassVar[str], "ClassVar[str]", "typing.ClassVar", ClassVar], ids=short
 )
 def test_class_variable_of_a_custom_event_is_not_a_field(kind):
-    """Annotations may be texts."""
+    """Annotations may be strings."""
     body = {"__annotations__": {"name": kind, "bytes": "int"}, "name": "mine"}
     mine = type("Mine", (events.Event,), body)
     assert mine(bytes=3).as_dict() == {

@@ -103,7 +103,7 @@ def test_hold_of_a_returning_partition_is_a_warning():
 
 
 def test_hold_of_a_partition_that_left_flowing_causes_no_warning():
-    """The hold was placed before the partition came, or while it was away."""
+    """The hold was placed before the partition came, or while the partition was elsewhere."""
     lab = LedgerLab()
     lab.hold(ORDERS)
     lab.assign(A, C)
@@ -114,7 +114,7 @@ def test_hold_of_a_partition_that_left_flowing_causes_no_warning():
     assert lab.log.of(events.AssignedWhileHeld) == []
 
 
-def test_hold_of_a_pattern_names_its_topics_and_warns_of_none():
+def test_hold_of_a_pattern_names_its_topics_and_warns_if_there_are_none():
     """The ledger matches the pattern with the assigned and the known topics."""
     lab = LedgerLab(owns=[A])
     lab.hold(ORD, known_topics=lambda: ["ordinary", "audit"])
@@ -164,7 +164,7 @@ def test_cost_of_a_call_does_not_grow_with_the_held_partitions():
 
 
 def test_pause_and_resume_call_few_functions():
-    """Each change once went through twelve frames, and a pair called two hundred."""
+    """Earlier, a change took twelve frames, and a pair of calls made two hundred."""
     lab = LedgerLab(owns=[A, B, C])
     one = scopes.partition(*A)
     lab.pause(one)

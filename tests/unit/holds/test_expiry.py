@@ -24,7 +24,7 @@ def test_every_call_of_the_ledger_ends_expired_holds(look):
 
 
 def test_last_hold_lifted_leaves_no_deadline():
-    """A step of an iteration then reads no clock."""
+    """From then on a step of an iteration reads no clock."""
     lab = LedgerLab(owns=[A])
     lab.hold(ORDERS, for_=5.0)
     assert (lab.quiet(), lab.ledger.settled) == ({A}, None)
@@ -34,7 +34,7 @@ def test_last_hold_lifted_leaves_no_deadline():
 
 
 def test_next_expiry_is_the_earliest_deadline():
-    """The wait of a fetch ends then."""
+    """A waiting fetch ends at that time."""
     lab = LedgerLab()
     assert lab.ledger.seconds_to_next_expiry() == math.inf
     lab.hold(ORDERS, for_=9.0)
@@ -53,7 +53,7 @@ def test_next_expiry_is_the_earliest_deadline():
 
 @pytest.mark.parametrize("then", ["assigned", "paused plainly", "lifted"])
 def test_expired_hold_counts_for_no_later_change(then):
-    """The next change finds it first: it is reported as expired, and holds nothing."""
+    """The next change finds it first: it is reported as expired, and holds no partition."""
     lab = LedgerLab(owns=[A])
     lab.hold(ORDERS, for_=5.0)
     lab.assign()
@@ -69,7 +69,7 @@ def test_expired_hold_counts_for_no_later_change(then):
 
 
 def test_moved_deadline_applies_unless_the_hold_was_placed_again():
-    """Deadlines move as the broker's clock is known better."""
+    """Deadlines move as the estimate of the broker's clock improves."""
     lab = LedgerLab(owns=[A])
     early, late = (
         Hold(scope=ORDERS, owner="operator:jo", deadline=at) for at in (1005.0, 1050.0)

@@ -66,7 +66,7 @@ BOUND = (assign(A), hold(HOLD_A, lifetime=Lifetime.WHILE_ASSIGNED))
 OPS, NO_OPS = hold(ORDERS, owner="ops"), lift(ORDERS, owner="ops")
 POLL = (begin, end)
 
-# Steps one after another, and the partitions that are quiet after them.
+# Steps in order, and the partitions that are quiet after them.
 HISTORIES = {
     "gated until the poll returns": [[*HELD, begin, assign(A, B), {A, B}, end, {A}]],
     "something flowed when it began": [
@@ -131,7 +131,7 @@ HISTORIES = {
 
 
 @pytest.mark.parametrize("histories", HISTORIES.values(), ids=HISTORIES)
-def test_quiet_partitions_in_and_after_a_poll(histories):
+def test_poll_that_begins_held_keeps_gained_partitions_quiet_until_its_end(histories):
     """A program that held everything could not yet hold partitions that the poll gains."""
     for history in histories:
         lab = LedgerLab()
@@ -168,7 +168,7 @@ def test_poll_without_a_change_makes_no_view_and_calls_no_observer():
 
 
 def test_partition_that_waits_for_control_topics_is_quiet_and_not_held():
-    """No program paused a poll that begins with such partitions only."""
+    """A poll that begins with such partitions only was not paused by the program."""
     lab = LedgerLab()
     waiting = {}
     lab.ledger.watch(waiting.update)

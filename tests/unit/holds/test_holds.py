@@ -92,7 +92,7 @@ def test_owner_of_whole_pauses_is_reserved_for_placing():
     ids=short,
 )
 def test_reason_of_several_lines_becomes_one_line(reason, shown):
-    """The text may come out of a ticket or a commit."""
+    """The text may come from a ticket or a commit."""
     assert checked_reason(reason) == shown
 
 
@@ -217,7 +217,7 @@ def test_a_strict_hold_beneath_a_plain_pause_is_listed_until_its_end():
 
 
 def test_hold_of_a_reset_cannot_be_lifted_by_a_program():
-    """A record of the old place would come before the partition is moved."""
+    """A record from the old position would come before the partition is moved."""
     hold = Hold(scope=scopes.parse("orders:3"), owner=RESET)
     assert hold.lifted_by("g").startswith("nothing: the hold ends once")
     with pytest.raises(HoldSettingError, match="is reserved: its partitions flow once"):

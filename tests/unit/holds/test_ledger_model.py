@@ -41,7 +41,7 @@ class Both:
         self.unseen = 0.0
         self.snapshots = [{}]
         self.views = []
-        self.reported = {}  # the holds, according to the events
+        self.reported = {}  # the holds that the events report
 
     # ------------------------------------------------------------ steps
 
@@ -124,7 +124,7 @@ class Both:
     def step(self, step):
         before, seen = self.naive.quiet(), len(self.lab.log.events)
         owned = self.lab.ledger.owned()
-        self.lab.clock.now += self.unseen  # the step is the first to read the clock
+        self.lab.clock.now += self.unseen  # the step reads the clock first
         self.naive.expire(self.lab.clock.now)
         self.unseen = 0.0
         step(self)

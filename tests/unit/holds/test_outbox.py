@@ -14,11 +14,11 @@ from tests.harness.holds.lab import AUDIT, ORDERS, A, C, EventLog, LedgerLab
 from tests.harness.signals import handled_by, send
 from tests.harness.waiting import end_of, wait_for
 
-pytestmark = pytest.mark.timeout(120)  # a deadlock ends here
+pytestmark = pytest.mark.timeout(120)  # this ends a deadlock
 
 
 class Slow:
-    """A hook that takes its time over the first event, until it is released."""
+    """A hook that is slow at the first event, until it is released."""
 
     def __init__(self):
         self.entered, self.release = threading.Event(), threading.Event()
@@ -42,8 +42,8 @@ def test_events_of_two_threads_come_in_the_order_of_the_ledger():
     """
     The last event of every hook is "removed".
 
-    1. One thread places a hold; a hook takes its time over that. 2. Another thread lifts
-    it, and does not wait for the hook. 3. The first thread hands out both events.
+    1. One thread places a hold; a hook is slow to handle that. 2. Another thread lifts
+    it, and does not wait for the hook. 3. The first thread delivers both events.
     """
     slow, log = Slow(), EventLog()
     lab = LedgerLab(slow, log)
@@ -87,9 +87,9 @@ def test_event_added_as_the_delivering_thread_stops_is_delivered():
     """
     The thread that finds the turn taken may go away.
 
-    1. A thread has handed out all events. 2. Another thread appends an event and finds the
-    turn taken. 3. The first gives the turn back, reads the queue once more, and hands the
-    event out.
+    1. A thread has delivered all events. 2. Another thread appends an event and finds
+    the turn taken. 3. The first thread gives the turn back, reads the queue once more,
+    and delivers the event.
     """
     log = EventLog()
     outbox = _outbox(log)
@@ -131,7 +131,7 @@ def test_keyboard_interrupt_in_a_hook_is_raised_after_all_hooks(stop):
 
 
 def test_signal_handler_inside_a_hook_delivers_no_event():
-    """The hook may have the lock that another hook would wait for."""
+    """The hook may hold the lock for which another hook would wait."""
     log = EventLog()
     seen = []
 
@@ -177,7 +177,7 @@ def test_pause_returns_after_all_observers_if_another_thread_applied_it():
     A worker starts nothing after the pause (W10).
 
     1. A thread queues its change. 2. Another thread applies it, and is slow to call the
-    observers. 3. The first calls them before it returns.
+    observers. 3. The first thread calls them before it returns.
     """
     lab = LedgerLab(owns=[A])
     inside, released = threading.Event(), threading.Event()
@@ -291,7 +291,7 @@ def test_thread_hands_out_a_bounded_number_of_events_of_other_threads():
     """
     The network's thread, for example, then returns to its work.
 
-    A hook that makes an event of each event stands in for the other thread.
+    A hook that creates an event from each event plays the other thread.
     """
     handed_out = []
 

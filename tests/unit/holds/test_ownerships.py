@@ -162,7 +162,7 @@ def test_watcher_is_called_only_for_gained_partitions():
 
 @pytest.mark.contract("P21")
 def test_recreated_topic_does_not_affect_pauses_during_a_join():
-    """A plain pause of it lasts until the join has completed."""
+    """A plain pause of this topic lasts until the join has completed."""
     lab = LedgerLab(owns=[A, B])
     lab.pause(Partition(*A))
     lab.assign(B, cause=PASSING)

@@ -84,7 +84,7 @@ def test_pause_places_no_hold_if_the_pattern_raises():
 
 @pytest.mark.contract("P12")
 def test_exception_of_a_signal_handler_inside_an_expression_is_raised():
-    """The expression is called again for that topic."""
+    """The ledger calls the expression again for that topic."""
     lab = LedgerLab(owns=[A])
     one = Asking()
     lab.hold(one.scope())

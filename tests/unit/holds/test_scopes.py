@@ -44,7 +44,7 @@ def test_scopes_with_equal_text_are_equal(several):
     ],
     ids=short,
 )
-def test_notation_of_scopes(text, scope):
+def test_notation_of_scopes_is_parsed(text, scope):
     assert scopes.parse(text) == scope
 
 

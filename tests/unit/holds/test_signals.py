@@ -179,7 +179,7 @@ def _late(lab):
     lab.quiet()
 
 
-# The calls before, and the call that is interrupted.
+# The calls before, and the interrupted call.
 CALLS = {
     "pause": (lambda _: 0, lambda lab: lab.hold(ORDERS, AUDIT)),
     "pause a pattern": (lambda _: 0, lambda lab: lab.hold(scopes.parse(PATTERN))),
@@ -243,7 +243,7 @@ class Watched:
 @pytest.mark.contract("P4")
 def test_exception_at_any_place_of_a_call_loses_nothing(before, call):
     """
-    The call takes effect whole, at the latest for the next reader, or not at all.
+    The call takes effect completely, at the latest for the next reader, or not at all.
 
     By then all observers have seen it, its events are delivered, and the lock is free.
     """
@@ -272,7 +272,7 @@ def test_exception_at_any_place_of_a_call_loses_nothing(before, call):
 def test_pause_in_a_handler_at_any_place_of_a_call_is_applied_by_the_call(
     before, call, apart
 ):
-    """All observers have seen it when the call returns; no reader has to come first."""
+    """All observers have seen it when the call returns; no reader is needed first."""
     places, has_come = Places(PACKAGES), True
     for at in count(step=apart):
         watched = Watched(before)
@@ -287,7 +287,7 @@ def test_pause_in_a_handler_at_any_place_of_a_call_is_applied_by_the_call(
 
 
 def test_a_step_is_stored_without_a_place_for_a_signal():
-    """Python runs handlers after calls and at backward jumps; neither is in between."""
+    """Python runs handlers after calls and at backward jumps; neither comes in between."""
     steps = list(dis.get_instructions(ledger.PauseLedger._store))
     stores = [at for at, one in enumerate(steps) if one.opname == "STORE_ATTR"]
     between = {one.opname for one in steps[stores[0] : stores[-1]]}

@@ -96,10 +96,10 @@ assert not dispatcher.failures, dispatcher.failures
 @pytest.mark.parametrize("level", ["WARNING", "INFO"])
 def test_program_without_structlog_gets_its_lines_and_imports_nothing_for_them(level):
     """
-    On a busy machine the import took ten seconds of the call that handed out the event.
+    On a busy machine the import took ten seconds of the call that delivered the event.
 
-    That was a pause() or resume() of the program; the events of all other threads, and
-    the journal's entries about holds, waited as long.
+    That call was a pause() or resume() of the program; the events of all other threads,
+    and the journal's entries about holds, waited as long.
     """
     done = ran_python("-c", _PROGRAM, level)
     assert (done.returncode, done.stdout) == (0, ""), done.stderr

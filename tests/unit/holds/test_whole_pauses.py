@@ -145,7 +145,7 @@ SITUATIONS = {
 
 
 def play(lab, steps):
-    """Do these steps one after another; capitals at the end of a step are partitions."""
+    """Do these steps in order; capitals at the end of a step are partitions."""
     asked = {}
     for step in steps.split("; "):
         what, names = re.fullmatch(r"(.+?)((?: [A-E])*)", step).groups()
@@ -200,7 +200,7 @@ def _act(lab, names, asked):
 
 
 @pytest.mark.parametrize("situation", SITUATIONS.values(), ids=SITUATIONS)
-def test_quiet_partitions_after_a_situation(situation):
+def test_partitions_are_quiet_after_each_situation_as_its_row_says(situation):
     steps, quiet = situation.split(" -> ")
     expected = (
         set() if quiet == "nothing" else {PARTITIONS[one] for one in quiet.split()}
@@ -507,7 +507,7 @@ RESUMES = {
 def test_resume_reports_the_pauses_that_it_ends_without_naming_them(
     before, resume, besides, waiting
 ):
-    """A waiting pause is a warning: it was asked for, and never comes into force."""
+    """The waiting pause is a warning, as it never comes into force."""
     lab = played(before)
     play(lab, resume)
     removed = lab.log.only(events.HoldsRemoved)

@@ -53,7 +53,7 @@ def status(answer):
 
 
 def is_answered(port):
-    """Whether a client gets its answer; on a busy machine even this one may be cut."""
+    """Return whether a client gets its answer; a busy machine may cut even this one off."""
     answer = ask(port, b"GET /live HTTP/1.0\r\n\r\n")
     return answer and status(answer) == 200
 

@@ -16,14 +16,14 @@ CLEAR = "\x1b[2J"
 
 @pytest.mark.parametrize("text", ["re:\udcff", "re:a\ud800b"])
 def test_a_pattern_that_is_not_unicode_is_refused(text):
-    """Such a pattern, made of bytes that are not UTF-8, could not be encoded anywhere."""
+    """Such a pattern, made from bytes that are not UTF-8, could not be encoded anywhere."""
     with pytest.raises(ScopeSyntaxError, match="Unicode"):
         scopes.parse(text)
     with pytest.raises(ScopeSyntaxError, match="Unicode"):
         patterns.parse(text)
 
 
-def test_a_command_refuses_such_a_pattern_in_one_line():
+def test_a_command_refuses_a_pattern_that_is_not_unicode_in_one_line():
     """The command exits with status 2 before it sends a request to a broker."""
     command = ["pause", "re:\udcff", "--group", "g", "--reason", "x"]
     ended = CliRunner().invoke(safeconsumer, [*command, "--bootstrap", "127.0.0.1:1"])

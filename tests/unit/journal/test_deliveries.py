@@ -46,7 +46,7 @@ def test_missing_and_repeated_offsets_are_written(tmp_path, calls, runs, broken)
 
 
 def test_offsets_before_the_next_position_are_not_delivered(tmp_path):
-    """The next run begins at the position; the offsets before may be records."""
+    """The next run begins at the position; the offsets before it may be records."""
     runs = [(0, 7, 5, None), (7, 10, 3, None)]
     assert written(tmp_path, [0, 1, 2, 3, 4], [7, 8, 9], end=7) == [runs, {"A2"}]
 

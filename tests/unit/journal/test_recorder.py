@@ -76,7 +76,7 @@ def test_a_resume_of_a_plain_pause_is_written_as_its_lift(tmp_path):
 
 
 def test_a_writer_is_for_one_consumer_at_a_time(tmp_path):
-    """Two at once would be judged by each other's holds; each has its own journal."""
+    """Two at once would be judged by each other's holds, so each has its own journal."""
     writer = JournalWriter(tmp_path, group="g")
     first = Recorder(writer, "a", "g")
     with pytest.raises(JournalError, match="close that one first, or give each"):
@@ -109,7 +109,7 @@ def test_a_writer_is_for_one_group(tmp_path, group):
 def test_the_log_start_is_written_once_after_each_position_that_was_out_of_range(
     tmp_path,
 ):
-    """An answer to an earlier fetch proves nothing, nor does one of an old broker."""
+    """An answer to an earlier fetch, or of an old broker, proves nothing."""
     journal = JournalWriter(tmp_path)
     recorder, tp = Recorder(journal, "a", ""), TopicPartition("orders", 0)
     recorder.log_starts_at(tp, 3, 5)
@@ -137,7 +137,7 @@ def test_a_log_that_begins_at_0_is_written(tmp_path):
 
 @pytest.mark.parametrize("group", ["", "g"])
 def test_the_log_start_is_written_where_an_ownership_finds_no_commit(tmp_path, group):
-    """An answer to a fetch of the ownership before proves nothing."""
+    """An answer to a fetch of the previous ownership proves nothing."""
     journal = JournalWriter(tmp_path, group=group)
     recorder, tp = Recorder(journal, "a", group), TopicPartition("orders", 0)
     if group:
@@ -168,7 +168,7 @@ def test_a_transaction_is_noted_once_in_an_ownership(tmp_path):
 
 
 def test_the_brokers_clock_is_written_once_a_minute_and_when_it_is_set(tmp_path):
-    """Both bounds are relative to the journal's time; the broker cuts to milliseconds."""
+    """Both bounds are relative to the journal's time; brokers truncate to milliseconds."""
     now = [50.0]
     journal = JournalWriter(tmp_path, clock=lambda: now[0], wall=lambda: 1000.0)
     recorder = Recorder(journal, "a", "")

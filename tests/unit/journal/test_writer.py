@@ -17,7 +17,7 @@ from tests.harness.waiting import end_of, wait_for
 def test_a_slow_reading_of_a_clock_does_not_shift_the_journals_clock(tmp_path):
     """The soak found that journals of a busy machine differed by 26 ms."""
     steps = itertools.chain([1, 500], itertools.repeat(1))
-    passed = itertools.accumulate(steps)  # it waits before the second look
+    passed = itertools.accumulate(steps)  # it waits before the second reading
     journal = JournalWriter(
         tmp_path,
         clock=lambda: float(next(passed)),
@@ -26,7 +26,7 @@ def test_a_slow_reading_of_a_clock_does_not_shift_the_journals_clock(tmp_path):
     assert journal.now() - next(passed) == pytest.approx(5000, abs=2)
 
 
-def test_a_child_forked_in_the_middle_of_a_write_writes_on(tmp_path):
+def test_a_child_forked_in_the_middle_of_a_write_can_write(tmp_path):
     """The thread that holds the lock does not exist in the child."""
     journal = JournalWriter(tmp_path)
     is_held, may_end = threading.Event(), threading.Event()
@@ -82,7 +82,7 @@ class User:
 def test_an_entry_that_waits_is_written_before_the_next_consumers_journal_begins(
     tmp_path, monkeypatch, before
 ):
-    """It is of the consumer before; while the disk is full the next one is refused."""
+    """It belongs to the previous consumer; a full disk makes the writer refuse the next."""
     journal = JournalWriter(tmp_path)
     first, users = journal.path, [User(), User()]
     journal.serve(users[0], "")
@@ -108,7 +108,7 @@ def test_an_entry_that_waits_is_written_before_the_next_consumers_journal_begins
 def test_parts_stay_in_their_folder_when_the_program_goes_to_another(
     tmp_path, monkeypatch
 ):
-    """A daemon does; its later parts lay elsewhere, and the audit missed them."""
+    """A daemon changes its folder; earlier, the audit missed its later parts."""
     (tmp_path / "there").mkdir()
     monkeypatch.chdir(tmp_path)
     journal = JournalWriter("journals", part_bytes=1)
@@ -123,7 +123,7 @@ def test_parts_stay_in_their_folder_when_the_program_goes_to_another(
 def test_a_timeout_that_a_signal_handler_raises_in_a_write_is_not_the_journals(
     tmp_path, monkeypatch, part_bytes
 ):
-    """TimeoutError is an OSError; the program that raised it waits for it."""
+    """TimeoutError is an OSError, but the program that raised it waits for it."""
     journal, write = JournalWriter(tmp_path, part_bytes=part_bytes), os.write
 
     def interrupted(file, data):

@@ -177,7 +177,7 @@ def test_a_bad_constructor_argument_is_refused_before_anything_is_opened(
 @pytest.mark.parametrize(
     "wrong",
     [
-        TopicPartition("orders", 0),  # the brackets forgotten
+        TopicPartition("orders", 0),  # the brackets were forgotten
         {0, 1},
         [None],
         [("orders", 0)],

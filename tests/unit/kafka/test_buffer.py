@@ -147,8 +147,8 @@ def buffers():
     return Buffers(100)
 
 
-def test_the_oldest_parked_buffers_are_dropped_whole(buffers):
-    """A buffer that an answer comes to, or that is parked again, is the newest."""
+def test_the_oldest_parked_buffers_are_dropped_as_a_whole(buffers):
+    """A buffer to which an answer comes, or that is parked again, is the newest."""
     each = {tp: _filled(size=50) for tp in (A, B, C)}
     batches = [buffer.batch for buffer in each.values()]
     buffers.park(A, each[A])
@@ -168,7 +168,7 @@ def test_the_oldest_parked_buffers_are_dropped_whole(buffers):
 
 
 def test_records_that_were_put_back_count_by_their_values(buffers):
-    """The answer counts whole as long as a record of it is to be read."""
+    """The answer counts in full as long as one of its records has not been read."""
     buffer = _filled(size=50)
     buffer.take(3)
     assert buffer.count_bytes() == 50
@@ -193,7 +193,7 @@ def test_resumed_buffers_are_read_first_in_the_order_of_parking(buffers):
 
 
 def test_a_dropped_answer_is_recorded_as_empty_in_upstreams_metrics():
-    """Upstream's metrics wait for a figure of each partition of an answer."""
+    """Upstream's metrics wait for a value for each partition of an answer."""
     recorded = []
 
     class Aggregator:

@@ -10,8 +10,8 @@ from safeconsumer._kafka.of_group.consumer_groups import (
     describe_consumer_groups,
 )
 
-# The answers of Apache Kafka 4.1 about an unknown group, a group of kafka-python's
-# consumer, and one of confluent-kafka.
+# Apache Kafka 4.1's answers about an unknown group, a group of kafka-python's consumer,
+# and a group of confluent-kafka.
 ANSWER = bytes.fromhex(
     "000000000300451847726f7570206e6f73756368206e6f7420666f756e642e076e6f737563680100"
     "0000000000000001018000000000000000026707537461626c65000000020000000208756e69666f"

@@ -94,7 +94,7 @@ def test_an_error_for_one_group_does_not_hide_the_offsets_of_others(broker):
 
 @in_both
 def test_an_error_for_one_group_does_not_hide_the_coordinators_of_others(broker):
-    """The client asks again for refused groups only."""
+    """The client asks again only for refused groups."""
     admin, sent = admin_of(broker, brokers)
     found, refused = coordinators(admin, NAMES)
     assert found == {"a": 3, "c": 3}

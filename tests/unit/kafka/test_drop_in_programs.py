@@ -79,7 +79,7 @@ class OfOld:
 
 
 class OfOldAsChild(OfOld, Deserializer):
-    """A deserializer that takes no headers, as only the call shows."""
+    """A deserializer that takes no headers, which only the call shows."""
 
 
 def _mine(kind):

@@ -118,7 +118,7 @@ def test_of_two_marks_of_one_generation_the_paused_one_counts():
 
 
 class Member:
-    """A member that pauses all that it owns."""
+    """A member that pauses all its partitions."""
 
     def __init__(self, *owned):
         self._lab = LedgerLab()
@@ -136,7 +136,7 @@ class Member:
         return PauseCarryingAssignor(inner, self.handover)
 
     def rebalanced(self, generation, *topics):
-        """Play one round of a group whose leader is this member; return the bytes sent."""
+        """Run one round of a group whose leader is this member; return the bytes sent."""
         data = self.before_join().metadata(set(topics)).user_data or b""
         _, _, sent = unwrap(data)
         self.handover.joined(wrap(b"", sent, LEADER), generation)
@@ -151,8 +151,8 @@ def test_marks_that_a_leader_echoes_are_ignored():
         assert handover.known == known
 
 
-def test_marks_of_topics_that_are_gone_are_forgotten():
-    """Topics come, are paused and go, fifty times: a join does not grow."""
+def test_marks_of_deleted_topics_are_forgotten():
+    """Topics come, are paused and are deleted, fifty times: a join does not grow."""
     member, sizes = Member(), []
     for generation in range(1, 51):
         owned = [TopicPartition(f"short-{generation}", n) for n in range(40)]
@@ -165,13 +165,13 @@ def test_marks_of_topics_that_are_gone_are_forgotten():
 @pytest.mark.parametrize(
     ("topic", "generations"),
     [
-        # No member subscribes to it meanwhile, as in a rolling restart.
+        # No member subscribes to it in between, as in a rolling restart.
         pytest.param("audit", 12, id="its-member-is-away-for-a-while"),
         # Its owner may be a plain client, which repeats no mark.
         pytest.param("orders", 100, id="it-is-subscribed"),
     ],
 )
-def test_a_mark_is_kept(topic, generations):
+def test_a_mark_is_kept_in_these_cases(topic, generations):
     tp = TopicPartition(topic, 1)
     member = Member(tp)
     member.rebalanced(1, topic, "orders")

@@ -78,7 +78,7 @@ def test_text_and_the_scope_of_a_hold_are_targets(consumer, text, same, covers):
 
 
 @pytest.mark.contract("P3")
-def test_text_with_ranges_is_each_of_its_partitions(consumer):
+def test_text_with_ranges_stands_for_each_of_its_partitions(consumer):
     consumer.pause("orders:0-1")
     assert _names(consumer.holds()) == [("orders:0", "app"), ("orders:1", "app")]
     with consumer.held("audit:0,0-0", owner="ops"):
@@ -113,7 +113,7 @@ def test_integers_of_other_libraries_are_partition_numbers(consumer):
 
 
 def test_partitions_made_by_value_are_paused_plainly(consumer):
-    """The objects of ``assignment()``, also one by one, are a pause of their topics (P3)."""
+    """The objects of ``assignment()``, even one by one, pause whole topics (P3)."""
     consumer.pause(*(TopicPartition(*tp) for tp in consumer.assignment()))
     assert {hold.owner for hold in consumer.holds()} == {"app"}
     consumer.resume(*consumer.assignment())
@@ -123,7 +123,7 @@ def test_partitions_made_by_value_are_paused_plainly(consumer):
     assert [one for one in _names(consumer.holds()) if one[1] != "app"] == whole
 
 
-def test_a_lifetime_in_a_call_wins_over_the_default(safe):
+def test_a_lifetime_in_a_call_takes_precedence_over_the_default(safe):
     consumer = safe(default_lifetime=Lifetime.WHILE_ASSIGNED)
     assigned(consumer, A, B)
     consumer.pause(A)
@@ -244,7 +244,7 @@ def test_second_of_two_blocks_that_begin_at_once_is_refused(consumer):
     """
     Each of two threads finds no hold of the owner, and begins its block.
 
-    The call of ``pause()`` that the first block makes stands for the first thread.
+    The call of ``pause()`` by the first block plays the first thread.
     """
     place = consumer.pause
 
@@ -341,7 +341,7 @@ def test_subscribe_refuses_to_leave_out_a_paused_topic(safe, target):
     assert consumer.subscription() is None
     assert len(consumer.holds()) == 2
     consumer.resume(target)
-    consumer.subscribe(pattern="ord")  # a prefix, as upstream matches
+    consumer.subscribe(pattern="ord")  # a prefix, as upstream matches it
     assert _names(consumer.holds()) == [("orders", "app")]
 
 

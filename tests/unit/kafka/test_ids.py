@@ -16,7 +16,7 @@ TP = TopicPartition("orders", 0)
 
 
 class Resting:
-    """One partition, paused for a minute since an answer last named its topic."""
+    """One partition, paused a minute after an answer last named its topic."""
 
     def __init__(self):
         self.lab = LedgerLab()
@@ -48,7 +48,7 @@ class Resting:
         return set(self.ids.leave_out([(TP, self.state)]))
 
     def name(self):
-        """Let an answer name the topic, as one about metadata does."""
+        """Let an answer name the topic, as a metadata answer does."""
         self.state.named_at = self.now
         self.ids.answered()
 
@@ -79,7 +79,7 @@ def test_partition_idle_again_within_a_second_is_fetched_at_once(one):
     """The partition stays doubtful, and waits when the second is over."""
     one.left_out()
     one.name()
-    one.state.waited_since = None  # it was fetched
+    one.state.waited_since = None  # the partition was fetched
     one.after(0.5)
     one.hold_for(0.2)
     assert one.left_out() == set()
@@ -90,7 +90,7 @@ def test_partition_idle_again_within_a_second_is_fetched_at_once(one):
 
 @pytest.mark.parametrize("is_held", [True, False])
 def test_partition_is_doubtful_if_no_answer_named_its_topic_for_a_while(one, is_held):
-    """A flowing one, as behind a slow handler, becomes so later than a held one."""
+    """A flowing partition, as behind a slow handler, is doubtful later than a held one."""
     if not is_held:
         one.lab.ledger.confirm([TP], one.lab.ledger.moves)
     one.name()
@@ -113,7 +113,7 @@ def test_a_hold_before_the_answer_does_not_count(one):
 
 
 def test_a_held_partition_becomes_doubtful(one):
-    """Therefore a commit asks for the id."""
+    """Therefore a commit asks for the topic's id."""
     one.name()
     one.lab.hold(ORDERS)
     assert not one.is_doubtful()
@@ -154,7 +154,7 @@ def test_a_partition_that_has_waited_is_fetched_next(one):
     one.name()
     one.hold_for(2)
     assert one.left_out() == set()
-    one.state.waited_since = None  # it was fetched
+    one.state.waited_since = None  # the partition was fetched
     assert one.left_out() == {TP}
 
 

@@ -14,7 +14,7 @@ from tests.harness.waiting import end_of, wait_for
 
 A = TopicPartition("orders", 0)
 
-# A handler that waits for a lock would wait this long, and fail the test.
+# A handler that waited for a lock would wait for this long, and fail the test.
 LONG = 60.0
 
 

@@ -1,4 +1,4 @@
-"""A consumer on each loop of kafka-python 3.1 (``net``); other tests have the default."""
+"""A consumer on each loop of kafka-python 3.1 (``net``); other tests use the default."""
 
 import asyncio
 import gc
@@ -12,7 +12,7 @@ from safeconsumer.testing import EmbeddedBroker
 from tests.harness.waiting import wait_for
 
 pytestmark = [
-    pytest.mark.nightly,  # which has a kafka-python that has them
+    pytest.mark.nightly,  # only a kafka-python that has loops has this module
     pytest.mark.skipif(
         not HAS_BACKENDS, reason="kafka-python 3.0 has one kind of loop"
     ),

@@ -1,4 +1,4 @@
-"""``paused()`` names the pauses of one owner, ``quiet()`` all that is held or gated."""
+"""``paused()`` names the pauses of one owner, ``quiet()`` all held or gated partitions."""
 
 import re
 
@@ -87,7 +87,7 @@ def test_a_pause_of_the_application_is_paused_beside_holds_of_others(
         place, beside = OTHERS[other]
         place(consumer)
     held(consumer)
-    consumer.paused().clear()  # a set of the caller's own
+    consumer.paused().clear()  # the caller's own set
     assert (consumer.paused(), consumer.quiet()) == (covered, covered | beside)
     assert consumer._subscription.paused_partitions() == covered
 

@@ -1,4 +1,4 @@
-"""Tests coordinator, fetcher, subscription and commits, each alone."""
+"""Tests coordinator, fetcher, subscription and commits, each by itself."""
 
 import time
 
@@ -96,7 +96,7 @@ def test_a_commit_sets_the_position_of_a_partition_that_waits_for_a_reset(monkey
     [
         (["a"], {"a"}, False),
         (["a"], {"a", "b", "c"}, False),  # the subscription has only grown
-        (["a"], {"a", "c"}, False),  # the topic that is gone was assigned to others
+        (["a"], {"a", "c"}, False),  # the topic that left was assigned to other members
         (["a", "b"], {"a", "c"}, True),
         ([], {"c"}, False),
         (["a"], set(), True),  # a pattern whose topics are not known yet
@@ -122,7 +122,7 @@ def test_a_join_is_dropped_if_its_membership_has_ended(coordinator, subscription
         completing.send(None)
     assert not subscription.assigned_partitions()
     assert coordinator.need_rejoin()
-    assert coordinator.rejoining  # the preparation of a join is not done again
+    assert coordinator.rejoining  # the preparation of a join is not repeated
 
 
 def test_a_join_is_current_while_its_generation_and_its_session_last():
@@ -174,7 +174,7 @@ def test_a_commit_is_refused_once_its_ownership_or_the_membership_ends():
 def test_a_held_partition_that_departs_uncommitted_is_reported_once(
     coordinator, subscription
 ):
-    """The join that took it reports it, or a call that ended the join, or ``assign``."""
+    """The join that took it away reports it, a call that ended the join, or ``assign``."""
     lab = LedgerLab()
     subscription.ledger = coordinator.ledger = lab.ledger
     lab.hold(partition(B.topic, B.partition))

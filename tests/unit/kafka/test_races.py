@@ -42,7 +42,7 @@ def after_drain(consumer, call):
     fetcher.fetch_records = fetch_records
 
 
-@pytest.mark.timeout(30)  # it would wait for an hour
+@pytest.mark.timeout(30)  # the poll would wait for an hour
 def test_a_resume_between_the_first_drain_and_the_wait_ends_the_wait(safe):
     consumer = safe()
     assigned(consumer, A, B)
@@ -156,7 +156,7 @@ def test_a_reset_waits_for_the_records_before_it(safe):
     assert (state.position, state.awaiting_reset) == (None, True)
 
 
-def test_an_answer_is_used_for_the_reset_that_asked_only(consumer):
+def test_an_answer_is_used_only_for_the_reset_that_asked(consumer):
     """The consumer requests a start, seeks, requests again, and gets the first answer."""
     answered = consumer._fetcher._reset_offset_if_needed
     state = consumer._subscription.assignment[A]
@@ -175,7 +175,7 @@ def test_dropped_decoded_records_are_delivered_again(consumer):
     """Other deserializers read them again; unopened answers stay."""
     assert offsets(consumer.poll(0, max_records=3)) == {0: [0, 1, 2]}
     consumer._fetcher.drop_decoded()
-    consumer._fetcher.drop_decoded()  # nothing is left to drop
+    consumer._fetcher.drop_decoded()  # there is nothing left to drop
     assert offsets(consumer.poll(0)) == {1: [*range(10)]}
     answer(consumer, A, 3, TEN)
     assert offsets(consumer.poll(0)) == {0: [*range(3, 10)]}

@@ -67,7 +67,7 @@ ENDS = {
 @both
 @pytest.mark.parametrize("end", ENDS.values(), ids=ENDS)
 def test_a_step_ends_where_the_partition_may_not_be_read(kind, end):
-    """The position stays."""
+    """The position does not move."""
     ledger, state = Ledger(), State()
     assignment, records = {TP: state}, [record(offset) for offset in range(3)]
     steps = kind(ledger, assignment, TP, state, state._position, records)
@@ -173,5 +173,5 @@ def test_steps_in_c_leak_nothing_and_keep_no_cycle():
         return after - before
 
     work()
-    # A thread of an earlier test may allocate meanwhile; a leak shows each time.
+    # A thread of an earlier test may allocate at the same time; a leak shows each time.
     assert min(growth() for _ in range(3)) < 2_000

@@ -54,7 +54,7 @@ def test_a_wrong_checksum_is_an_error_without_partition_and_offset():
 
 
 @pytest.mark.parametrize("time_of", [math.inf, math.nan])
-def test_offsets_for_times_of_no_number_overflows(time_of):
+def test_offsets_for_times_overflows_for_a_time_that_is_no_number(time_of):
     with offline(KafkaConsumer) as consumer, pytest.raises((OverflowError, ValueError)):
         consumer.offsets_for_times({TP: time_of})
 
@@ -65,7 +65,7 @@ def test_an_unknown_reset_policy_is_a_warning(caplog):
     assert "Unrecognized offset_reset_strategy" in caplog.text
 
 
-def test_defaults_of_its_clients():
+def test_defaults_of_its_clients_are_those_of_the_pages():
     """The defaults are a session of 45 s, the log's end, and idempotent producers."""
     assert KafkaConsumer.DEFAULT_CONFIG["session_timeout_ms"] == 45_000
     assert KafkaConsumer.DEFAULT_CONFIG["auto_offset_reset"] == "latest"
@@ -101,5 +101,5 @@ def test_a_poll_after_a_fork_does_not_return():
 def test_its_import_warns_on_python_3_11():
     """``importlib.resources`` warns for each message of Kafka's protocol."""
     command = [sys.executable, "-W", "always", "-c", "import kafka"]
-    ended = subprocess.run(command, capture_output=True, check=True, text=True)  # noqa: S603 - our own
+    ended = subprocess.run(command, capture_output=True, check=True, text=True)  # noqa: S603 - our own code
     assert 150 < ended.stderr.count("_text is deprecated") < 250

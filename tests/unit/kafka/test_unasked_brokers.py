@@ -59,8 +59,8 @@ def test_a_leader_is_asked_once_metadata_knows_it(consumer, monkeypatch):
     """
     kafka-python 3.0.12 never asks it again.
 
-    1. Metadata is read while broker 2 starts. 2. The old leader's answer names broker 2 as
-    the new leader (KIP-951). 3. Metadata knows it.
+    1. Metadata is read while broker 2 starts. 2. The old leader's answer names broker 2
+    as the new leader (KIP-951). 3. Metadata knows it.
     """
     fetcher, asked_for = consumer._fetcher, list[str]()
     monkeypatch.setattr(
@@ -74,7 +74,7 @@ def test_a_leader_is_asked_once_metadata_knows_it(consumer, monkeypatch):
 
 
 def _crashed(call):
-    """End the loop of a consumer's network in a call; return the error of the call."""
+    """End the loop of a consumer's network within a call; return the error of the call."""
     raised = []
     with EmbeddedBroker() as broker:
         broker.create_topic("t")
@@ -85,7 +85,7 @@ def _crashed(call):
         def poll():
             try:
                 call(consumer)
-            except BaseException as error:  # noqa: BLE001 - it is looked at
+            except BaseException as error:  # noqa: BLE001 - the test reads it
                 raised.append(type(error))
 
         thread = threading.Thread(target=poll, daemon=True)
@@ -103,7 +103,7 @@ def _crashed(call):
     return raised
 
 
-# Finish here what the loop left undone, not in the next test.
+# Finish here the work that the loop left, instead of in the next test.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize(
     "call",
@@ -111,8 +111,8 @@ def _crashed(call):
     ids=["poll-inf", "poll-20s", "iteration"],
 )
 def test_a_poll_raises_the_error_that_ended_the_loop(call, monkeypatch):
-    # pytest keeps logged and raised errors beyond the test, and by their tracebacks the
-    # sockets.
+    # pytest keeps logged and raised errors beyond the test, and through their
+    # tracebacks the sockets.
     monkeypatch.setattr(logging.getLogger(NetworkSelector.__module__), "disabled", True)
     monkeypatch.setattr(threading, "excepthook", lambda _: None)
     assert _crashed(call) == [OSError]

@@ -1,4 +1,4 @@
-"""Waits that signal handlers interrupt leave no lock taken."""
+"""Waits that signal handlers interrupt leave no lock held."""
 
 import itertools
 import threading
@@ -119,7 +119,7 @@ def test_a_loop_that_is_closed_ends_the_calls_that_wait(net):
     def call():
         try:
             net.run(sleep)
-        except BaseException as error:  # noqa: BLE001 - it is looked at
+        except BaseException as error:  # noqa: BLE001 - the test reads it
             raised.append(error)
 
     waiting = threading.Thread(target=call)

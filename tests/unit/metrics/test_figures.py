@@ -26,7 +26,7 @@ A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
 C = TopicPartition("orders", 2)
 
 
-def test_partitions_and_holds(safe):
+def test_partitions_and_holds_are_counted(safe):
     consumer = safe()
     assigned(consumer, A, B)
     consumer.pause(A)
@@ -118,7 +118,7 @@ def test_rebalances_are_counted(safe):
     assert found['partition_moves_total{how="lost"}'] == 0
 
 
-def test_alarms_and_hooks_that_raise(safe):
+def test_alarms_and_hooks_that_raise_are_counted(safe):
     def bad(_event):
         raise ValueError
 
@@ -290,7 +290,7 @@ def test_member_with_many_partitions_has_few_series(safe):
     assert found['holds{kind="local"}'] == 2000
     assert not found.keys() - small.keys()
     (less,) = small.keys() - found.keys()
-    assert "worker_lag_records" in less  # nothing was fetched of them yet
+    assert "worker_lag_records" in less  # no record of them was fetched yet
     assert len(found) < 100
 
 

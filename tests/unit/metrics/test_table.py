@@ -51,7 +51,7 @@ def test_labels_are_those_of_the_code():
     assert set(OWNERS) == set(owners.labels[0].values)
 
 
-def test_texts_for_operators_name_only_kinds_of_owners_that_there_are():
+def test_texts_for_operators_name_only_existing_kinds_of_owners():
     found = {one for text in FILES.values() for one in _OWNER.findall(text)}
     assert found <= set(KINDS)
 

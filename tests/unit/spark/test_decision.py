@@ -85,7 +85,7 @@ def test_every_offset_is_read_once_despite_restarts_and_kills(steps):
 
 
 @pytest.mark.contract("S3")
-def test_the_text_is_that_of_the_official_source():
+def test_offsets_have_the_text_of_the_official_source():
     """S3: checkpoints are interchangeable."""
     text = offsets.render({("b", 10): 1, ("a", 2): 7, ("b", 9): 0})
     assert text == '{"a":{"2":7},"b":{"9":0,"10":1}}'
@@ -96,7 +96,7 @@ def test_partitions_are_named_in_runs():
     assert offsets.named(tps) == "a:0-2,7 b:1"
 
 
-def test_only_held_partition_that_ends_before_its_next_record_lost_records():
+def test_held_partition_lost_records_only_if_it_ends_before_its_next_record():
     """A partition that is read to its end has lost nothing."""
     start = {("orders", number): 5 for number in range(4)}
     latest = {("orders", 0): 5, ("orders", 1): 6, ("orders", 2): 4}

@@ -96,7 +96,7 @@ def test_the_users_options_override_the_tuned_ones_in_any_case():
 
 
 def test_secrets_stay_out_of_the_repr():
-    """A log may have the ``repr`` of the options."""
+    """A log may contain the ``repr`` of the options."""
     parsed = options.parse({"kafka.sasl.jaas.config": "password='hunter2'"})
     assert (
         parsed.control_client
@@ -136,5 +136,5 @@ def test_the_control_cluster_may_be_another_one():
     ],
     ids=short,
 )
-def test_the_topic_to_which_a_stream_reports(more, status):
+def test_a_stream_reports_to_the_status_topic_of_its_options(more, status):
     assert options.parse({**FOLLOWING, **more}).status == status

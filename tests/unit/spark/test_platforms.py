@@ -57,7 +57,7 @@ def installed(monkeypatch, tmp_path):
     ],
     ids=short,
 )
-def test_versions_of_vendors_have_a_line(text, line, apache):
+def test_vendors_versions_belong_to_a_line_of_apache_spark(text, line, apache):
     """Maven Central has connectors for Apache's releases only."""
     assert Version.parse(text) == Version(text, line, apache)
 
@@ -67,7 +67,7 @@ def test_a_text_that_is_not_a_version_is_refused():
         Version.parse("client")
 
 
-def test_a_spark_without_package_metadata(installed):
+def test_a_spark_without_package_metadata_is_found(installed):
     """PYTHONPATH has a vendor's SPARK_HOME, built for Scala 2.12."""
     installed.version("3.5.4-amzn-0", "python/pyspark")
     installed.jars("spark-core_2.12-3.5.4-amzn-0.jar", folder="jars")
@@ -89,7 +89,7 @@ def test_without_jars_the_scala_is_that_of_apaches_builds(installed, text, scala
     assert platforms.scala() == scala
 
 
-def test_the_connector_in_a_folder_is_of_the_same_scala(installed, tmp_path):
+def test_the_connector_in_a_folder_has_the_same_scala(installed, tmp_path):
     """A connector for Scala 2.13 beside a Spark for 2.12 would fail at the first query."""
     installed.version("3.5.7")
     installed.jars("spark-core_2.12-3.5.7.jar")
@@ -201,7 +201,7 @@ def test_a_folder_that_lacks_a_jar_is_refused_by_name(tmp_path):
         provision.connector_jars(folder)
 
 
-def test_the_jar_is_of_the_sources_beside_it():
+def test_the_jar_is_built_from_the_sources_beside_it():
     """CI compiles them and compares: python -m tests.harness.spark.shim --check."""
     assert shim.facts(provision.JAR)["Source"] == shim.digest()
 

@@ -22,7 +22,7 @@ def test_names_are_read_in_any_case():
     assert found.has_headers
 
 
-def test_the_defaults():
+def test_the_python_source_has_these_defaults():
     found = settings.parse(LEAST)
     assert found.starting == "latest"
     assert (found.max_offsets, found.min_ranges, found.min_records) == (None, 0, 0)

@@ -46,7 +46,7 @@ def test_the_source_has_the_name_of_the_shim(monkeypatch):
     ],
 )
 def test_a_limit_is_shared_as_the_official_source_shares_it(sizes, most, shares):
-    """A part below one becomes one, others are rounded down."""
+    """A part below one becomes one, other parts are rounded down."""
     begins = {("orders", number): 7 for number in range(len(sizes))}
     ends = {("orders", number): 7 + size for number, size in enumerate(sizes)}
     found = limited(begins, ends, most)
@@ -93,7 +93,7 @@ def test_a_range_that_stands_still_raises_instead_of_ending_early():
 
 
 class Failing:
-    """A consumer one of whose calls fails."""
+    """A consumer with one call that fails."""
 
     def __init__(self, fails):
         self.fails = fails

@@ -66,7 +66,7 @@ def test_state_of_a_stream_is_unknown_before_its_first_plan():
 
 
 def test_a_held_partition_is_quiet_when_no_batch_reads_it_any_more(lab):
-    """A partition is not quiet during a plan: that plan may not have read the hold."""
+    """No partition is quiet during a plan, which may not have read the hold."""
     lab.activity.begin("q", [ZERO, ONE])
     assert lab.reported() == ("starting", {}, {})
     lab.activity.planned({ZERO: 0, ONE: 0}, {ZERO: 0, ONE: 0})
@@ -131,7 +131,7 @@ def test_many_running_plans_do_not_delay_reports(monkeypatch):
 
 
 def test_failed_report_of_a_stream_delays_no_other():
-    """Earlier reports are sent by then, and the one that fails is left out."""
+    """Earlier reports are sent by then, and the failing one is left out."""
     first, bad, last = Reported(), Reported(), Reported()
     bad.fails = True
     making = reports([first.made, bad.made, last.made], None)

@@ -38,7 +38,7 @@ def lab():
 
 
 def again(lab, start, end, number=7):
-    """Return where a batch starts when it runs again after a restart."""
+    """Return the offset where a batch starts when it runs again after a restart."""
     facts = {"start": offsets.render(start), "end": offsets.render(end)}
     answer = lab.ask("again", batch=f"q\nid = 1\nrunId = 2\nbatch = {number}", **facts)
     assert ("start" in answer) == ("metric.skipped" in answer)
@@ -148,7 +148,7 @@ def test_a_skip_of_an_earlier_batch_with_the_same_number_does_not_count(lab):
 def test_a_record_that_fails_a_planned_batch_is_skipped_when_it_runs_again(
     lab, to, first
 ):
-    """A batch in Spark's log keeps its end; the next batch skips the rest."""
+    """A batch in Spark's log keeps its end; the next batch skips the remaining offsets."""
     lab.controller.skip("orders:0", to=to, reason="poison")
     assert again(lab, START, LATEST) == {ORDERS: first, RETURNS: 5}
     answer = lab.batch(LATEST, {ORDERS: 12, RETURNS: 8}, number=8)
@@ -276,7 +276,7 @@ def test_only_the_named_query_of_two_skips_a_shared_partition(lab, stops):
 
 @pytest.mark.contract("S8")
 def test_a_skip_is_for_the_one_query_that_has_read_the_partition(lab):
-    """Another one that begins to read it later does not skip."""
+    """Another query that begins to read it later does not skip."""
     of_query(lab, "billing")
     lab.ask("close", stream="billing")
     lab.controller.skip("orders:0", to=7, reason="poison")
@@ -318,7 +318,7 @@ def test_a_skip_of_a_partition_that_no_query_reads_is_refused(
     ids=short,
 )
 def test_a_skip_waits_visibly_until_a_query_takes_it(lab, caplog, query, waits_for):
-    """An unknown query, or an unknown topic before any query has planned a batch."""
+    """The query is unknown, or the topic is, before any query has planned a batch."""
     if query:
         of_query(lab, "archive")
     topic = "orders" if query else "oders"
@@ -346,7 +346,7 @@ def test_a_skip_waits_visibly_until_a_query_takes_it(lab, caplog, query, waits_f
 def test_held_records_that_are_deleted_are_reported_before_the_hold_ends(
     lab, first, line
 ):
-    """One event, and each progress, report it; the query goes on."""
+    """One event, and each progress, report them; the query goes on."""
     lab.controller.pause("orders")
     lab.batch(START, LATEST)
     lab.cluster.first[ORDERS] = first
@@ -374,7 +374,7 @@ def test_a_topic_recreated_under_a_hold_is_reported_when_the_hold_ends(lab):
 
 @pytest.mark.contract("S8")
 def test_a_recreated_topic_is_reported_until_its_hold_has_ended(lab):
-    """Each progress reports it, and one event."""
+    """Each progress reports it, and so does one event."""
     lab.controller.pause("orders")
     lab.batch(START, LATEST)
     lab.cluster.ids["orders"] = "b"
@@ -417,7 +417,7 @@ def test_a_cluster_that_does_not_answer_is_asked_again_later(lab):
 
 
 def test_a_held_topic_without_an_id_fails_no_plan(lab):
-    """The topic is gone, or its broker is older than 2.8; its id is compared later."""
+    """The topic was deleted, or its broker is older than 2.8; its id is compared later."""
     lab.controller.pause("orders:0", "returns")
     assert "metric.heldLost" not in lab.batch(START, LATEST)
     known, lab.cluster.topic_ids = lab.cluster.topic_ids, lambda _names, _until: {}
@@ -462,7 +462,7 @@ CLUSTERS = {
 
 
 class Unreachable:
-    """A holds topic that notes the cluster at which it was asked for."""
+    """A holds topic that notes the cluster from which it was requested."""
 
     def __init__(self, connect):
         self._connect, self.positions = connect, {}
@@ -556,7 +556,7 @@ class Committing:
         self.committer = Committer(group, self.failures.append)
 
     def batch(self, end):
-        """Commit where a batch ends, and return the offset of the group then."""
+        """Commit the end of a batch, and return the offset that the group then has."""
         for _ in range(2):  # the second batch begins when the first one is done
             self.committer.commit({ORDERS: end}, "nightly")
             taken(self.group.asked)
@@ -584,7 +584,7 @@ def committing(group):
 
 @pytest.mark.contract("S7", "S8")
 def test_progress_and_losses_belong_to_the_cluster_that_is_read(group):
-    """The control topics may be on another one."""
+    """The control topics may be on another cluster."""
     stream = group.opened()
     at = offsets.render({ORDERS: 7})
     stream.plan({"start": at, "end": at, "latest": at, "ends": "no"})
@@ -634,7 +634,9 @@ def test_a_commit_that_fails_is_reported_once_and_tried_again_with_the_next_batc
 
 
 @pytest.mark.contract("S7")
-def test_an_event_tells_that_progress_is_not_committed_and_that_it_is_again(group):
+def test_one_event_reports_that_progress_is_not_committed_and_one_that_it_is_again(
+    group,
+):
     stream = group.opened()
     for fails in (True, False):
         group.fails = fails
@@ -691,7 +693,7 @@ def test_offsets_of_a_fleet_that_came_later_stay_when_it_is_away(
 
 @pytest.mark.contract("S7")
 def test_newer_of_two_streams_with_one_group_commits(committing):
-    """The newer stream may be a restart; the older one reports why it commits no more."""
+    """The newer stream may be a restart; the older one reports why it no longer commits."""
     old = committing()
     assert old.batch(10) == 10
     new = committing()
@@ -747,7 +749,7 @@ def test_offsets_are_those_of_a_batch_that_has_run(lab):
     ],
     ids=["member", "members", "a fleet that is away"],
 )
-def test_a_group_of_others_is_refused(members, notes, refusal):
+def test_a_group_with_commits_of_others_is_refused(members, notes, refusal):
     with pytest.raises(SparkSettingError, match=f"commitGroup: group g {refusal}"):
         require_own("g", members, notes)
     require_own("g", 0, {ORDERS: f"{MARK} nightly"})

@@ -190,7 +190,7 @@ def test_lag_is_that_of_the_last_plan_while_the_next_is_made(lab):
 
 
 def test_other_pattern_may_still_cover_resumed_topics(lab):
-    """Known topics show whether two patterns overlap; without any they may."""
+    """Known topics show whether two patterns overlap; without known topics they may."""
     lab.controller.pause("re:ord.*")
     lab.controller.pause("re:.*s", owner="ops")
     lab.controller.pause("re:billing.*", owner="ops")
@@ -216,7 +216,7 @@ def test_a_handle_of_a_session_that_was_stopped_holds_nothing(lab):
     assert lab.controller.resume("orders") == ()
 
 
-def test_one_line_per_changed_plan(lab):
+def test_each_changed_plan_is_one_line_in_the_log(lab):
     lab.batch(START, LATEST)
     lab.controller.pause("orders", owner="alice", reason="migration")
     lab.batch(START, LATEST)
@@ -306,7 +306,7 @@ def test_the_lag_of_a_stream_that_stopped_counts_no_longer(lab):
     assert lab.controller.lag() == {}
 
 
-def test_options_come_as_they_were_given():
+def test_options_arrive_as_they_were_given():
     seen = []
 
     def opened(name, made, _folder):
@@ -361,7 +361,7 @@ def test_wait_needs_a_finite_number_of_seconds(timeout):
 
 
 @pytest.mark.parametrize("hooks", [print, 3], ids=short)
-def test_hooks_are_a_list(hooks):
+def test_hooks_must_be_a_list(hooks):
     with pytest.raises(HookTypeError, match=r"hooks takes a list of functions"):
         ledger(hooks)
 

@@ -1,4 +1,4 @@
-"""The kit's cluster as a plain object: requests in, answers out, a clock of the test."""
+"""The kit's cluster as a plain object, with requests, answers, and a clock of the test."""
 
 import pytest
 from kafka.protocol.admin import CreateTopicsRequest
@@ -79,7 +79,7 @@ def test_a_metadata_request_creates_a_topic_if_the_client_allows_it():
 
 
 class TestFaults:
-    def test_an_error_meets_count_requests_of_one_origin(self):
+    def test_an_error_affects_a_number_of_requests_of_one_origin(self):
         cluster, _ = cluster_of()
         cluster.create_topic("t")
         cluster.fail("Fetch", error=6, origin="a", count=2)
@@ -162,7 +162,7 @@ def test_an_unreadable_message_ends_the_connection():
 
 
 def test_a_too_new_api_versions_request_gets_the_known_versions():
-    """KIP-511: the answer is in the oldest form, and names the versions that are known."""
+    """KIP-511: the answer has the oldest form, and names the known versions."""
     cluster, _ = cluster_of()
     client = Client(cluster)
     sent = bytes.fromhex(
@@ -176,7 +176,7 @@ def test_a_too_new_api_versions_request_gets_the_known_versions():
 
 @pytest.mark.parametrize("asked", [1, 3])
 def test_the_same_requests_have_the_same_answers(asked):
-    """The seed decides all draws, topics' ids included."""
+    """The seed decides all random choices, including topics' ids."""
 
     def answers():
         cluster, clock = cluster_of(brokers=asked)

@@ -9,7 +9,7 @@ SESSION, REBALANCE = 10.0, 60.0
 
 
 class CoordinatorLab:
-    """One group and the answers that its members got."""
+    """One group, and the answers that its members got."""
 
     def __init__(self):
         self.clock = Clock()
@@ -157,7 +157,7 @@ def test_a_second_holder_fences_the_first_of_a_static_id(lab):
     old = lab.ids["a"]
     lab.sync("a", a=b"A")
     lab.join("b", instance_id="one")
-    assert lab.joins["b"][-1].leader == old  # so the new member does not assign
+    assert lab.joins["b"][-1].leader == old  # so that the new member does not assign
     assert lab.joins["b"][-1].generation == 1
     lab.sync("b")
     assert lab.syncs["b"] == [(0, b"A")]
@@ -227,7 +227,7 @@ def test_a_member_that_prefers_another_protocol_begins_a_rebalance(lab):
 
 class TestCoordinatorMoves:
     def test_an_unfinished_rebalance_is_undone(self, stable):
-        """Only assignments are written: a new member is unknown, a waiting one refused."""
+        """Only assignments are written: a new member is unknown, a waiting one is refused."""
         generation = stable.group.generation
         stable.join("c")
         stable.join("a")

@@ -9,7 +9,7 @@ from safeconsumer.testing import PollTimeoutError, poll_until, polling
 
 
 class Counting:
-    """A consumer that returns one number after the other; it is an iterator, too."""
+    """A consumer that returns one number after the other; it is also an iterator."""
 
     def __init__(self, first):
         self.polled = threading.Event()

@@ -1,4 +1,4 @@
-"""A handler on its records, without a broker and without waiting."""
+"""A handler runs on its records, without a broker and without waiting."""
 
 import asyncio
 import contextvars
@@ -44,7 +44,7 @@ def ok(_record, _context):
 
 
 class Failing:
-    """A handler that raises the given exceptions, for each value in their order."""
+    """A handler that raises the given exceptions, for each value in order."""
 
     def __init__(self, **errors):
         self.errors = errors
@@ -67,7 +67,7 @@ def test_handled_records_are_in_the_result():
 
 
 def test_retries_wait_in_virtual_time():
-    """Later records of the partition wait, those of other partitions do not."""
+    """Later records of the partition wait, records of other partitions do not."""
     handler = Failing(bad=[ValueError("1"), ValueError("2")])
     records = [*some("bad", "good"), *some("else", partition=1)]
     run = run_worker(handler, records, retry=PLAIN)
@@ -90,7 +90,7 @@ def test_the_same_records_give_the_same_run():
     assert [one.at for one in first.calls] == [one.at for one in second.calls]
 
 
-def test_skipped_record_is_passed_and_a_blocked_one_blocks_later_ones():
+def test_skipped_record_is_passed_over_and_a_blocked_one_blocks_later_ones():
     records = [*some("a", "bad", "b"), *some("c", partition=1)]
     run = run_worker(Failing(bad=[Reject("no")]), records, on_exhausted="skip")
     assert [record.value for record in run.skipped] == ["bad"]
@@ -198,7 +198,7 @@ def test_a_coroutine_handler_is_run():
 
 
 def test_context_variables_and_cancellation_end_with_a_coroutine():
-    """Like in a worker, other records are not affected."""
+    """As in a worker, other records are not affected."""
     bound = contextvars.ContextVar("bound", default="")
     found = []
 
@@ -366,7 +366,7 @@ def test_a_record_above_max_ratio_becomes_no_dead_letter():
 
 
 def test_a_refused_dead_letter_keeps_the_handlers_error():
-    """The error's cause is the handler's exception; its text advises no dead_letter."""
+    """The error's cause is the handler's exception; its text does not advise dead_letter=."""
     refused = Reject("too odd")
 
     def sink(_record, _failure):

@@ -54,7 +54,7 @@ def test_a_new_producer_aborts_the_open_transaction_and_must_retry():
 
 
 def test_transaction_that_exceeds_its_time_is_aborted_and_its_producer_fenced():
-    """As in Kafka; otherwise the producer would begin another one, and miss the abort."""
+    """As in Kafka; otherwise the producer would begin another, and miss the abort."""
     cluster, clock = cluster_of()
     writer = writer_in(in_kit(cluster, clock))
     assert [writer.adds(), writer.writes()] == [_codes.NONE] * 2

@@ -61,7 +61,7 @@ TP = TopicPartition("orders", 3)
 
 
 def use(*values: object) -> None:
-    """Take values, so that the checker finds none unused."""
+    """Take values, so that the checker does not report them as unused."""
 
 
 def construct() -> None:
@@ -187,7 +187,7 @@ def hold(one: Hold) -> None:
 
 
 def errors() -> None:
-    """Catch ours by one class, or by the class that an existing handler names."""
+    """Catch our errors by one class, or by the class that an existing handler names."""
     ours: list[type[SafeConsumerError]] = [NotConsumedError, RecordFailedError]
     values: list[type[ValueError]] = [HoldSettingError, IllegalTargetError]
     not_here: type[NotConsumedError] = IllegalTargetError

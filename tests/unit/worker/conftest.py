@@ -10,7 +10,7 @@ def collect():
     """
     Return a function that collects the test's garbage; to scan all objects takes long.
 
-    The older objects stay frozen, as those are that the collection of tests has made.
+    The older objects, which the collection of tests has made, stay frozen.
     """
     gc.freeze()
     return gc.collect

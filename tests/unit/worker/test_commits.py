@@ -32,7 +32,7 @@ def commits(client, clock):
 
 
 class Forgets(Epoch):
-    """An ownership whose floor the polling thread forgets once it was read."""
+    """An ownership whose floor the polling thread forgets once it has been read."""
 
     @property
     def committed(self):
@@ -80,7 +80,7 @@ def test_late_answer_to_an_old_commit_keeps_the_newer_offset(commits, client, cl
     epoch.committed = 0
     for offset in (3, 7):
         epoch.progress.reach(offset)
-        clock.now += 100.0  # the answer to the first is given up
+        clock.now += 100.0  # the client gives up the answer to the first commit
         commits.turn()
     assert [marks[TP].offset for marks, _ in sent] == [3, 7]
     for _, then in reversed(sent):

@@ -126,7 +126,7 @@ def test_size_counts_key_value_headers_and_overhead():
     st.floats(0.0, 5_000.0),
     st.integers(1, 50),
 )
-def test_credit_stays_within_limit_and_poll(  # noqa: PLR0913, PLR0917 - one value each
+def test_credit_stays_within_limit_and_poll(  # noqa: PLR0913, PLR0917 - one argument for each value
     limit, size, kept, held_bytes, average, most
 ):
     """Some credit is left as long as there is room."""
@@ -220,7 +220,7 @@ def test_a_steady_rate_below_the_limit_never_trips(sample, limit, share, phase):
 
 
 def test_ratio_of_dead_letters_forgets_old_records():
-    """Twenty thousand good records long ago do not outweigh failures today."""
+    """Twenty thousand good records long ago do not outweigh today's failures."""
     failing = FailureRatio().succeeded(20_000)
     letters = 0
     while failing.exceeds(0.1) is None:

@@ -75,7 +75,7 @@ def test_locks_end_with_the_readers_that_have_them(collect):
 
 
 def test_readers_can_be_sent_to_another_process():
-    there = pickle.loads(pickle.dumps(readers(bytes.decode)))  # noqa: S301 - ours
+    there = pickle.loads(pickle.dumps(readers(bytes.decode)))  # noqa: S301 - our own data
     assert there.read(make_record(b"v")).value == "v"
 
 

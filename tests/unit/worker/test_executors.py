@@ -100,14 +100,14 @@ async def awaits_a_cancelled_task(record, _context):
 
 
 async def cancels_itself(record, _context):
-    """Cancel the task it runs in, and wait."""
+    """Cancel the task in which it runs, and wait."""
     if record.offset == 1:
         asyncio.current_task().cancel()
         await _forever()
 
 
 def raises_cancelled(record, _context):
-    """Raise the cancellation that ended a loop of its own."""
+    """Raise the cancellation that ended the handler's own loop."""
     if record.offset == 1:
         raise asyncio.CancelledError
 
@@ -282,7 +282,8 @@ def test_process_that_hangs_in_its_import_ends_the_worker(handle, monkeypatch):
     first_message = processes.Processes._first_message
 
     def soon(runner, child):
-        # The process has started: its start is not limited here, as the machine may be busy.
+        # The process has started: this test does not limit its start, as the machine
+        # may be busy.
         runner._calls = evolve(runner._calls, start_seconds=0.5)
         return first_message(runner, child)
 
@@ -486,7 +487,7 @@ class StartsAProcess:
         os.read(ready, 1)  # until then the child may not have reset its signals
         os.kill(forked, signal.SIGTERM)
         _, status = os.waitpid(forked, 0)
-        os.kill(os.getpid(), signal.SIGTERM)  # the worker's to handle; ignored here
+        os.kill(os.getpid(), signal.SIGTERM)  # a worker handles it; here it is ignored
         os.kill(os.getpid(), signal.SIGINT)
         text = f"{done.stdout.strip()} {os.WTERMSIG(status)}"
         (self.folder / "result").write_text(text)
@@ -541,7 +542,7 @@ def test_error_keeps_its_class_on_the_way_from_a_process(error, kind, args):
     """``never=`` and ``except`` therefore mean the same as in threads."""
     batch = BatchFailure({0: error, 1: KeyError("other")})
     sent = pickle.dumps([packed(error), packed(batch)])
-    came, came_as_batch = pickle.loads(sent)  # noqa: S301 - ours
+    came, came_as_batch = pickle.loads(sent)  # noqa: S301 - our own data
     assert isinstance(came_as_batch, BatchFailure)
     assert came_as_batch.errors[1].args == ("other",)
     for one in (came, came_as_batch.errors[0]):
@@ -559,7 +560,7 @@ def test_error_sent_again_has_one_note_with_its_stack():
             raise error
         except ConnectionError:
             sent = pickle.dumps([packed(error), packed(BatchFailure({0: error}))])
-    one, batch = pickle.loads(sent)  # noqa: S301 - ours
+    one, batch = pickle.loads(sent)  # noqa: S301 - our own data
     for came in (one, batch.errors[0]):
         own, stack = came.__notes__
         assert (own, type(stack)) == ("its own", str)

@@ -110,7 +110,7 @@ def test_processes_that_a_handler_starts_by_libraries_end_as_usual():
             process.join()
             statuses.append(process.exitcode)
             command = [sys.executable, "-c", "raise SystemExit(9)"]
-            statuses.append(subprocess.run(command, check=False).returncode)  # noqa: S603 - ours
+            statuses.append(subprocess.run(command, check=False).returncode)  # noqa: S603 - our own code
 
     with executing("thread", handle, count=2) as made:
         made.finish(RECORDS)

@@ -128,7 +128,7 @@ class NotSentError(ConnectionError):
 def test_exception_group_keeps_its_class_on_the_way_from_a_process(make):
     """An error that cannot be pickled arrives as its class."""
     parcel = packed(make(NotSentError(None)))
-    arrived = pickle.loads(pickle.dumps(parcel))  # noqa: S301 - ours
+    arrived = pickle.loads(pickle.dumps(parcel))  # noqa: S301 - our own data
     found = arrived.errors[0] if isinstance(arrived, BatchFailure) else arrived
     assert isinstance(found, ExceptionGroup)
     assert is_all(found, NotSentError)
@@ -139,7 +139,7 @@ def test_pause_from_a_process_keeps_its_cause():
     pause.__cause__ = OSError()
     for made, is_known in ((pause, True), (Pause(1.0), False)):
         parcel = packed(made)
-        arrived = pickle.loads(pickle.dumps(parcel))  # noqa: S301 - ours
+        arrived = pickle.loads(pickle.dumps(parcel))  # noqa: S301 - our own data
         assert is_for_error(arrived) is is_known
         fields = (made.for_, made.scope, made.reason)
         assert (arrived.for_, arrived.scope, arrived.reason) == fields

@@ -114,7 +114,7 @@ def test_ended_executor_is_reported_with_its_cause(executor, monkeypatch):
 
 
 def test_error_in_the_executor_blames_no_record(monkeypatch):
-    """The worker stops for the error, and the thread goes on."""
+    """The worker stops because of the error, and the thread goes on."""
     made_contexts = []
 
     def context_of(*_):
@@ -134,7 +134,7 @@ def test_error_in_the_executor_blames_no_record(monkeypatch):
 
 
 def test_call_interrupted_at_any_place_keeps_each_record_done_or_left():
-    """A record that is neither could never be worked on again."""
+    """Otherwise the worker could never work on a record that is neither."""
     places, at, is_over = Places((calls.__file__,)), 0, False
 
     def throw():

@@ -1,5 +1,5 @@
 """
-Two threads on one queue, with a switch from the one to the other at every place.
+Two threads use one queue, with a switch from one to the other at every place.
 
 In each order no error is raised, the counters equal a recount, no record is handed out twice,
 and all owned records are finished in the end.
@@ -31,7 +31,7 @@ BREAKS = Breaker(on=(ConnectionError,), failures=1, first=0.5, factor=1.0)
 
 
 class InfeasibleError(Exception):
-    """A step is impossible at that place, as the other thread has the task that it needs."""
+    """A step is impossible at that place, as the other thread has the task for it."""
 
 
 class Scene:
@@ -213,7 +213,7 @@ def _met(order, a, b, at):
         def run(step):
             try:
                 STEPS[step](made)
-            except Exception as error:  # noqa: BLE001 - whatever it is, it is wrong
+            except Exception as error:  # noqa: BLE001 - any error is wrong
                 failed.append(error)
 
         other = threading.Thread(target=run, args=(b,))
@@ -244,7 +244,7 @@ def test_any_two_steps_may_interleave_at_any_place(order, name, places):
         if a != name:
             continue
         count, found = _met(order, a, b, 10**9)
-        chance = random.Random(f"{a} x {b}")  # noqa: S311 - to be repeated
+        chance = random.Random(f"{a} x {b}")  # noqa: S311 - draws have to be repeatable
         for at in chance.sample(range(count), min(places, count)):
             found += _met(order, a, b, at)[1]
         wrong += [f"{a} x {b}: {one}" for one in found]
@@ -264,6 +264,6 @@ def test_waiter_cancelled_while_the_event_is_set_breaks_nothing():
     loop = asyncio.new_event_loop()
     revoked = Revocation()
     revoked._waiting = Leaving([loop.create_future()])
-    loop.close()  # which must not raise, either
+    loop.close()  # this must not raise, either
     revoked.set()
     assert revoked.is_set()

@@ -243,7 +243,7 @@ def sink_error(_record, _failure):
 def test_error_of_a_call_that_is_over_waits_for_no_collector(
     executor, handle, sink, batch, collect
 ):
-    """Eight handlers with a megabyte each left 150 to 300 MB to the next collection."""
+    """Eight handlers with a megabyte each once left 300 MB to the next collection."""
     retry = Retry(attempts=1_000, first=0.001, most=0.001)
     options = {"count": 1, "batch": batch, "retry": retry, "sink": sink}
     collect()
@@ -253,7 +253,7 @@ def test_error_of_a_call_that_is_over_waits_for_no_collector(
             made.admit(4)
             made.wait(lambda: len(LOCALS) >= 50, "fifty errors")
             kept = [ref for ref in LOCALS[:50] if ref() is not None]
-            assert len(kept) <= 2  # of calls that are under way, or just over
+            assert len(kept) <= 2  # of calls that still run, or have just ended
     finally:
         gc.enable()
 
@@ -296,7 +296,8 @@ def test_closed_kept_errors_keep_no_frame(is_closed_first):
     assert [ref() for ref in LOCALS] == [None, None]
 
 
-SHARED = ConnectionError("the client is closed")  # as clients do: raised at each call
+# Clients raise the same object at each call, too.
+SHARED = ConnectionError("the client is closed")
 
 
 def raise_shared(_given, _context):
@@ -344,7 +345,7 @@ def length(error):
     ],
 )
 def test_repeatedly_raised_error_has_a_bounded_traceback(executor, handle, batch):
-    """A letter took 18 ms on average of 500, 26 ms on average of 1,000, and so on."""
+    """Earlier, a letter took 18 ms on average of 500, and 26 ms on average of 1,000."""
     SHARED.__traceback__ = None
     retry = Retry(attempts=2, first=0.001, most=0.001)
 
@@ -422,7 +423,7 @@ def test_running_coroutine_is_not_ended_by_an_error_that_it_passed_on():
 
 
 def test_text_of_an_error_is_shortened():
-    """A message keeps its beginning, a chain both ends, and a stack its end."""
+    """A message keeps its beginning, a chain both its ends, and a stack its end."""
     with pytest.raises(ValueError, match="\u20ac") as raised:
         raise ValueError("\u20ac" * 100_000)
     error = raised.value

@@ -15,7 +15,7 @@ class Play:
     """Records of a few keys that are claimed, and come back, in any order."""
 
     def __init__(self, seed, order):
-        self.dice = random.Random(seed)  # noqa: S311 - to be repeated
+        self.dice = random.Random(seed)  # noqa: S311 - draws have to be repeatable
         keys = self.dice.choice([1, 3, 20])
         self.desk = Desk(
             order,

@@ -28,7 +28,7 @@ def claim(desk):
 
 
 def fail(desk, error, task=None):
-    """Fail the first record of the next task, and give the rest back."""
+    """Fail the first record of the next task, and give the other records back."""
     task = claim(desk) if task is None else task
     first = task.record(task.indexes[0]).offset
     desk.decisions.complete(
@@ -247,7 +247,7 @@ def test_paused_batch_is_repeated_as_one(order, scope):
 
 
 def test_any_record_of_a_batch_may_pause():
-    """The hold is placed at once, even if records before it wait."""
+    """The hold is placed at once, even if earlier records wait."""
     desk = Desk(
         Order.PARTITION, is_batch=True, quantum=4, on_exhausted="skip", records=4
     )
@@ -451,7 +451,7 @@ def test_failed_batch_counts_as_one_failure(answer):
     assert not owners(desk)
 
 
-def test_batch_that_opens_the_breaker_is_repeated_whole():
+def test_batch_that_opens_the_breaker_is_repeated_as_a_whole():
     breaker = Breaker(on=(ConnectionError,), failures=1)
     desk = Desk(Order.PARTITION, breaker=breaker, is_batch=True, quantum=3, records=3)
     fail_batch(desk, DOWN)

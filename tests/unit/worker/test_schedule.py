@@ -43,7 +43,7 @@ def test_one_event_reports_all_repeated_records_of_a_batch(order, error):
 
 
 def test_reported_delay_is_the_rest_of_the_wait():
-    """A record behind another one of its batch has waited already."""
+    """A record behind another one of its batch has already waited."""
     desk = Desk(Order.PARTITION, is_batch=True, quantum=2, records=2)
     _partly(desk, {0: RetryLater(6.0), 1: RetryLater(10.0)})
     desk.pass_time(6.0)
@@ -153,7 +153,7 @@ def test_record_handed_over_and_not_begun_is_left_after_a_loss():
 
 
 def _sizes(desk):
-    """Complete all that can be claimed, and return the offsets of each call."""
+    """Complete all claimable records, and return the offsets of each call."""
     found = []
     while task := desk.decisions.queue.claim():
         found.append([task.record(i).offset for i in task.indexes])
@@ -360,7 +360,7 @@ def test_held_batch_waits_in_its_place(*, is_full):
 
 
 def test_quick_record_wakes_a_thread_only_if_no_handler_works():
-    """Two threads that compute slow each other down, but a record must not wait."""
+    """Two computing threads slow each other down, but a record must not wait."""
     desk, woken = Desk(Order.KEY, quantum=1), []
     desk.epoch.pace = 1e-6
     desk.decisions.queue.listen(lambda: woken.append(desk.kept.running))
@@ -401,7 +401,7 @@ def test_record_put_back_within_the_span_begins():
 
 
 def test_records_that_failed_together_are_handed_out_one_by_one():
-    """Together they would fail again, and the cause would stay unknown."""
+    """Together they would fail again, and the cause would remain unknown."""
     desk = Desk(Order.PARTITION, quantum=4, records=5, is_batch=True)
     task = desk.decisions.queue.claim()
     assert list(task.indexes) == [0, 1, 2, 3]
@@ -427,7 +427,7 @@ def test_begun_record_is_kept_with_all_before_it(order, error):
     failed, left = [(last.indexes[0], error)], last.indexes[1:]
     desk.decisions.complete(Outcome(task=last, failed=failed, left=left))
     if not isinstance(error, RetryLater):
-        desk.pass_time(30.0)  # its time has come, and it is its second attempt
+        desk.pass_time(30.0)  # its time has come, and this is its second attempt
     offset = desk.kept.give_back(desk.epoch, Load(), 1)
     assert offset == record.offset + 1
     assert desk.epoch.records == desk.kept.records == offset
@@ -460,7 +460,7 @@ def test_records_given_back_and_fetched_again_are_handed_out(order):
     desk.decisions.complete(Outcome(task=task, left=task.indexes))
     desk._next = desk.kept.give_back(desk.epoch, Load(0, 10**9), 1)
     assert desk._next == 0
-    # A log that was compacted meanwhile has fewer records than were forgotten.
+    # A log that was compacted meanwhile has fewer records than the worker forgot.
     desk.admit(1)
     assert desk.work() == [0]
 
@@ -469,7 +469,7 @@ def test_records_given_back_and_fetched_again_are_handed_out(order):
 
 
 class Watched(Slot):
-    """A place that notes its fields at the moment when its task is set."""
+    """A place that notes its fields at the moment at which its task is set."""
 
     def __init__(self):
         self.seen = []

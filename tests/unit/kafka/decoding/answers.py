@@ -126,7 +126,7 @@ def _collected(answers):
     try:
         for some in answers:
             found += [(number, _plain(response)) for number, response in some]
-    except Exception as error:  # noqa: BLE001 - compared
+    except Exception as error:  # noqa: BLE001 - the test compares it
         found.append((type(error), str(error)))
     return found
 

@@ -36,7 +36,7 @@ class Row:
 
 @frozen(kw_only=True)
 class Frame:
-    """The header of a batch; ``tail`` offsets at its end are gone."""
+    """The header of a batch; the last ``tail`` offsets are gone."""
 
     magic: int = 2
     codec: int = 0
@@ -49,7 +49,7 @@ class Frame:
 
 
 def many(rows, count):
-    """Repeat rows up to a number, each a little different."""
+    """Repeat rows up to a number, each slightly different."""
     return [
         evolve(row, value=None if row.value is None else row.value + b"%d" % number)
         for number in range(count)

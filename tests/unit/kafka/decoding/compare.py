@@ -30,9 +30,11 @@ class Case:
 
     data: bytes
     fetch_offset: int = 0
-    # how many records each ``take`` asks for; the last goes on
+    # how many records each ``take`` requests; the last number is repeated
     takes: Sequence[int | None] = (None,)
-    drained_after: int = _MOST_TAKES  # the number of takes; the rest is dropped
+    drained_after: int = (
+        _MOST_TAKES  # the number of takes; the other records are dropped
+    )
     check_crcs: bool = True
     committed: bool = False
     aborted: Sequence[Aborted] = ()
@@ -72,7 +74,7 @@ def compared(case):
 
 
 def _without_texts(steps):
-    """Return a story without the texts of type errors."""
+    """Return the results without the texts of type errors."""
     return [one[:2] if one[:2] == ("raised", TypeError) else one for one in steps]
 
 
@@ -103,7 +105,7 @@ def _story(kind, case):
     drained = []
     try:
         part = _opened(kind, case, aggregator, drained)
-    except Exception as error:  # noqa: BLE001 - compared with the other decoder's
+    except Exception as error:  # noqa: BLE001 - compared with the other decoder's error
         return [("raised", type(error), str(error))]
     steps = []
     for number in range(min(case.drained_after, _MOST_TAKES)):
@@ -142,7 +144,7 @@ def _opened(kind, case, aggregator, drained):
 def _take(part, n):
     try:
         return "taken", [_seen(record) for record in part.take(n)]
-    except Exception as error:  # noqa: BLE001 - compared with the other decoder's
+    except Exception as error:  # noqa: BLE001 - compared with the other decoder's error
         return "raised", type(error), str(error)
 
 

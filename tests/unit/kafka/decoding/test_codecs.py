@@ -88,7 +88,7 @@ _LAST = struct.pack(">i", 10_000) + snappy.compress(b"")
     ],
 )
 def test_unusual_snappy_is_read_alike(section, count):
-    """Producers other than Java's write Snappy raw, or with another version."""
+    """Producers other than Java's write raw Snappy, or another version of it."""
     assert _read(2, section) == count
 
 
@@ -137,7 +137,7 @@ def test_threads_do_not_share_a_zstd_decompressor():
 
 
 def test_a_decompressor_with_a_large_window_is_not_kept():
-    """The producer chooses the window: 128 MB for 1 MB on the wire."""
+    """The producer chooses the window: it may be 128 MB for 1 MB on the wire."""
     options = zstandard.ZstdCompressionParameters.from_level(
         1, window_log=27, write_content_size=False
     )

@@ -82,7 +82,7 @@ CHANGES = [
 
 
 def wrapped(deserializer):
-    """Return the object that a consumer makes of a plain callable."""
+    """Return the object that a consumer makes from a plain callable."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with offline(KafkaConsumer, value_deserializer=deserializer) as consumer:
@@ -181,7 +181,7 @@ def test_of_two_type_errors_the_one_from_further_inside_is_raised(form):
 @pytest.mark.parametrize("magic", [1, 2])
 @both_decoders
 def test_records_before_the_fetch_offset_are_not_deserialized(decoder, codec, magic):
-    """Therefore a seek leads past an unreadable record; upstream raises again."""
+    """So a seek can lead past an unreadable record; upstream raises again."""
     rows = [Row(value=b"%d" % number) for number in range(9)]
     data, _ = written(0, rows, Frame(codec=codec, magic=magic))
     refusing = Picky(ValueError, b"5")

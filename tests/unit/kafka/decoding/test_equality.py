@@ -135,7 +135,7 @@ def test_an_answer_that_is_cut_off_gives_its_whole_batches(committed):
 
 @pytest.mark.parametrize("batch", [PACKED, MARKED, BEFORE], ids=short)
 def test_a_batch_with_one_damaged_byte_is_read_alike(batch):
-    """The damage is tested with a checksum that shows it, and with one that hides it."""
+    """The damage is tested with a checksum that reveals it, and with one that hides it."""
     places = [*product(range(HEADER), (0x01, 0x10, 0x80, 0xFF))]
     places += [(at, 0x10) for at in range(HEADER, len(batch))]
     for at, bits in places:

@@ -86,8 +86,8 @@ def test_a_wrong_answer_is_upstreams_error_wherever_it_is_cut(exchanges, data):
     expected = handed(stock(asked, receive_message_max_bytes=2000), chunks)
     assert isinstance(expected[-1][0], type)  # upstream raises an error
     assert handed(ours(asked, receive_message_max_bytes=2000), chunks) == expected
-    # Upstream loses the answers that came before it in one piece; received ones are
-    # handed on when they are complete.
+    # Upstream loses the answers that arrived before it in the same piece; complete
+    # answers are passed on.
     *before, error = received(ours(asked, receive_message_max_bytes=2000), chunks)
     assert error == expected[-1]
     single = [bytes([byte]) for byte in whole]
@@ -121,7 +121,7 @@ def test_answer_stays_unchanged_when_its_memory_is_reused():
 
 
 def test_the_memory_of_a_large_answer_is_freed():
-    """The parser keeps its scratch memory alone."""
+    """The parser keeps only its scratch memory."""
     large = fetch(1, bytes(3_000_000))
     parser = ours([large.request])
     tracemalloc.start()

@@ -176,7 +176,7 @@ def test_many_threads_get_errors_and_do_not_crash():
                 found.extend(taken_beside_others(one, closes=closes))
                 for _ in steps:
                     assert steps.position is not None
-        except BaseException as error:  # noqa: BLE001 - it is looked at below
+        except BaseException as error:  # noqa: BLE001 - the test checks it below
             errors.append(error)
 
     threads = [threading.Thread(target=work, args=(n == 3,)) for n in range(count)]

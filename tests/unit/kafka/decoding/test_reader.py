@@ -65,7 +65,7 @@ def around(records, count=COUNT, *, codec=0):
 
 
 def one(body):
-    """Return a record with this content in hex: attributes, time, offset, key, ..."""
+    """Return a record with these contents in hex: attributes, time, offset, key, ..."""
     inside = bytes.fromhex(body)
     return bytes([2 * len(inside)]) + inside
 
@@ -431,7 +431,7 @@ def test_a_call_may_return_a_wrong_value():
 
 
 def test_one_batch_is_uncompressed_at_a_time():
-    """The content of the batch before is freed first."""
+    """The content of the previous batch is freed first."""
     data, at = b"", 0
     for _ in range(3):
         more, at = written(at, ROWS, Frame(codec=3))
@@ -460,7 +460,7 @@ MANY = Row(0, b"k", b"v", (("h", b"1"),) * 1_500)
 
 
 def collecting_often(call):
-    """Have the collector run often, and call a function each time."""
+    """Let the collector run often, and call a function each time."""
     gc.set_threshold(100)
     gc.callbacks.append(lambda *_: call())
 
@@ -512,7 +512,7 @@ with_lock = pytest.mark.skipif(
 @pytest.mark.parametrize("does", [look_at_all_objects, change_all_objects], ids=short)
 def test_a_callback_of_the_collector_may_look_at_lists_and_change_them(does):
     """
-    A list has no empty places; a buffer that changes, or a list that is emptied, is harmless.
+    A list has no empty places; a changed buffer, or an emptied list, does no harm.
 
     The test has its own process: Python itself shows an unfinished tuple while another
     thread is stopped in ``tuple(...)``, and reading that crashes.
@@ -526,7 +526,7 @@ def test_other_threads_run_while_a_large_batch_is_checked():
     """A batch of a few KB may have a gigabyte of headers when it is uncompressed."""
     record = one("00 00 00 01 01 0a" + " 02 61 01" * 5)
     count = 500_000
-    inside = record * count + b"\0"  # a byte too many: none is made
+    inside = record * count + b"\0"  # a byte too many: no record is made
     data = around(b"", count, codec=1)
     running, done = threading.Event(), threading.Event()
 
@@ -591,7 +591,7 @@ def test_a_reader_leaks_nothing(other):
                 pass
 
     often()
-    gc.collect()  # records of others refer to their class
+    gc.collect()  # records of other readers refer to their class
     references = [sys.getrefcount(one) for one in given]
     tracemalloc.start()
     try:

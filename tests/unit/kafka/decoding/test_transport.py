@@ -53,7 +53,7 @@ _RESETS = struct.pack("ii", 1, 0)
 
 @frozen
 class Line:
-    """A live connection, driven by an IO thread of its own."""
+    """A live connection that its own IO thread drives."""
 
     net: Any  # its event loop
     connection: Any  # upstream's; the transport is upstream's or ours
@@ -93,7 +93,7 @@ class Line:
 def line(*, is_ours, tls, metrics=None):
     """Open a connection and close it."""
     near, far = _pair()
-    # Otherwise a step that took 0.1 s, on a busy machine, is a warning.
+    # Otherwise a step of 0.1 s, as on a busy machine, causes a warning.
     net = NetworkSelector(slow_task_threshold_secs=0)
     connection = KafkaConnection(
         net, metrics=metrics, receive_message_max_bytes=100_000_000
@@ -165,9 +165,9 @@ PAIR = fetch(1, bytes(100_000)), heartbeat(2)
 
 
 def in_pieces(one, seed):
-    """Write all answers in pieces whose sizes are drawn."""
+    """Write all answers in pieces of random sizes."""
     futures = one.ask(*requests_of(MIXED))
-    chance, left = random.Random(seed), written(MIXED)  # noqa: S311 - no secret
+    chance, left = random.Random(seed), written(MIXED)  # noqa: S311 - nothing is secret
     while left:
         size = chance.choice([1, 3, 100, 16_384, 65_536, 65_537, 1_000_000])
         one.far.sendall(left[:size])
@@ -224,7 +224,7 @@ def test_a_reset_in_an_answer_fails_its_request(*, tls):
 
 @tls
 def test_the_rest_of_a_tls_record_is_read(*, tls):
-    """The record ends one answer and has the next; no selector reports that."""
+    """The record ends one answer and contains the next one; no selector reports that."""
     with line(is_ours=True, tls=tls) as one:
         futures = one.ask(*requests_of(PAIR), then=written(PAIR))
         assert all(isinstance(answer, str) for answer in one.outcomes(futures))
@@ -243,7 +243,7 @@ def test_an_answer_right_before_the_end_counts(*, tls):
 
 @tls
 def test_a_callback_of_an_answer_may_close_the_connection(caplog, *, tls):
-    """More bytes are still to be read then."""
+    """At that moment more bytes remain to be read."""
     with line(is_ours=True, tls=tls) as one:
         asked = one.ask(*requests_of(PAIR))
         asked[0].add_callback(lambda _: one.connection.close())
@@ -255,7 +255,7 @@ def test_a_callback_of_an_answer_may_close_the_connection(caplog, *, tls):
 
 
 def test_received_bytes_are_counted():
-    """Upstream's metric counts the bytes, and has the time of the last ones."""
+    """Upstream's metric counts the bytes, and has the time of the last bytes."""
     metrics = Metrics()
     with line(is_ours=True, tls=False, metrics=metrics) as one:
         before = one.connection.transport.last_read
