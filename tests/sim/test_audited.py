@@ -4,6 +4,8 @@ Random programs of a group, judged by the audit alone.
 Right programs fail no check, whatever befalls them; a fault of the library is found.
 """
 
+import gc
+
 import pytest
 from kafka import KafkaProducer
 
@@ -21,6 +23,8 @@ pytestmark = pytest.mark.contract("S5")
 def _quiet_producers(monkeypatch):
     # A killed member's producer has reports on their way, and waits when it is collected.
     monkeypatch.setattr(KafkaProducer, "__del__", lambda _: None)
+    yield
+    gc.collect()
 
 
 @simulated(seeds=2, nightly=100, nodes=2, preempt=0.05)
