@@ -239,10 +239,19 @@ class Fuzz:
         is_batch = bool(self.options["batch"])
         order = self.options["order"]
         self.book = Book(lab, order, self.keys, is_batch=is_batch)
+        self.is_sink_slow = self.dice.random() < 0.5
+        # Under "latest" no record is passed over once a worker has owned its partition.
+        self.is_late = self.dice.random() < 0.3
+        if self.is_late:
+            self.settings["auto_offset_reset"] = "latest"
+            self.is_calm = True
+            self.start()
+            lab.until(lambda: committed(lab) == [0] * PARTITIONS)
+            self.is_calm = False
         for tp in lab.partitions("t"):
             self.append(tp, RECORDS)
-        self.is_sink_slow = self.dice.random() < 0.5
-        self.start()
+        if not self.is_late:
+            self.start()
 
     def random_options(self):
         choose = self.dice.choice
@@ -427,7 +436,8 @@ class Fuzz:
 
     def add_partition(self, _name):
         count = len(self.lab.partitions("t"))
-        if count < PARTITIONS + 2 and self.way != "assign":
+        may_add = self.way != "assign" and not self.is_late
+        if count < PARTITIONS + 2 and may_add:
             self.lab.cluster.add_partitions("t", count + 1)
             self.append(self.lab.partitions("t")[-1], RECORDS // 2)
 
