@@ -315,7 +315,7 @@ def _moves(checkpoint: Checkpoint) -> Iterator[tuple[Place, Move]]:
         positions = _positions(last, batch, checkpoint.skips)
         for place, end in batch.ends.items():
             # A new partition that is held begins at 0. The start is unknown for the
-            # first remaining batch, and for the very first one without its starts.
+            # first remaining batch, and for the first one of all without its starts.
             is_known = last.number >= 0 or (is_alone and place in last.ends)
             first = positions.get(place, 0)
             if is_known and first < end:

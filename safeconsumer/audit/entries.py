@@ -363,7 +363,7 @@ def decoded(name: str, number: int, text: bytes) -> Iterable[Line]:
 
     Raises:
         JournalError: a line is broken; the message has its file and number, the path of
-            the field and the type that it should have. Lines before it come first.
+            the field and the type that it should have. It yields the lines before that first.
     """
     try:
         found: list[Line] = _entries.decode_lines(text)

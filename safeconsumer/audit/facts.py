@@ -36,7 +36,7 @@ class Owned(Derived):
     """
     An ownership begins.
 
-    Attributes: is_back: whether the same or the very next generation gave the partition
+    Attributes: is_back: whether the same or the next generation gave the partition
         back, so that no other member can have owned it in between.
     """
 

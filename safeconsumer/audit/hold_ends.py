@@ -3,7 +3,7 @@ Decides whether a cause outside the library may have ended a member's hold.
 
 A journal's ``lift`` is the library's own claim. It counts only with a cause outside the
 library, which ``design/audit.md`` lists for each :class:`Kind` of hold. A rebalance
-gives a partition back by the same generation or the very next one. Whether the first
+gives a partition back by the same generation or the next one. Whether the first
 join after a lost membership left a partition out is unknown: joins without a partition
 are not in the journal. The holds topic shows when an operator's hold ended, so G2 and
 W10 judge that.
@@ -57,7 +57,7 @@ def gives_back(before: int | None, now: int | None) -> bool:
     """
     Return whether no other member can have owned a partition between two generations.
 
-    That is true of the same and the very next generation: the answer to a follower that
+    That is true of the same and the next generation: the answer to a follower that
     joins again may have the generation that it knows.
     """
     if before is None or now is None:

@@ -25,7 +25,7 @@ class Listing(click.Group):
         ctx: click.Context,  # noqa: ARG002 - click's
         formatter: click.HelpFormatter,
     ) -> None:
-        """Write where the exit statuses are described."""
+        """Write that the help of each command has the exit statuses."""
         formatter.write("\nThe help of each command ends with the exit statuses.\n")
 
     def _sentence(self, ctx: click.Context, name: str) -> str | None:

@@ -374,7 +374,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         """
         Subscribe to topics, as confluent-kafka does.
 
-        Held partitions are paused before ``poll`` has returned from ``on_assign``.
+        Held partitions are paused before the ``poll`` that calls ``on_assign`` returns.
         """
         calls = {"on_assign": on_assign, "on_revoke": on_revoke, "on_lost": on_lost}
         for name, call in calls.items():

@@ -191,7 +191,7 @@ def move_action(state: State, owner: str, given: Given) -> Action:
             view = evolve(view, facts=operator.group(group))
             return reset_action(operator.admin, view, owner=owner, scopes=scopes, to=to)
     except _CLUSTER_ERRORS as error:
-        title = "Which offsets that is is unknown."
+        title = "The offsets of this target are unknown."
         raise Problem(_http(error), title, error_text(error)) from error
 
 

@@ -469,7 +469,7 @@ class View:
             them.
         moves: held partitions whose committed offset moved: between two recent views while
             a member that does not report owned them, or according to one view alone.
-        age: seconds since the view was current, if that is too long; else None.
+        age: seconds since the view was current, if that is too long; otherwise None.
         incarnation: how many times the holds topic was recreated, as far as its reader
             knows.
     """
@@ -983,7 +983,7 @@ def headline(views: Sequence[View]) -> tuple[Level, str]:
 
 
 def _disobeying(one: Member, alarms: AbstractSet[TopicPartition]) -> Member:
-    """Return a member with its verdict, if these partitions are held but flowing."""
+    """Return a member, with another verdict if it has left or delivers one of these."""
     if one.has_gone and not one.is_lost:
         return evolve(one, verdict=verdicts.LEFT)
     if alarms.isdisjoint(one.owned):

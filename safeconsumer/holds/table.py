@@ -759,7 +759,7 @@ def _left_behind(
 
 
 def _placed_back(restored: Collection[Hold]) -> list[EventParts]:
-    # Returns the holds beneath pauses that have ended; they make no partition quiet.
+    # Returns an event about the holds beneath ended pauses; they make no partition quiet.
     return [(events.HoldsPlaced, {"holds": tuple(restored)})] if restored else []
 
 

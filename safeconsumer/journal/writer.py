@@ -119,8 +119,8 @@ class JournalWriter:
         """
         Write for a consumer until :meth:`release`, or until it is garbage-collected.
 
-        Each consumer after the first one begins another journal: the holds, ownerships
-        and calls of the one before are not its own.
+        Another journal begins if this one has entries of an earlier consumer: the holds,
+        ownerships and calls of that one are not this consumer's own.
 
         Raises:
             JournalError: the writer serves another consumer, the group differs, or

@@ -61,7 +61,7 @@ class Case:
     is_alone: bool = False  # whether each record is a batch, as with linger 0
     headers: int = 0  # headers of each record, which then has a key, too
     is_transactional: bool = False  # if so, a quarter is aborted
-    is_compacted: bool = False  # if so, each second record is gone
+    is_compacted: bool = False  # if so, every second record is gone
 
     def readable(self, records):
         """Return the number of written records that a consumer gets."""

@@ -67,7 +67,7 @@ READING = {
         how={"is_committed": True},
     ),
     "compacted": Row(
-        title="compacted, each second record is gone", case=Case(is_compacted=True)
+        title="compacted, every second record is gone", case=Case(is_compacted=True)
     ),
     "paused": Row(title="1,000 partitions, 980 of them paused", case=_PAUSED),
     "paused-5000": Row(

@@ -562,7 +562,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         member_assignment_bytes: bytes,
     ) -> None:
         self._joined = None
-        # An answer after that to SyncGroup may have ended the membership.
+        # An answer after SyncGroup's may have ended the membership.
         is_over = generation < 0 or not member_id
         if is_over or self._is_for_older_subscription(member_assignment_bytes):
             self._drop_join()
@@ -858,7 +858,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     def maybe_auto_commit_offsets_now(self) -> None:
         """
-        Commit, and return once all commits requested so far are sent.
+        Commit, and wait briefly until all commits requested so far are sent.
 
         Upstream sends them later, for instance after ``unsubscribe``, when the broker
         refuses them.

@@ -53,12 +53,12 @@ class OwnedPartitionState(TopicPartitionState):
 
     moves: int = 0
     """
-    How often the position was set or reset; the count goes up before the position moves.
+    How often a seek or a reset moved the position; counted before the position moves.
     """
 
     moved_to: OffsetAndMetadata | None = None
     """
-    The position after the last move.
+    The position after the last seek; None after a reset.
     """
 
     reset_number: int = 0

@@ -70,7 +70,7 @@ def test_a_batch_that_was_cut_off_is_read_again_in_full(planned, operator, kept)
 
 
 @pytest.mark.contract("S9")
-def test_every_hold_and_lift_is_obeyed_by_the_very_next_plan(planned, operator):
+def test_every_hold_and_lift_is_obeyed_by_the_next_plan(planned, operator):
     planned.start(**operator.options())
     for _ in range(5):
         planned.produce(1, 1)

@@ -58,7 +58,7 @@ def test_a_client_survives_injected_errors(broker, clients, error):
 
 
 def test_a_producer_that_has_no_answer_ends_with_the_test(broker, clients):
-    """Earlier, its thread went on, took a third of a core, and failed the end of the test."""
+    """Its thread once continued, took a third of a core, and failed the end of the test."""
     topic, before = clients.topic(partitions=1), set(threading.enumerate())
     producer = clients.producer()
     produce(producer, topic, 1)

@@ -75,7 +75,7 @@ class CountingDecisions(Decisions):
 
 class ExecutorFixture(Desk):
     """
-    A desk beside which handlers run as in a worker; a test calls its turns.
+    A :class:`Desk` whose handlers run as in a worker; a test calls its turns.
 
     Attributes: runner: the executor that runs the handlers.
     """

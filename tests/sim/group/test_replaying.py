@@ -39,7 +39,7 @@ def test_a_replay_stops_within_a_second_while_no_broker_answers(lab):
 @pytest.mark.contract("P20")
 @simulated(seeds=1)
 def test_a_replay_commits_the_leader_epoch(lab):
-    """A replay that passes over no letter does so, too, and commits its start."""
+    """A replay without any letter commits it, too, with the offset of its start."""
     (tp,) = lab.topic("t.dlq", records=3)
     lab.cluster.lead("t.dlq", 0, 1)
     lab.append(tp, 2)

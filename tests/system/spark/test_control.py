@@ -50,7 +50,7 @@ def follow(spark, operator, timeout=10.0, **properties):
 def test_a_plan_obeys_every_hold_and_lift_that_was_acknowledged_before(
     following, operator
 ):
-    """S1: the very next plan obeys each of 100 holds and 100 lifts."""
+    """S1: the next plan obeys each of 100 holds and 100 lifts."""
     for _ in range(100):
         operator.hold("orders")
         assert following.current_holds().covers(("orders", 0))

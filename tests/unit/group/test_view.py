@@ -320,7 +320,7 @@ def test_a_silent_member_whose_hold_may_have_ended_is_unknown(skew, changed):
 
 
 @pytest.mark.contract("G8")
-def test_a_silent_member_that_commits_on_is_not_quiet():
+def test_a_silent_member_that_continues_to_commit_is_not_quiet():
     view = after_a_kill(DIED_QUIET, B, moves={ONE: Move(3, 9)})
     assert view.row(ONE).answer is Answer.FLOWING
 

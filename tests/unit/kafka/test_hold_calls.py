@@ -244,7 +244,7 @@ def test_second_of_two_blocks_that_begin_at_once_is_refused(consumer):
     """
     Each of two threads finds no hold of the owner, and begins its block.
 
-    The call of ``pause()`` by the first block plays the first thread.
+    The second block begins within the first one's call of ``pause()``, as on a thread.
     """
     place = consumer.pause
 
