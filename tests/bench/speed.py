@@ -80,7 +80,7 @@ def kept(result):
     ]
     found = {(one["row"], one["name"]): one["measured"] for one in result["figures"]}
     return {
-        "stamp": f"It was measured on {result['date'][:10]}, on "
+        "stamp": f"We measured on {result['date'][:10]}, on "
         f"{result['machine']['cores']} cores, "
         f"Python {result['versions']['python']}, Apache Kafka {KAFKA_VERSION}; "
         f"{', '.join(versions)}.",

@@ -79,7 +79,7 @@ def test_data_has_the_ratios_and_values_of_a_report():
     }
     kept = speed.kept(report)
     assert kept["stamp"].startswith(
-        "It was measured on 2026-11-25, on 2 cores, Python 3.11.7, Apache Kafka "
+        "We measured on 2026-11-25, on 2 cores, Python 3.11.7, Apache Kafka "
     )
     assert kept["iteration"] == {
         "kafka-python": {},
