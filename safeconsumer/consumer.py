@@ -689,6 +689,8 @@ class SafeConsumer(UpstreamConsumer):
             CommitFailedError: kafka-python's; the broker has ended the membership and
                 this member does not know it yet.
             CommitRefusedError: a ``Worker`` or ``Pump`` has the consumer, and commits.
+            BlockingCallInSignalHandlerError: a signal handler called it, and would wait
+                for the call that it has interrupted.
         """
         # First: in a listener of a worker's consumer commit_async() is refused, too.
         self._coordinator.refuse_other_commit(offsets)

@@ -203,6 +203,7 @@ class Part:
         self.appended = Appended()
         self.done = Spans()
         self.marks: set[type[Fact]] = set()
+        self.topic_ids: set[str | None] = set()
         self.last_at = -math.inf
         self._takers: Mapping[type, Callable[[Any], object]] = {
             facts.Positioned: self._positioned,
@@ -213,6 +214,7 @@ class Part:
             facts.HandlerBegan: self._handler_began,
             facts.AutoReset: self._auto_reset,
             entries.LogStart: self._log_starts,
+            entries.Named: lambda fact: self.topic_ids.add(fact.topic_id),
             facts.Released: self._released,
             entries.Moved: lambda fact: self.epochs[-1].runs.add(fact.start, fact.next),
             Owned: self._owned,
@@ -247,6 +249,7 @@ class Part:
         if fact.is_back and self.epochs:
             new.owned_since = self.epochs[-1].owned_since
         self.epochs.append(new)
+        self.topic_ids.add(fact.topic_id)
 
     def _released(self, fact: facts.Released) -> None:
         self.epochs[-1].over, self.epochs[-1].was_lost = fact.at, fact.is_lost
@@ -559,7 +562,8 @@ class Case:
                 f"{member} was on the cluster {one} and {another} on {other}: judge each "
                 "cluster by itself"
             )
-        if len({one.topic_id for one, _ in known} - {None}) > 1:
+        ids = (one.topic_ids for one in self.parts.values())
+        if len(set[str | None]().union(*ids) - {None}) > 1:
             return "the topic was deleted and created again: its id changed"
         return ""
 

@@ -134,6 +134,13 @@ class Reset(Entry, tag="reset"):
     owner: str
 
 
+class Named(Entry, tag="named"):
+    """The id of the topic, which was not known when the ownership began."""
+
+    tp: str
+    topic_id: str
+
+
 class Transactional(Entry, tag="transactional"):
     """A batch of a transaction was read: transactions leave offsets without a record."""
 
@@ -309,7 +316,7 @@ EVENTS: Mapping[str, type[Entry]] = {
     for kind in (
         *(Acked, Assigned, Begins, Call, Clock, Committed, Completed),
         *(Deliver, Dropped),
-        *(Handle, Handled, Hold, Kept, Lift, LogStart, Lost, Moved),
+        *(Handle, Handled, Hold, Kept, Lift, LogStart, Lost, Moved, Named),
         *(Reset, Return),
         *(Revoked, Running, Transactional, Unseen, Working),
     )

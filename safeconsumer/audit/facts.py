@@ -292,7 +292,13 @@ KINDS: Sequence[type[Fact]] = (
     *(JournalEnd, OpenSeek, Owned, OwnHold, Positioned, Released, Skipped, Sought),
     UnderHold,
     *(entries.Acked, entries.Clock, entries.Hold, entries.Kept, entries.LogStart),
-    *(entries.Moved, entries.Reset, entries.Transactional, entries.Unseen),
+    *(
+        entries.Moved,
+        entries.Named,
+        entries.Reset,
+        entries.Transactional,
+        entries.Unseen,
+    ),
     entries.Working,
 )
 

@@ -17,7 +17,7 @@ reports of the consumer about its own state:
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 
 from attrs import evolve, field, frozen
@@ -347,7 +347,7 @@ class Holds:
         own = self._standing.get(key)
         if own is None:
             return
-        own[:] = [*self._left(own, entry)] or own
+        own[:] = self._left(own, entry) or own
         last = own[-1]
         if not self.is_ended(last, entry):
             if entry.why != EXPIRED and self._answer(last) is Answer.UNKNOWN:
@@ -359,17 +359,20 @@ class Holds:
             self._away.setdefault(place_of(last.scope), {})[key] = last
         self._end(key, end, entry.why or "lift")
 
-    def _left(self, own: Iterable[Placed], lift: Lift) -> Iterator[Placed]:
-        # The placements that an entry has not ended; one beneath takes the place of its
-        # pause.
-        for one in own:
-            beneath = one.beneath
-            if beneath is not None and self.is_ended(beneath, lift):
-                beneath = None
-            if not self.is_ended(one, lift):
-                yield evolve(one, beneath=beneath)
-            elif beneath is not None:
-                yield beneath
+    def _left(self, own: Sequence[Placed], lift: Lift) -> list[Placed]:
+        # The placements that an entry has not ended. The last ended one had replaced those
+        # before it, but a strict hold beneath a pause takes the pause's place.
+        ended = [at for at, one in enumerate(own) if self.is_ended(one, lift)]
+        left = [*own[ended[-1] + 1 :]] if ended else [*own]
+        if ended:
+            beneath = self._without_ended(own[ended[-1]], lift).beneath
+            left[:0] = [] if beneath is None else [beneath]
+        return [self._without_ended(one, lift) for one in left]
+
+    def _without_ended(self, one: Placed, lift: Lift) -> Placed:
+        beneath = one.beneath
+        is_over = beneath is not None and self.is_ended(beneath, lift)
+        return evolve(one, beneath=None) if is_over else one
 
     def _departure(self, hold: Placed) -> Departure | None:
         # The end of an ownership that may have ended a hold.

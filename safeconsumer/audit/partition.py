@@ -94,6 +94,7 @@ class Partition:
         self._seeking: dict[object, _Seek] = {}  # calls under way
         self._sought_at = -1  # the entry of the last seek's return
         self._most = -1  # the highest possible position, while a seek makes it unknown
+        self._has_markers = False  # whether it read a transaction in this ownership
         self._sought_to = -1.0  # the target of the last seek in this ownership
         self._lowest: float | None = None  # if a seek began it, its lowest position
         # The committed offset in the broker's answer, the note of its commit, and the
@@ -129,6 +130,7 @@ class Partition:
             self._is_working = True
             self._keep_what_runs()
             self.worker_records.note_worker()
+        self._has_markers |= isinstance(entry, entries.Transactional)
         self._take(entry)
 
     def end(self, n: int, at: float) -> None:
@@ -175,6 +177,7 @@ class Partition:
         self._count += 1
         self._has_begun = self._is_sought = False
         self._reached = self._peeked = self._floor = self._most = -1
+        self._has_markers = False
         self._sought_to, self._lowest = -1.0, None
         self._seeks, self._answered, self._reset = 0, None, None
         self._without_record = Spans()
@@ -434,6 +437,8 @@ class Partition:
     def note_commit_call(self, call: entries.Call, offset: int) -> None:
         """Follow the call of a commit."""
         stood = self._standing()
+        if self.position is None and self._has_markers and offset > (stood or 0):
+            stood = None  # it may be behind a marker that follows the records
         reached = -1
         # the commit is of complete records, whatever the target of a seek
         if self._is_working:

@@ -77,6 +77,7 @@ class Process:
             entries.LogStart: self._one(Partition.note_log_start),
             entries.Lost: self._follow_departure,
             entries.Moved: self._one(Partition.note_move),
+            entries.Named: self._one(Partition.mark),
             entries.Reset: self._one(Partition.note_reset),
             entries.Return: self._follow_return,
             entries.Revoked: self._follow_departure,

@@ -12,6 +12,7 @@ from safeconsumer.audit.entries import Acked, Kept
 from safeconsumer.audit.reading import TopicPartition as Named
 from safeconsumer.audit.spans import Spans
 from safeconsumer.cli import records
+from safeconsumer.group import clients
 from safeconsumer.holds.explain import counted
 from safeconsumer.holds.scope import partition_text
 from safeconsumer.journal.format import tp_text
@@ -78,7 +79,8 @@ def topic_journal(
         CommandError: the broker stopped answering, or deleted records meanwhile.
         KafkaError: the topics cannot be read.
     """
-    with records.reader(base, isolation_level="read_committed") as consumer:
+    settings = {**base, "isolation_level": "read_committed"}
+    with clients.reader(settings) as consumer:
         tps, troubles = _existing(consumer, partitions)
         return _read(consumer, tps), troubles
 

@@ -43,7 +43,7 @@ def read_control(base: Mapping[str, Any], name: str) -> Control:
         # Without the right to describe settings the result is empty.
         settings = settings_of(admin, [name]).get(name, {})
         cluster = cluster_id(admin)
-    with records.reader(base) as consumer:
+    with clients.reader(base) as consumer:
         found, since = _read(consumer, name)
     topic = Topic(name, settings.get("message.timestamp.type"), since)
     return control_of([topic], found, cluster=cluster, until=math.inf)

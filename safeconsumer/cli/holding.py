@@ -1,12 +1,12 @@
 """Implements ``pause``, ``extend``, ``resume`` and ``reset-offsets`` for whole groups."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from shlex import quote
 from typing import Any
 
 import click
-from attrs import asdict, evolve, frozen
+from attrs import evolve, frozen
 from kafka.errors import KafkaError
 
 from safeconsumer.cli import checks, waiting
@@ -144,34 +144,58 @@ class ChangeOptions:
         )
         self.output.lines([*says, *others, "nothing was changed"])
 
-    def end(
+    def finish(
         self,
-        context: click.Context,
-        document: dict[str, Any],
-        reached: waiting.Outcome | None,
-        failed: str,
-    ) -> None:
+        operator: Operator,
+        done: Done,
+        lines: Iterable[str],
+        state: str,
+        wait: "Wait | None" = None,
+    ) -> bool:
         """
-        Print the result, and the outcome of a wait.
+        Print a change, and wait if the user asked for that; tell whether it waited.
 
         Args:
-            context: the command's.
-            document: the result as plain JSON values.
-            reached: the outcome of ``--wait``; None without it.
-            failed: the text for a wait that ended without success.
+            operator: the connection.
+            done: the change.
+            lines: the change for people.
+            state: the state of the holds by now.
+            wait: the wait; None if the command has no ``--wait``.
         """
+        if not self.output.is_json:
+            self.output.lines(lines)
+        reached = None
+        if wait is not None and wait.seconds is not None:
+            group = done.plan.action.group
+            reached = waiting.wait_until(operator, group, wait.judge, wait.seconds)
         if self.output.is_json:
-            seconds = {} if reached is None else {"waited": round(reached.waited, 3)}
-            wait = None if reached is None else {**asdict(reached), **seconds}
-            self.output.document({**document, "wait": wait})
-        if reached is None:
-            return
+            more = {} if wait is None else {"wait": reached and reached.document()}
+            self.output.document({**done.document(), **more})
+        if wait is None or reached is None:
+            return False
         if not reached.is_reached:
             last = reached.sentence.removeprefix(waiting.NOT_FLOWING)
-            why = f"{failed} in {reached.waited:.0f} s: {last}"
-            give_up(context, why, Status.FAILED)
+            why = f"{state}, but not {wait.what} in {reached.waited:.0f} s: {last}"
+            give_up(click.get_current_context(), why, Status.FAILED)
         if not self.output.is_json:
             self.output.lines([f"{reached.sentence}, after {reached.waited:.1f} s"])
+        return True
+
+
+@frozen
+class Wait:
+    """
+    The wait after a change of holds.
+
+    Attributes:
+        seconds: the longest time; None: the user asked for no wait.
+        what: the state that it waits for, as a word.
+        judge: judges a view of the group.
+    """
+
+    seconds: float | None
+    what: str
+    judge: waiting.Condition
 
 
 def _refuse(plan: Plan, flags: Mapping[str, bool]) -> None:
@@ -196,7 +220,7 @@ change_options = options(
 
 
 def wait_option(what: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Give a command ``--wait``; it is called with ``patience``, as it was typed."""
+    """Give a command ``--wait``; :func:`_limit_of` reads its value, ``patience``."""
     return click.option(
         "--wait",
         "patience",
@@ -213,6 +237,10 @@ def timeout_of(text: str, option: str = "--timeout") -> float:
         HoldSettingError: the text is not a duration.
     """
     return 0.0 if text == "0s" else duration_of(text, option)
+
+
+def _limit_of(patience: str | None) -> float | None:
+    return None if patience is None else timeout_of(patience, "--wait")
 
 
 def _for_option(
@@ -312,7 +340,9 @@ def pause(  # noqa: PLR0913 - one parameter per option
             for_=for_,
         )
         action = evolve(action, replaces=flags["replace"])
-        limit = None if patience is None else timeout_of(patience, "--wait")
+        quiet = Wait(
+            _limit_of(patience), "quiet", lambda now, _: _is_quiet(now, action)
+        )
         with Operator(*change.connect()) as operator:
             action = action.written_by(host(), principal(operator.base))
             view = operator.look(change.group, is_strict=True)
@@ -320,17 +350,7 @@ def pause(  # noqa: PLR0913 - one parameter per option
             if done is None:
                 return
             with reporting("held", done.acknowledged):
-                if not change.output.is_json:
-                    change.output.lines(_placed_lines(done))
-                reached = None
-                if limit is not None:
-                    reached = waiting.wait_until(
-                        operator,
-                        change.group,
-                        lambda now, _: _is_quiet(now, action),
-                        limit,
-                    )
-                change.end(context, done.document(), reached, "held, but not quiet")
+                change.finish(operator, done, _placed_lines(done), "held", quiet)
 
 
 def _placed_lines(done: Done) -> Iterator[str]:
@@ -392,10 +412,8 @@ def extend(
             if done is None:
                 return
             with reporting("extended", done.acknowledged):
-                if change.output.is_json:
-                    change.output.document(done.document())
-                else:
-                    change.output.lines(_rows("extended", done.acknowledged))
+                rows = _rows("extended", done.acknowledged)
+                change.finish(operator, done, rows, "extended")
 
 
 # ---------------------------------------------------------------- resume
@@ -440,7 +458,7 @@ def resume(
             raise CommandError(message)
         owner, group = change.owner_name, change.group
         found = scopes_of(scopes, group)
-        limit = None if patience is None else timeout_of(patience, "--wait")
+        limit = _limit_of(patience)
         with Operator(*change.connect()) as operator:
             view, trouble = _read_view(operator, change)
             if view is not None and trouble is None:
@@ -457,30 +475,17 @@ def resume(
             with reporting("lifted", done.acknowledged):
                 if trouble is not None:
                     raise trouble
-                if not change.output.is_json:
-                    change.output.lines(_lifted_lines(done))
-                reached = _flowing(operator, done, limit)
                 state = "lifted" if done.was_held else "not held"
-                change.end(
-                    context, done.document(), reached, f"{state}, but not flowing"
+                is_vain = not done.was_held and later_version_scopes(done.plan)
+                flowing = Wait(
+                    None if is_vain else limit,
+                    "flowing",
+                    lambda now, end: waiting.flows(operator, now, action.scopes, end),
                 )
-            if reached is None:
+                lines = _lifted_lines(done)
+                has_waited = change.finish(operator, done, lines, state, flowing)
+            if not has_waited:
                 _refuse_in_vain(context, done, limit)
-
-
-def _flowing(
-    operator: Operator, done: Done, limit: float | None
-) -> waiting.Outcome | None:
-    """Wait until the scopes flow; None without a limit, or if an upgrade must come first."""
-    action = done.plan.action
-    if limit is None or (not done.was_held and later_version_scopes(done.plan)):
-        return None
-    return waiting.wait_until(
-        operator,
-        action.group,
-        lambda now, until: waiting.flows(operator, now, action.scopes, until),
-        limit,
-    )
 
 
 def _lifted(
@@ -643,7 +648,9 @@ def reset_offsets(
     with explained(context):
         owner, group = change.owner_name, change.group
         where, found = parse_target(to, "--to"), scopes_of(scopes, group)
-        limit = None if patience is None else timeout_of(patience, "--wait")
+        moved = Wait(
+            _limit_of(patience), "done", lambda now, _: waiting.is_moved(now, found)
+        )
         with Operator(*change.connect()) as operator:
             view = operator.look(group, is_strict=True, has_lags=False)
             checks.check_known(operator, view)
@@ -657,17 +664,7 @@ def reset_offsets(
             with reporting("asked for", done.acknowledged):
                 view = operator.look(group, is_strict=True, has_lags=False)
                 commit_for_empty_group(operator.admin, view, found)
-                if not change.output.is_json:
-                    notes = (text for kind, text in done.plan.points if kind == "note")
-                    change.output.lines(notes)
-                reached = None
-                if limit is not None:
-                    reached = waiting.wait_until(
-                        operator,
-                        group,
-                        lambda now, _: waiting.is_moved(now, found),
-                        limit,
-                    )
-                elif not change.output.is_json:
-                    change.output.lines(["asked for: wait moved shows when it is done"])
-                change.end(context, done.document(), reached, "asked for, but not done")
+                lines = [text for kind, text in done.plan.points if kind == "note"]
+                if moved.seconds is None:
+                    lines.append("asked for: wait moved shows when it is done")
+                change.finish(operator, done, lines, "asked for", moved)

@@ -212,8 +212,8 @@ def _ends(
     # The ends of partitions that have a leader.
     if not tps:
         return {}
-    with clients.admin(base) as admin, records.reader(base) as consumer:
-        return ends_of(tps, admin, consumer)
+    with clients.Queries(base) as queries:
+        return ends_of(tps, queries)
 
 
 @contextmanager
@@ -246,8 +246,7 @@ def opened(
         "isolation_level": "read_committed",
         "max_poll_records": _POLL_RECORDS,
     }
-    consumer = clients.reader({**base, **settings})
-    try:
+    with clients.reader({**base, **settings}) as consumer:
         consumer.assign(tps)
         ends = consumer.end_offsets(tps) if tps else {}
         if at is None:
@@ -256,8 +255,6 @@ def opened(
         for tp in tps:
             consumer.seek(tp, at[1])
         yield Letters(base, consumer, {tp: min(ends[tp], at[1] + 1) for tp in tps})
-    finally:
-        consumer.close(autocommit=False)
 
 
 def _seek_committed(consumer: SafeConsumer, ends: Mapping[TopicPartition, int]) -> int:

@@ -1,41 +1,16 @@
 """Reads partitions up to a fixed end."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from typing import Any
 
-from kafka import KafkaConsumer, TopicPartition
+from kafka import TopicPartition
 from kafka.errors import OffsetOutOfRangeError
 
 from safeconsumer.cli.errors import CommandError
 from safeconsumer.cli.statuses import Status
-from safeconsumer.group.clients import BOOTSTRAP_MS
 
 _POLL_MS = 500
 _MAX_IDLE_POLLS = 60  # the number of polls without progress after which reading fails
-
-
-@contextmanager
-def reader(base: Mapping[str, Any], **more: object) -> Iterator[Any]:
-    """
-    Provide a consumer without a group, and close it; it creates no topic.
-
-    Args:
-        base: kafka-python's settings of the connection.
-        more: further settings.
-    """
-    consumer = KafkaConsumer(
-        **{"bootstrap_timeout_ms": BOOTSTRAP_MS, **base},
-        group_id=None,
-        enable_auto_commit=False,
-        auto_offset_reset="none",  # any other policy would skip records
-        allow_auto_create_topics=False,
-        **more,
-    )
-    try:
-        yield consumer
-    finally:
-        consumer.close(autocommit=False)
 
 
 class StoppedError(Exception):

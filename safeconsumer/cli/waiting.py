@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 
 import click
-from attrs import evolve, frozen
+from attrs import asdict, evolve, frozen
 from kafka import TopicPartition
 from kafka.errors import KafkaError, KafkaTimeoutError
 
@@ -39,6 +39,10 @@ class Outcome:
     is_reached: bool
     sentence: str
     waited: float
+
+    def document(self) -> dict[str, object]:
+        """Return the outcome as plain JSON values."""
+        return {**asdict(self), "waited": round(self.waited, 3)}
 
 
 class NeverReachedError(Exception):

@@ -9,13 +9,13 @@ from functools import partial
 from typing import Any
 
 from safeconsumer.clients.aiokafka_control import (
-    AiokafkaClients,
     ConsumerRebalanceListener,
     ConsumerRecord,
     IllegalStateError,
     LoopCalls,
     TopicPartition,
     UpstreamConsumer,
+    control_clients,
     require_supported,
     run_on_thread,
     stop_client,
@@ -89,7 +89,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         self._ledger = self._member.ledger
         self._configs, self._control = configs, control
         self._calls = LoopCalls()
-        self._clients = AiokafkaClients(configs, self._calls)
+        self._clients = control_clients(configs, self._calls)
         if control is not None:
             # Raises for a wrong control.
             self._member.control_of(control, self._clients)
@@ -341,7 +341,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         if not self._is_over:  # otherwise stop() ends the control
             await self._end_control(self._member.give_up_control)
             self._calls = LoopCalls()
-            self._clients = AiokafkaClients(self._configs, self._calls)
+            self._clients = control_clients(self._configs, self._calls)
 
     async def stop(self) -> None:
         """Leave the group and stop, as aiokafka does. Control threads end, too."""

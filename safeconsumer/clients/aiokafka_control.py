@@ -11,16 +11,16 @@ from typing import Any
 
 from attrs import frozen
 
-from safeconsumer.clients.control_topics import (
-    WRITE_SECONDS,
-    Beginning,
-    Progress,
-    StatusTopic,
-)
+from safeconsumer.clients.control_topics import Beginning, Progress
 from safeconsumer.errors.base import MissingExtraError, UnsupportedAiokafkaError
 from safeconsumer.group import topics
 from safeconsumer.group.barrier import Offsets
-from safeconsumer.group.control_clients import RecreatedTopic
+from safeconsumer.group.control_clients import (
+    WRITE_SECONDS,
+    ControlClients,
+    RecreatedTopic,
+    StatusTopic,
+)
 from safeconsumer.group.fold import RawRecord, raw_record
 from safeconsumer.group.topics import Facts
 
@@ -45,13 +45,13 @@ except ImportError as error:
     raise MissingExtraError(_MESSAGE) from error
 
 __all__ = [
-    "AiokafkaClients",
     "ConsumerRebalanceListener",
     "ConsumerRecord",
     "IllegalStateError",
     "LoopCalls",
     "TopicPartition",
     "UpstreamConsumer",
+    "control_clients",
     "require_supported",
     "run_on_thread",
     "stop_client",
@@ -211,31 +211,25 @@ class LoopCalls:
             await self._stop(client)
 
 
-class AiokafkaClients:
+def control_clients(settings: Mapping[str, Any], calls: LoopCalls) -> ControlClients:
     """
-    Makes the control clients of a member from its own settings.
+    Return the control clients of a member with these settings.
 
     Args:
         settings: the member's, as its constructor takes them.
         calls: runs coroutines in the member's loop.
     """
-
-    def __init__(self, settings: Mapping[str, Any], calls: LoopCalls) -> None:
-        self.group_id: str | None = settings.get("group_id")
-        self.client_id = str(settings.get("client_id") or "")
-        copied = {k: v for k, v in settings.items() if k.startswith(_COPIED)}
-        client_id = self.client_id or "safeconsumer"
-        self._base = {**copied, "client_id": f"{client_id}-control"}
-        self._calls = calls
-
-    def holds_topic(self, name: str) -> "HoldsTopic":
-        """Return the reader of the holds topic."""
-        return HoldsTopic(self._base, name, self._calls)
-
-    def status_topic(self, name: str) -> StatusTopic:
-        """Return the writer of the status topic."""
-        connect = partial(_ReportProducer, self._base, name, self._calls)
-        return StatusTopic(connect, _is_missing, _is_refused)
+    copied = {k: v for k, v in settings.items() if k.startswith(_COPIED)}
+    client_id = settings.get("client_id")
+    base = {**copied, "client_id": f"{client_id or 'safeconsumer'}-control"}
+    return ControlClients(
+        group_id=settings.get("group_id"),
+        client_id=str(client_id or ""),
+        holds_topic=lambda name: HoldsTopic(base, name, calls),
+        status_topic=lambda name: StatusTopic(
+            partial(_ReportProducer, base, name, calls), _is_missing, _is_refused
+        ),
+    )
 
 
 @frozen

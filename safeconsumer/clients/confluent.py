@@ -11,10 +11,10 @@ from typing import Any, Self
 
 from safeconsumer.clients.librdkafka import (
     KafkaException,
-    LibrdkafkaClients,
     Message,
     TopicPartition,
     UpstreamConsumer,
+    control_clients,
 )
 from safeconsumer.clients.member import HoldingConsumer, Member, OtherPartition
 from safeconsumer.events.dispatch import Hook
@@ -141,7 +141,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         super().__init__(settings)
         if control is not None:
             try:
-                self._member.obey(control, LibrdkafkaClients(settings))
+                self._member.obey(control, control_clients(settings))
             except BaseException:
                 super().close()
                 raise

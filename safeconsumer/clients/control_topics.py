@@ -1,8 +1,6 @@
-"""Tracks how far the holds topic is read, and writes reports, with clients of any library."""
+"""Tracks how far the holds topic is read, with clients of any library."""
 
 import time
-from collections.abc import Callable
-from typing import Protocol
 
 from attrs import frozen
 
@@ -14,7 +12,6 @@ from safeconsumer.group.control_clients import RecreatedTopic
 SILENCE = 5.0
 ASK_EVERY = 1.0
 COMPARE_EVERY = 30.0
-WRITE_SECONDS = 10
 
 
 class TopicLostError(Exception):
@@ -142,71 +139,3 @@ class Progress:
     def lose(self, why: str) -> None:
         """Make the next turn raise."""
         self._lost = TopicLostError(f"{self._name} {why}")
-
-
-class ReportProducer(Protocol):
-    """A library's producer for one status topic."""
-
-    def write(self, key: bytes, value: bytes, at_ms: int) -> int:
-        """Write a report, and wait; return the broker's time of the record."""
-
-    def close(self) -> None:
-        """Drop the producer, without a wait for its end."""
-
-
-class StatusTopic:
-    """
-    Writes a member's reports, and waits for each.
-
-    Args: connect: makes a producer; it raises if there is no such topic. is_missing:
-        returns whether an error means that there is no such topic. is_refused: returns
-        whether an error means that this client may not write it.
-    """
-
-    def __init__(
-        self,
-        connect: Callable[[], ReportProducer],
-        is_missing: Callable[[BaseException], bool],
-        is_refused: Callable[[BaseException], bool],
-    ) -> None:
-        self._connect = connect
-        self.is_missing, self.is_refused = is_missing, is_refused
-        self._producer: ReportProducer | None = None
-        self._is_closed = False
-
-    def send(
-        self,
-        key: bytes,
-        value: bytes,
-        at_ms: int,
-        acknowledged: Callable[[int, float], object],
-        failed: Callable[[BaseException], object],
-    ) -> None:
-        """Send a report, and wait until it is acknowledged, refused or abandoned."""
-        del failed  # a failure is raised instead
-        if self._producer is None and not self._is_closed:
-            self._producer = self._connect()
-        if self._is_closed:  # a report that comes late must leave no client behind
-            self.drop()
-        if (producer := self._producer) is None:
-            message = "its client is closed"
-            raise ValueError(message)
-        sent = time.monotonic()
-        try:
-            written_ms = producer.write(key, value, at_ms)
-        except BaseException:
-            self.drop()  # the topic may be deleted: the next report shows that
-            raise
-        acknowledged(written_ms, sent)
-
-    def drop(self) -> None:
-        """Abandon the producer, if there is one."""
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            producer.close()
-
-    def close(self, until: float) -> None:
-        """Abandon the producer: every report is answered, or late already."""
-        del until
-        self._is_closed = True
-        self.drop()

@@ -5,16 +5,16 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from safeconsumer.clients.control_topics import (
-    WRITE_SECONDS,
-    Progress,
-    StatusTopic,
-    TopicLostError,
-)
+from safeconsumer.clients.control_topics import Progress, TopicLostError
 from safeconsumer.errors.base import MissingExtraError
 from safeconsumer.group import topics
 from safeconsumer.group.barrier import Offsets
-from safeconsumer.group.control_clients import RecreatedTopic
+from safeconsumer.group.control_clients import (
+    WRITE_SECONDS,
+    ControlClients,
+    RecreatedTopic,
+    StatusTopic,
+)
 from safeconsumer.group.fold import NO_TIME_MS, RawRecord
 from safeconsumer.group.topics import Facts
 
@@ -45,10 +45,10 @@ except ImportError as error:
 
 __all__ = [
     "KafkaException",
-    "LibrdkafkaClients",
     "Message",
     "TopicPartition",
     "UpstreamConsumer",
+    "control_clients",
 ]
 
 # The settings of a member's group, records and callbacks; the others are those of the
@@ -80,29 +80,24 @@ _MISSING = {
 }
 
 
-class LibrdkafkaClients:
+def control_clients(settings: Mapping[str, Any]) -> ControlClients:
     """
-    Makes the control clients of a member from its own settings.
+    Return the control clients of a member with these settings.
 
     Args:
         settings: the member's, with librdkafka's names and confluent-kafka's callbacks.
     """
-
-    def __init__(self, settings: Mapping[str, Any]) -> None:
-        self.group_id: str | None = settings.get("group.id")
-        self.client_id = str(settings.get("client.id") or "")
-        copied = {k: v for k, v in settings.items() if not k.startswith(_NOT_COPIED)}
-        client_id = self.client_id or "safeconsumer"
-        self._base = {**copied, "client.id": f"{client_id}-control"}
-
-    def holds_topic(self, name: str) -> "HoldsTopic":
-        """Return the reader of the holds topic."""
-        return HoldsTopic(self._base, name, self.group_id)
-
-    def status_topic(self, name: str) -> StatusTopic:
-        """Return the writer of the status topic."""
-        connect = partial(_ReportProducer, self._base, name)
-        return StatusTopic(connect, _is_missing, _is_refused)
+    copied = {k: v for k, v in settings.items() if not k.startswith(_NOT_COPIED)}
+    group_id, client_id = settings.get("group.id"), settings.get("client.id")
+    base = {**copied, "client.id": f"{client_id or 'safeconsumer'}-control"}
+    return ControlClients(
+        group_id=group_id,
+        client_id=str(client_id or ""),
+        holds_topic=lambda name: HoldsTopic(base, name, group_id),
+        status_topic=lambda name: StatusTopic(
+            partial(_ReportProducer, base, name), _is_missing, _is_refused
+        ),
+    )
 
 
 class HoldsTopic:

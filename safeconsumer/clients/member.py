@@ -69,6 +69,7 @@ class Member:
 
     Attributes:
         ledger: has the holds.
+        view: returns the ledger's view.
         client_id: as above.
         group_id: likewise.
         is_closed: whether it has ended.
@@ -97,6 +98,7 @@ class Member:
         self.client_id, self.group_id = client_id, group_id
         self.is_closed = self.is_over = False
         self.ledger = PauseLedger(hooks, client_id=client_id, group_id=group_id)
+        self.view = self.ledger.view
         self._consumer = weakref.ref(consumer)
         # Holds to be compared with the consumed topics, once partitions are assigned.
         self._unchecked: deque[HoldKey] = deque()

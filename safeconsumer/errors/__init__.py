@@ -50,6 +50,7 @@ from safeconsumer.errors.base import (
 if TYPE_CHECKING:
     from safeconsumer.errors.kafka_python import (
         BlockingCallInListenerError,
+        BlockingCallInSignalHandlerError,
         CommitRefusedError,
         ConcurrentPollError,
         ConsumerClosedError,
@@ -64,6 +65,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BlockingCallInListenerError",
+    "BlockingCallInSignalHandlerError",
     "CheckpointError",
     "ClientPropertyError",
     "CommitRefusedError",

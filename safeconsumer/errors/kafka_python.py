@@ -70,6 +70,16 @@ class BlockingCallInListenerError(SafeConsumerError, RuntimeError):
     """
 
 
+class BlockingCallInSignalHandlerError(SafeConsumerError, RuntimeError):
+    """
+    A signal handler made a call that waits for the call that it has interrupted.
+
+    Remember the signal in the handler, or call ``wakeup()``, and make the call after
+    ``poll`` has returned. In a handler that interrupts another place the call works;
+    kafka-python's waits for ever where this error is raised.
+    """
+
+
 class NotOwnedError(SafeConsumerError, CommitFailedError):
     """
     A commit names a partition that this member of the group does not own.

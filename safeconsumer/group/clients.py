@@ -1,12 +1,11 @@
 """Makes the kafka-python clients by which members and commands reach the control topics."""
 
 import math
-import threading
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from difflib import get_close_matches
-from typing import Any
+from functools import partial
+from typing import Any, Self
 
 import kafka.errors as kafka_errors
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
@@ -26,7 +25,12 @@ from safeconsumer.consumer import SafeConsumer
 from safeconsumer.errors.base import ControlSettingError
 from safeconsumer.group import described_topics
 from safeconsumer.group.barrier import Offsets
-from safeconsumer.group.control_clients import RecreatedTopic
+from safeconsumer.group.control_clients import (
+    WRITE_SECONDS,
+    ControlClients,
+    RecreatedTopic,
+    StatusTopic,
+)
 from safeconsumer.group.fold import RawRecord, raw_record
 from safeconsumer.group.topic_reader import TopicReader
 from safeconsumer.group.topics import Facts
@@ -78,9 +82,6 @@ BOOTSTRAP_MS = 5_000
 _RECONNECT_MAX_MS = 2_000
 _ASK_TIMEOUT_MS = 5_000
 _CLOSE_MS = 500
-# Seconds for a report, and for the last one.
-_WRITE_TIMEOUT = 10.0
-_GOODBYE = 0.5
 # Errors after which the next report is not expected to succeed.
 _REFUSED = (
     kafka_errors.ClusterAuthorizationFailedError,
@@ -206,70 +207,77 @@ def _fitting(kind: Any, configs: Mapping[str, Any]) -> dict[str, Any]:  # noqa: 
     return {key: one for key, one in configs.items() if key in kind.DEFAULT_CONFIG}
 
 
-class LazyProducer:
+class Queries:
     """
-    A producer that is made when it is first needed; once closed it stays closed.
+    Clients that query brokers, each made when it is first needed.
 
-    Thread rules: any thread.
+    An idle fetch keeps a reading consumer's connection busy, so another consumer asks for
+    offsets. A context manager, which closes both.
+
+    Thread rules: one thread at a time.
+
+    Args:
+        base: the connection.
     """
 
-    def __init__(self, make: Callable[[], KafkaProducer]) -> None:
-        self._make = make
-        self._lock = threading.Lock()
-        self._made: Any = None
-        self._is_closed = False
+    def __init__(self, base: Mapping[str, Any]) -> None:
+        self._base = base
+        self._admin: KafkaAdminClient | None = None
+        self._consumer: SafeConsumer | None = None
 
-    def __call__(self) -> KafkaProducer:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def admin(self) -> KafkaAdminClient:
+        """The client for all requests but those for offsets."""
+        if self._admin is None:
+            self._admin = admin(self._base)
+        return self._admin
+
+    @property
+    def consumer(self) -> SafeConsumer:
+        """The client that asks for offsets."""
+        if self._consumer is None:
+            self._consumer = reader(self._base)
+        return self._consumer
+
+    @contextmanager
+    def renewed(self) -> Iterator[SafeConsumer]:
         """
-        Return the producer.
+        Give a block the consumer, and close it if the block fails.
 
-        Raises:
-            KafkaError: the cluster cannot be reached, or this is closed: a thread that
-                comes late must leave no client behind.
+        It may be in the middle of an answer then; the next request makes another one.
         """
-        with self._lock:
-            if self._made is None and not self._is_closed:
-                self._made = self._make()
-            if not self._is_closed:
-                return self._made
-            made, self._made = self._made, None
-        if made is not None:  # close() came while this producer was made
-            producers.end(made, 0.0)
-        message = "this consumer's control clients are closed"
-        raise kafka_errors.KafkaError(message)
-
-    def drop(self) -> None:
-        """Abandon the producer, if there is one; the next call makes another."""
-        with self._lock:
-            made, self._made = self._made, None
-        if made is not None:
-            producers.end(made, 0.0)
-
-    def close(self, until: float = math.inf) -> None:
-        """
-        Close the producer, if there is one, until then at most, on the monotonic clock.
-
-        The call waits for sent records for half a second, and abandoning them may take half
-        a second more. If a thread is making a producer at that moment, that thread closes
-        the producer.
-        """
-        self._is_closed = True  # a thread that makes one now closes it
-        if not self._lock.acquire(timeout=_left(until)):
-            return
         try:
-            made, self._made = self._made, None
-        finally:
-            self._lock.release()
+            yield self.consumer
+        except BaseException:
+            self._close_consumer()
+            raise
+
+    def close(self) -> None:
+        """Close the clients; the next request makes others."""
+        self._close_consumer()
+        made, self._admin = self._admin, None
         if made is not None:
-            producers.end(made, min(_GOODBYE, _left(until)))
+            made.close()
 
-
-def _left(until: float) -> float:
-    return min(threading.TIMEOUT_MAX, max(0.0, until - time.monotonic()))
+    def _close_consumer(self) -> None:
+        made, self._consumer = self._consumer, None
+        if made is not None:
+            made.close(autocommit=False, timeout_ms=_CLOSE_MS)
 
 
 class StockHoldsTopic:
-    """A :class:`~safeconsumer.group.control_clients.HoldsTopic` on kafka-python."""
+    """
+    Reads a holds topic with kafka-python, for a member or for a stream's plans.
+
+    It is a :class:`~safeconsumer.group.control_clients.HoldsTopic` and a
+    :class:`~safeconsumer.spark.clients.HoldsTopic`.
+    """
 
     def __init__(self, base: Mapping[str, Any], name: str) -> None:
         self._base, self._name = base, name
@@ -287,18 +295,19 @@ class StockHoldsTopic:
         """Whether it has read up to the end that the topic had at its beginning."""
         return self._reader.is_complete
 
-    def facts(self) -> Facts:
+    def facts(self, until: float = math.inf) -> Facts:  # noqa: ARG002 - its client has a timeout
         """Return the topic's settings; raise if it is missing or may not be read."""
         with admin(self._base) as asked:
             described_topics.require_readable(asked, self._name)
             (found,) = described_topics.describe(asked, [self._name])
         return found
 
-    def begin(self) -> tuple[RecreatedTopic, ...]:
-        """Connect; return the topic if it was recreated."""
-        self._query_consumer = query_consumer = reader(self._base)
-        query_consumer.assign([self._partition])
-        return self._reader.begin([self._name], query_consumer=query_consumer)
+    def begin(self, until: float = math.inf) -> tuple[RecreatedTopic, ...]:  # noqa: ARG002 - as above
+        """Connect, if it is not connected; return the topic if it was recreated."""
+        if self._query_consumer is None:
+            self._query_consumer = reader(self._base)
+            self._query_consumer.assign([self._partition])
+        return self._reader.begin([self._name], query_consumer=self._query_consumer)
 
     def turn(self, wait_ms: float) -> Sequence[RawRecord]:
         """Return the next records."""
@@ -319,75 +328,61 @@ class StockHoldsTopic:
 
     def close(self) -> None:
         """Close the clients."""
+        asked, self._query_consumer = self._query_consumer, None
         with ExitStack() as closing:
-            if self._query_consumer is not None:
-                closing.callback(
-                    self._query_consumer.close, autocommit=False, timeout_ms=_CLOSE_MS
-                )
+            if asked is not None:
+                closing.callback(asked.close, autocommit=False, timeout_ms=_CLOSE_MS)
             closing.callback(self._reader.close)
 
 
-class StockStatusTopic:
-    """A :class:`~safeconsumer.group.control_clients.StatusTopic` on kafka-python."""
+class StockReports:
+    """A :class:`~safeconsumer.group.control_clients.ReportProducer` on kafka-python."""
 
     def __init__(self, base: Mapping[str, Any], name: str) -> None:
         self._name = name
-        self._producer = LazyProducer(
-            lambda: producer(base, _WRITE_TIMEOUT, AskingOnceProducer)
-        )
+        self._producer = producer(base, WRITE_SECONDS, AskingOnceProducer)
 
-    def send(
-        self,
-        key: bytes,
-        value: bytes,
-        at_ms: int,
-        acknowledged: Callable[[int, float], object],
-        failed: Callable[[BaseException], object],
-    ) -> None:
-        """Send a report."""
-        connected = self._producer()
-        sent = time.monotonic()
-        future = connected.send(
-            self._name, key=key, value=value, partition=0, timestamp_ms=at_ms
-        )
-        future.add_callback(lambda one: acknowledged(one.timestamp, sent))
-        future.add_errback(failed)
+    def write(self, key: bytes, value: bytes, at_ms: int) -> int:
+        """Write a report, and wait."""
+        try:
+            future = self._producer.send(
+                self._name, key=key, value=value, partition=0, timestamp_ms=at_ms
+            )
+        except kafka_errors.KafkaTimeoutError as error:
+            raise kafka_errors.UnknownTopicOrPartitionError(*error.args) from error
+        return int(future.get(WRITE_SECONDS).timestamp)
 
-    def is_missing(self, error: BaseException) -> bool:
-        """Return whether an error means that the topic does not exist."""
-        return isinstance(error, kafka_errors.KafkaTimeoutError)
-
-    def is_refused(self, error: BaseException) -> bool:
-        """Return whether an error means that this client may not write the topic."""
-        return isinstance(error, _REFUSED)
-
-    def drop(self) -> None:
-        """Abandon the producer, if there is one."""
-        self._producer.drop()
-
-    def close(self, until: float) -> None:
-        """Close the producer, if there is one."""
-        self._producer.close(until)
+    def close(self) -> None:
+        """Drop the producer."""
+        producers.end(self._producer, 0.0)
 
 
-class StockClients:
+def status_topic(base: Mapping[str, Any], name: str) -> StatusTopic:
+    """Return the writer of a status topic; it connects at the first report."""
+    return StatusTopic(
+        partial(StockReports, base, name),
+        is_missing=lambda one: isinstance(
+            one, kafka_errors.UnknownTopicOrPartitionError
+        ),
+        is_refused=lambda one: isinstance(one, _REFUSED),
+        is_lasting=True,
+    )
+
+
+def control_clients(
+    configs: Mapping[str, Any], more: Mapping[str, Any]
+) -> ControlClients:
     """
-    Makes control clients out of a consumer's kafka-python configuration.
+    Return the control clients of a consumer with this kafka-python configuration.
 
     Args:
         configs: the consumer's configuration.
         more: settings that differ for control clients, as ``Control`` has checked them.
     """
-
-    def __init__(self, configs: Mapping[str, Any], more: Mapping[str, Any]) -> None:
-        self.group_id: str | None = configs.get("group_id")
-        self.client_id = str(configs.get("client_id") or "")
-        self._base = connection(configs, more, "control")
-
-    def holds_topic(self, name: str) -> StockHoldsTopic:
-        """Return the reader of the holds topic."""
-        return StockHoldsTopic(self._base, name)
-
-    def status_topic(self, name: str) -> StockStatusTopic:
-        """Return the writer of the status topic."""
-        return StockStatusTopic(self._base, name)
+    base = connection(configs, more, "control")
+    return ControlClients(
+        group_id=configs.get("group_id"),
+        client_id=str(configs.get("client_id") or ""),
+        holds_topic=partial(StockHoldsTopic, base),
+        status_topic=partial(status_topic, base),
+    )

@@ -1,5 +1,6 @@
-"""Describes the clients that a member needs for the control topics, of any library."""
+"""Describes the clients of any library by which a member reads and writes control topics."""
 
+import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -8,6 +9,9 @@ from attrs import frozen
 from safeconsumer.group.barrier import Offsets
 from safeconsumer.group.fold import RawRecord
 from safeconsumer.group.topics import Facts
+
+# Seconds in which a report is acknowledged, or has failed.
+WRITE_SECONDS = 10
 
 
 @frozen
@@ -72,56 +76,96 @@ class HoldsTopic(Protocol):
         """Close the clients; it may be called twice."""
 
 
-class StatusTopic(Protocol):
-    """Writes a member's reports. Thread rules: one thread; :meth:`close` on any."""
+class ReportProducer(Protocol):
+    """A library's producer for one status topic."""
 
-    def send(
+    def write(self, key: bytes, value: bytes, at_ms: int) -> int:
+        """Write a report, and wait; return the broker's time of the record."""
+
+    def close(self) -> None:
+        """Drop the producer, without a wait for its end."""
+
+
+class StatusTopic:
+    """
+    Writes a member's reports, and waits for each.
+
+    Thread rules: one thread; :meth:`close` on any.
+
+    Args:
+        connect: makes a producer; it raises if there is no such topic.
+        is_missing: tells whether an error says that there is no such topic.
+        is_refused: tells whether an error says that this client may not write it.
+        is_lasting: whether the producer itself reports a topic that is deleted, so that it
+            is kept after other errors; otherwise each error ends it.
+    """
+
+    def __init__(
         self,
-        key: bytes,
-        value: bytes,
-        at_ms: int,
-        acknowledged: Callable[[int, float], object],
-        failed: Callable[[BaseException], object],
+        connect: Callable[[], ReportProducer],
+        is_missing: Callable[[BaseException], bool] = lambda _: False,
+        is_refused: Callable[[BaseException], bool] = lambda _: False,
+        *,
+        is_lasting: bool = False,
     ) -> None:
+        self._connect, self._is_lasting = connect, is_lasting
+        self.is_missing, self.is_refused = is_missing, is_refused
+        self._producer: ReportProducer | None = None
+        self._is_closed = False
+
+    def send(self, key: bytes, value: bytes, at_ms: int) -> tuple[int, float]:
         """
-        Send a report; raise, or call one of the functions on any thread.
+        Send a report, and wait until it is acknowledged, refused or abandoned.
 
         Args:
             key: the record's key.
             value: its value.
             at_ms: its time in milliseconds since the epoch, which the broker replaces.
-            acknowledged: called with the record's time as the broker has it, in
-                milliseconds, and when it was sent, in seconds on the monotonic clock.
-            failed: called with the error.
+
+        Returns:
+            The record's time as the broker has it, in milliseconds, and when the record
+            was sent, in seconds on the monotonic clock.
         """
+        if self._producer is None and not self._is_closed:
+            self._producer = self._connect()
+        if self._is_closed:  # a report that comes late must leave no client behind
+            self.close()
+        if (producer := self._producer) is None:
+            message = "its client is closed"
+            raise ValueError(message)
+        sent = time.monotonic()
+        try:
+            return producer.write(key, value, at_ms), sent
+        except BaseException as error:
+            if not self._is_lasting or self.is_missing(error):
+                self._drop()  # the topic may be deleted: the next report shows that
+            raise
 
-    def is_missing(self, error: BaseException) -> bool:
-        """Return whether an error means that the topic does not exist."""
+    def close(self) -> None:
+        """Drop the producer: every report is answered, or late already."""
+        self._is_closed = True
+        self._drop()
 
-    def is_refused(self, error: BaseException) -> bool:
-        """Return whether an error means that this client may not write the topic."""
-
-    def drop(self) -> None:
-        """Abandon the client, if there is one; the next report makes another."""
-
-    def close(self, until: float) -> None:
-        """Close the client, and wait until a time on the monotonic clock at most."""
+    def _drop(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            producer.close()
 
 
-class ControlClients(Protocol):
+@frozen(kw_only=True)
+class ControlClients:
     """
     Makes the clients for the control topics, with the settings of a member's own client.
 
     Attributes:
         group_id: the member's group; None if it has none.
         client_id: the member's name for people; empty if it has none.
+        holds_topic: returns the reader of the holds topic; it connects when it begins.
+        status_topic: returns the writer of the status topic; it connects at the first
+            report.
     """
 
     group_id: str | None
     client_id: str
-
-    def holds_topic(self, name: str) -> HoldsTopic:
-        """Return the reader of the holds topic; it connects when it begins."""
-
-    def status_topic(self, name: str) -> StatusTopic:
-        """Return the writer of the status topic; it connects at the first report."""
+    holds_topic: Callable[[str], HoldsTopic]
+    status_topic: Callable[[str], StatusTopic]

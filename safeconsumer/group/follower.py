@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from typing import Any, Self
 
 from attrs import evolve, field, frozen
-from kafka import KafkaConsumer, TopicPartition
+from kafka import TopicPartition
 from kafka.admin import KafkaAdminClient
 
 from safeconsumer._waits import InterruptibleEvent
@@ -25,7 +25,6 @@ from safeconsumer.group.view import NO_TIMES, Times, View
 log = logging.getLogger("safeconsumer.group")
 
 _POLL_MS = 250
-_CLOSE_MS = 500
 # Seconds; an older snapshot does not describe the present.
 OLD_AFTER = 10.0
 _SURVEY_EVERY = 1.0
@@ -278,21 +277,13 @@ class Follower:
     # ------------------------------------------------------------ the groups
 
     def _ask(self) -> None:
-        with ExitStack() as closing:
-            admin = clients.admin({**clients.HASTY, **self._base})
-            closing.callback(admin.close)
-            query_consumer = clients.reader({**clients.HASTY, **self._base})
-            closing.callback(
-                query_consumer.close, autocommit=False, timeout_ms=_CLOSE_MS
-            )
+        with clients.Queries({**clients.HASTY, **self._base}) as queries:
             while not self._stopping.is_set():
                 began = time.monotonic()
-                self._ask_once(admin, query_consumer, began)
+                self._ask_once(queries, began)
                 self._stopping.wait(_rest_after(time.monotonic() - began))
 
-    def _ask_once(
-        self, admin: KafkaAdminClient, query_consumer: KafkaConsumer, began: float
-    ) -> None:
+    def _ask_once(self, queries: clients.Queries, began: float) -> None:
         with self._lock:
             viewed = self._viewed.items()
             self._viewed = {one: at for one, at in viewed if at > began - _VIEWED}
@@ -300,11 +291,9 @@ class Follower:
             groups = self._board.groups
             known = self._asked.survey.lags
         is_whole = began >= self._lags_at
-        survey = survey_of(admin, groups)
-        ends = ends_of([self._holds], admin, query_consumer)
-        survey = with_lags(
-            survey, survey.facts if is_whole else wanted, admin, query_consumer
-        )
+        survey = survey_of(queries.admin, groups)
+        ends = ends_of([self._holds], queries)
+        survey = with_lags(survey, survey.facts if is_whole else wanted, queries)
         if is_whole:
             self._lags_at = began + _LAGS_EVERY
         else:

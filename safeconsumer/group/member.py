@@ -101,7 +101,7 @@ class GroupControl:
         if self._reporter is not None:
             self._reporter.stop(until)
         if self._status is not None:
-            self._status.close(until)
+            self._status.close()
 
     def abandon(self) -> None:
         """

@@ -9,9 +9,10 @@ from typing import Any, Self, TypeVar
 
 import kafka.errors as kafka_errors
 from attrs import evolve
-from kafka import KafkaConsumer, TopicPartition
+from kafka import KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient
 
+from safeconsumer._kafka.of_group import producers
 from safeconsumer.errors.base import ControlTopicError, HoldSettingError
 from safeconsumer.group import clients, described_topics, patterns, topics
 from safeconsumer.group.board import NAMED_FOR, Board, Readable
@@ -47,7 +48,7 @@ _WRITE_TIMEOUT = 10.0
 _READ_TIMEOUT = 30.0
 # The share of look()'s time that is kept for requests, after the wait for reports.
 _ANSWER_SECONDS = 0.5
-_CLOSE_MS = 500
+_CLOSE_SECONDS = 0.5
 _BACKOFF_MS = 20
 _POLL_MS = 100
 _NO_TOPIC = kafka_errors.UnknownTopicOrPartitionError.errno
@@ -95,11 +96,8 @@ class Operator:
         # Milliseconds: a first request waits this long for unknown metadata.
         hasty = {"client_id": "safeconsumer-cli", "retry_backoff_ms": _BACKOFF_MS}
         self.base = {**hasty, **base}
-        self._producer = clients.LazyProducer(
-            lambda: clients.producer(self.base, _WRITE_TIMEOUT)
-        )
-        self._admin: KafkaAdminClient | None = None
-        self._query_consumer: KafkaConsumer | None = None
+        self._producer: KafkaProducer | None = None
+        self._queries = clients.Queries({**clients.HASTY, **self.base})
         # A program may have one for months, and only a history needs the records.
         self.board = Board(settings, self._clock, max_records=0)
         self._reader = TopicReader(
@@ -122,17 +120,14 @@ class Operator:
         if self._other is not None:
             self._other.close()
         self._reader.close()
-        self._close_query_consumer()
-        self._producer.close()
-        if self._admin is not None:
-            self._admin.close()
+        if self._producer is not None:
+            producers.end(self._producer, _CLOSE_SECONDS)
+        self._queries.close()
 
     @property
     def admin(self) -> KafkaAdminClient:
         """The client for all requests other than reading and writing records."""
-        if self._admin is None:
-            self._admin = clients.admin({**clients.HASTY, **self.base})
-        return self._admin
+        return self._queries.admin
 
     # ------------------------------------------------------------ holds
 
@@ -174,7 +169,12 @@ class Operator:
         """
         self.check()
         topic = self.settings.holds_topic
-        return publish(self._producer, topic, wanted, _WRITE_TIMEOUT)
+        return publish(self._connected_producer, topic, wanted, _WRITE_TIMEOUT)
+
+    def _connected_producer(self) -> KafkaProducer:
+        if self._producer is None:
+            self._producer = clients.producer(self.base, _WRITE_TIMEOUT)
+        return self._producer
 
     def holds(self, group: str | None = None) -> tuple[HoldRecord, ...]:
         """
@@ -303,11 +303,8 @@ class Operator:
         )
 
     def _read_to_the_ends(self, ids: Mapping[str, object]) -> None:
-        remade = self._asked(
-            lambda query_consumer: self._reader.begin(
-                list(ids), query_consumer=query_consumer, ids=ids
-            )
-        )
+        with self._queries.renewed() as consumer:
+            remade = self._reader.begin(list(ids), query_consumer=consumer, ids=ids)
         if any(one.topic == self.settings.holds_topic for one in remade):
             self._is_fit = False
         self.board.topic_recreated(remade)
@@ -336,21 +333,6 @@ class Operator:
         left = min(seconds, until - now)
         has_come = self._turn_until(lambda: board.reported_at != before, left)
         return board.reported_at if has_come else None
-
-    def _asked(self, ask: Callable[[KafkaConsumer], T]) -> T:
-        # A fetch that waits for records keeps the reader's connection busy.
-        if self._query_consumer is None:
-            self._query_consumer = clients.reader({**clients.HASTY, **self.base})
-        try:
-            return ask(self._query_consumer)
-        except BaseException:
-            self._close_query_consumer()
-            raise
-
-    def _close_query_consumer(self) -> None:
-        query_consumer, self._query_consumer = self._query_consumer, None
-        if query_consumer is not None:
-            query_consumer.close(autocommit=False, timeout_ms=_CLOSE_MS)
 
     # ------------------------------------------------------------ groups and topics
 
@@ -434,11 +416,8 @@ class Operator:
         times = times_to_look_up(view.times.here, since)
         if not times[0]:
             return {}
-        held, recent = self._asked(
-            lambda query_consumer: [
-                first_offsets(one, self.admin, query_consumer) for one in times
-            ]
-        )
+        with self._queries.renewed():
+            held, recent = (first_offsets(one, self._queries) for one in times)
         found = described_topics.settings_of(self.admin, {tp.topic for tp in recent})
         timed = {
             name
@@ -485,11 +464,8 @@ class Operator:
         """Return the view of a group after the last read; ``has_lags`` asks for its lags."""
         survey = Survey(facts={group: facts})
         if has_lags:
-            survey = self._asked(
-                lambda query_consumer: with_lags(
-                    survey, [group], self.admin, query_consumer
-                )
-            )
+            with self._queries.renewed():
+                survey = with_lags(survey, [group], self._queries)
         return self.board.view(group, survey, readable)
 
     def survey(self, *, has_lags: bool = False) -> tuple[tuple[View, ...], Readable]:
@@ -505,11 +481,8 @@ class Operator:
         readable = self.read()
         survey = survey_of(self.admin, self.board.groups)
         if wanted := (survey.facts.keys() if has_lags else self.board.held):
-            survey = self._asked(
-                lambda query_consumer: with_lags(
-                    survey, wanted, self.admin, query_consumer
-                )
-            )
+            with self._queries.renewed():
+                survey = with_lags(survey, wanted, self._queries)
         readable = evolve(readable, unread=(*readable.unread, *survey.unlisted))
         views = (self.board.view(one, survey, readable) for one in sorted(survey.facts))
         return tuple(views), readable
@@ -541,9 +514,7 @@ class Operator:
 
     def broker_version(self) -> tuple[int, ...]:
         """Return the Kafka version whose protocols the cluster speaks."""
-        return self._asked(
-            lambda query_consumer: tuple(query_consumer.config["api_version"])
-        )
+        return tuple(self._queries.consumer.config["api_version"])
 
 
 def _wanted(

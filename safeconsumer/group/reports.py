@@ -7,7 +7,6 @@ import time
 import uuid
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
-from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Protocol
 
@@ -35,10 +34,10 @@ _SETTLE = 0.05
 _REST = 20.0
 # The year 2011, of the first Kafka: no broker's clock shows an earlier time.
 _KAFKA_MS = 1_293_840_000_000
-# Seconds to close the client of a member that the program dropped without close().
-_END_SECONDS = 2.0
 # Seconds between reports until the broker's time is known: no hold expires before.
 _RETRY = 3.0
+# Seconds for the last report: the group waits until the member has left.
+_LAST_SECONDS = 1.0
 # The host that reports name, for people.
 HOST = socket.gethostname()[:100]
 # The state of a partition that is not moved yet, without a known obstacle.
@@ -69,25 +68,18 @@ class ControlStatus:
     gated: int = 0
 
 
-class HasView(Protocol):
-    """An object that has a view of holds, owned and quiet partitions, as a ledger does."""
-
-    def view(self) -> View:
-        """Return the view of this moment."""
-
-
 class ReportSource(Protocol):
     """
     The questions that a report asks of a consumer's client, or of a Spark stream.
 
-    Any thread asks, first the ledger, then for the records in hand: the program may have
-    received records of a partition just before the hold. A partition with records
-    in hand is not reported as quiet.
+    Any thread asks, first for the view of holds, then for the records in hand: the
+    program may have received records of a partition just before the hold. A partition
+    with records in hand is not reported as quiet.
     """
 
     @property
-    def ledger(self) -> HasView:
-        """The holds."""
+    def view(self) -> Callable[[], View]:
+        """Returns the holds that it obeys, with its owned and quiet partitions."""
 
     def busy(self) -> Collection[TopicPartition]:
         """Return the partitions whose records the program, or a worker, has in hand."""
@@ -122,8 +114,7 @@ class Reporter:
     Sends reports on its own thread, without blocking any other thread.
 
     Args:
-        topic: writes the status topic; if that is missing, its client is closed, since it
-            would ask for the topic ten times a second.
+        topic: writes the status topic.
         interval: seconds between reports while there are no changes.
         report: makes a report; called with ``stopped`` at the end, otherwise with None.
         clock: gets the times that the broker puts into reports.
@@ -179,7 +170,7 @@ class Reporter:
                 by then begins no further report.
         """
         self.ask_to_stop()
-        self._thread.join(max(0.0, until - time.monotonic()))
+        self._thread.join(max(0.0, min(until - time.monotonic(), _LAST_SECONDS)))
         self._is_given_up = True
 
     def _run(self) -> None:
@@ -194,7 +185,7 @@ class Reporter:
                     self._changes.get_nowait()
         self._report(state="stopped")
         if self._is_abandoned:
-            self._topic.close(time.monotonic() + _END_SECONDS)
+            self._topic.close()
 
     def _report(self, state: str | None = None) -> None:
         if self._is_given_up:  # busy() would call into a program that may have ended
@@ -205,30 +196,19 @@ class Reporter:
         except Exception as error:
             log.debug("a report could not be sent", exc_info=True)
             self._is_missing = self._topic.is_missing(error)
-            if self._is_missing:
-                self._topic.drop()
-            self._failed(error)
+            is_final = self._topic.is_refused(error)
+            self._clock.failed(time.monotonic(), is_final=is_final)
 
     def _send(self, report: Report) -> None:
-        self._topic.send(
-            report_wire.encode_report_key(report.group, report.member),
-            report_wire.encode_report(report),
-            report.at_ms,
-            partial(self._acknowledged, report.at_ms),
-            self._failed,
-        )
-
-    def _acknowledged(self, at_ms: int, written_ms: int, sent: float) -> None:
+        key = report_wire.encode_report_key(report.group, report.member)
+        value, at_ms = report_wire.encode_report(report), report.at_ms
+        written_ms, sent = self._topic.send(key, value, at_ms)
         now = time.monotonic()
         # A topic that keeps our own time does not have the broker's times.
         if written_ms == at_ms or written_ms < _KAFKA_MS:
             self._clock.failed(now, is_final=True)
         else:
             self._clock.acknowledged(written_ms / 1000, sent, now)
-
-    def _failed(self, error: BaseException) -> None:
-        is_final = self._topic.is_refused(error)
-        self._clock.failed(time.monotonic(), is_final=is_final)
 
 
 class MemberReports:
@@ -264,7 +244,7 @@ class MemberReports:
     def report(self, state: str | None = None) -> Report:
         """Return the present report; with a state it names no owned and quiet partitions."""
         status = self._read_status()
-        view = self._client.ledger.view()
+        view = self._client.view()
         busy = {*self._client.busy(), *self._busy_elsewhere(view)}
         member_id, generation = self._client.membership()
         return Report(

@@ -174,7 +174,7 @@ class Control:
                 holds.
         """
         stock = import_module("safeconsumer.group.clients")
-        clients = stock.StockClients(configs, self.client_configs)
+        clients = stock.control_clients(configs, self.client_configs)
         module = import_module("safeconsumer.group.member")
         attached: GroupControl = module.GroupControl(self, client, clients)
         attached.start()

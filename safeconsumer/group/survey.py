@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import kafka.errors as kafka_errors
 from attrs import evolve, field, frozen
-from kafka import KafkaConsumer, TopicPartition
+from kafka import TopicPartition
 from kafka.admin import KafkaAdminClient
 
 from safeconsumer._kafka.of_group.consumer_groups import describe_consumer_groups
@@ -19,6 +19,7 @@ from safeconsumer._kafka.of_group.coordinators import (
     coordinators,
     forget,
 )
+from safeconsumer.group.clients import Queries
 from safeconsumer.group.facts import UNKNOWN, GroupFacts, MemberFacts
 
 AWAY = (
@@ -177,8 +178,7 @@ def facts_of_one(
 def with_lags(
     survey: Survey,
     groups: Collection[str],
-    admin: KafkaAdminClient,
-    query_consumer: KafkaConsumer,
+    queries: Queries,
 ) -> Survey:
     """
     Return a survey with the lags of some of its groups, as far as brokers answer.
@@ -186,15 +186,14 @@ def with_lags(
     Args:
         survey: the survey.
         groups: the groups whose lags are wanted.
-        admin: the client that asks which topics exist.
-        query_consumer: the client that asks for their ends.
+        queries: the clients.
     """
     facts = {group: one for group, one in survey.facts.items() if group in groups}
     ends = _of_each_leader(
-        admin,
+        queries.admin,
         {tp for one in facts.values() for tp in one.committed},
         lambda led, limit_ms: dict(
-            query_consumer.end_offsets(led, timeout_ms=limit_ms)
+            queries.consumer.end_offsets(led, timeout_ms=limit_ms)
         ),
         survey.away,
     )
@@ -208,9 +207,7 @@ def with_lags(
 
 
 def ends_of(
-    partitions: Iterable[TopicPartition],
-    admin: KafkaAdminClient,
-    query_consumer: KafkaConsumer,
+    partitions: Iterable[TopicPartition], queries: Queries
 ) -> dict[TopicPartition, int]:
     """
     Return the end offsets of the partitions that exist and have a leader.
@@ -218,33 +215,31 @@ def ends_of(
     Raises:
         KafkaError: one end is not known.
     """
-    there = sorted(tp for led in _by_leader(admin, partitions).values() for tp in led)
+    by_leader = _by_leader(queries.admin, partitions)
+    there = sorted(tp for led in by_leader.values() for tp in led)
     found: dict[TopicPartition, int] = {}
     if there:
-        found = query_consumer.end_offsets(there, timeout_ms=_ASK_TIMEOUT_MS)
+        found = queries.consumer.end_offsets(there, timeout_ms=_ASK_TIMEOUT_MS)
     return found
 
 
 def first_offsets(
-    times: Mapping[TopicPartition, float],
-    admin: KafkaAdminClient,
-    query_consumer: KafkaConsumer,
+    times: Mapping[TopicPartition, float], queries: Queries
 ) -> dict[TopicPartition, int]:
     """
     Return the first offset at or after a time of each partition that has one.
 
     Args:
         times: by partition, seconds since the epoch.
-        admin: the client that asks which topics exist.
-        query_consumer: the client that asks for offsets.
+        queries: the clients.
     """
 
     def ask(led: list[TopicPartition], limit_ms: int) -> dict[TopicPartition, int]:
         wanted = {tp: int(times[tp] * 1000) for tp in led}
-        found = query_consumer.offsets_for_times(wanted, timeout_ms=limit_ms)
+        found = queries.consumer.offsets_for_times(wanted, timeout_ms=limit_ms)
         return {tp: one.offset for tp, one in found.items() if one is not None}
 
-    return _of_each_leader(admin, times, ask)
+    return _of_each_leader(queries.admin, times, ask)
 
 
 def _of_each_leader(

@@ -423,6 +423,10 @@ class Recorder:
         self.write("moved", {"tp": tp_text(tp), "from": before, "next": offset})
         self._deliveries.begins_at(tp, offset)
 
+    def named(self, tp: TopicPartition, topic_id: str) -> None:
+        """Write the id of a topic that was not known when the ownership began."""
+        self._write_without_raising("named", {"tp": tp_text(tp), "topic_id": topic_id})
+
     def transactional(self, tp: TopicPartition) -> None:
         """Write, once in an ownership, that a batch of a transaction was read."""
         if tp not in self._transactional:

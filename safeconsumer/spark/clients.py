@@ -3,7 +3,8 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
-from safeconsumer.group.control_clients import RecreatedTopic
+from safeconsumer.group.barrier import Offsets
+from safeconsumer.group.control_clients import RecreatedTopic, StatusTopic
 from safeconsumer.group.fold import RawRecord
 from safeconsumer.group.topics import Facts
 from safeconsumer.holds.scope import TopicPartition
@@ -13,22 +14,19 @@ class HoldsTopic(Protocol):
     """
     Reads the holds topic for plans, each time up to the topic's end at that moment.
 
-    After an exception its caller closes it. The next :meth:`connect` makes other
-    clients, and the next :meth:`begin` continues at its position.
+    The first request makes its clients. After an exception its caller closes it: the
+    next request makes others, and the next :meth:`begin` continues at its position.
 
     Thread rules: one thread at a time.
     """
 
     @property
-    def position(self) -> int | None:
-        """The offset below which everything was read; None: nothing yet."""
+    def positions(self) -> Offsets:
+        """The offset below which everything was read; empty if nothing was read yet."""
 
     @property
     def is_complete(self) -> bool:
         """Whether it has read up to the topic's end at the last :meth:`begin`."""
-
-    def connect(self) -> bool:
-        """Make the clients, if there are none; return whether they were made."""
 
     def facts(self, until: float) -> Facts:
         """
@@ -38,7 +36,7 @@ class HoldsTopic(Protocol):
             until: the end of its patience on the monotonic clock, here and below.
         """
 
-    def begin(self, until: float) -> RecreatedTopic | None:
+    def begin(self, until: float) -> tuple[RecreatedTopic, ...]:
         """
         Ask for the topic's present end, to read up to it.
 
@@ -46,28 +44,11 @@ class HoldsTopic(Protocol):
             The topic, if it was recreated or cut: it is read from its beginning.
         """
 
-    def read(self, until: float) -> Sequence[RawRecord]:
-        """Return the next records, once they have come; it may return none."""
-
-    def reason(self, error: BaseException) -> str:
-        """Return, as text for people, why a method failed."""
+    def turn(self, wait_ms: float) -> Sequence[RawRecord]:
+        """Return the next records, waiting at most this many milliseconds."""
 
     def close(self) -> None:
         """Close the clients; read records stay known. It may be called twice."""
-
-
-class StatusTopic(Protocol):
-    """
-    Writes reports, and connects at the first one.
-
-    Thread rules: one thread.
-    """
-
-    def send(self, key: bytes, value: bytes, at_ms: int) -> None:
-        """Send a report, and wait until it is acknowledged."""
-
-    def close(self) -> None:
-        """Close the client, if there is one; the next report makes another."""
 
 
 class Cluster(Protocol):
@@ -108,6 +89,9 @@ class Clients(Protocol):
 
     def holds_topic(self, name: str) -> HoldsTopic:
         """Return a reader of the holds topic; it connects to nothing yet."""
+
+    def reason(self, topic: str, error: BaseException) -> str:
+        """Return, as text for people, why a holds topic could not be read."""
 
     def status_topic(self, name: str) -> StatusTopic:
         """Return a writer of the status topic; it connects to nothing yet."""

@@ -1,5 +1,6 @@
 """Reads holds from the holds topic in the driver, to its end at every plan."""
 
+import math
 import threading
 import time
 from contextlib import suppress
@@ -18,8 +19,11 @@ from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.view import Holds
 from safeconsumer.spark.clients import Clients
 
-# Seconds between checks of the topic's settings, as for members.
+# Seconds between checks of the topic's settings, as for members; each new connection
+# checks, too.
 _CHECK = 300.0
+# Milliseconds; a poll ends at the first record, so this only limits how late a read ends.
+_POLL_MS = 20
 
 
 class ControlFollower:
@@ -59,15 +63,14 @@ class ControlFollower:
         self._reading = threading.Lock()
         self._is_closed = False
         self._alarms = TopicAlarms(self._ledger, topic)
-        self._checked_at = 0.0
+        self._checked_at = -math.inf
 
     def status(self) -> ControlStatus:
         """Return the state of reading the holds topic."""
-        at = self._reader.position
         return ControlStatus(
             state="ready" if self._alarms.is_ready else "unavailable",
             skipped=self._state.skipped,
-            applied={} if at is None else {(self._topic, 0): at},
+            applied=dict(self._reader.positions),
             kept=self._state.kept(),
         )
 
@@ -97,7 +100,7 @@ class ControlFollower:
             self._lose(str(error))
             raise
         except self._clients.errors as error:
-            why = self._reader.reason(error)
+            why = self._clients.reason(self._topic, error)
             self._lose(why)
             message = (
                 f"holds.control: {self._topic} could not be read within "
@@ -125,14 +128,14 @@ class ControlFollower:
             raise ConnectionError
         began = time.monotonic()
         try:
-            self._check(until, is_due=self._reader.connect())
-            remade = self._reader.begin(until)
-            if remade is not None:
+            self._check(until)
+            for remade in self._reader.begin(until):
                 self._state.topic_recreated()
                 self._alarms.recreated(remade)
             self._read_to_end(until)
         except BaseException:
             self._reader.close()
+            self._checked_at = -math.inf
             raise
         self._alarms.read(self._state.count(), time.monotonic() - began)
 
@@ -140,10 +143,10 @@ class ControlFollower:
         while not self._reader.is_complete:
             if time.monotonic() > until:
                 raise TimeoutError
-            self._state.absorb(self._topic, self._reader.read(until))
+            self._state.absorb(self._topic, self._reader.turn(_POLL_MS))
 
-    def _check(self, until: float, *, is_due: bool) -> None:
-        if not is_due and time.monotonic() - self._checked_at < _CHECK:
+    def _check(self, until: float) -> None:
+        if time.monotonic() - self._checked_at < _CHECK:
             return
         self._alarms.judge(self._reader.facts(until))
         self._checked_at = time.monotonic()

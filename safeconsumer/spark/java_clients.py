@@ -17,7 +17,7 @@ from uuid import uuid4
 
 from safeconsumer.errors.base import ClientPropertyError
 from safeconsumer.group import topics as topic_facts
-from safeconsumer.group.control_clients import RecreatedTopic
+from safeconsumer.group.control_clients import RecreatedTopic, StatusTopic
 from safeconsumer.group.fold import RawRecord
 from safeconsumer.holds.scope import TopicPartition
 from safeconsumer.spark import platforms
@@ -41,8 +41,6 @@ _NOT_OURS = (
 )
 _CLOSE_MS = 500
 _LEAST_MS = 1
-# Seconds; a poll ends at the first record, so this only limits how late a read ends.
-_POLL = 0.2
 _WRITE_TIMEOUT = 5.0
 # The settings to judge; each costs a call into the JVM.
 _SETTINGS = (
@@ -121,9 +119,18 @@ class JavaClients:
         """Return a reader of the holds topic; it connects to nothing yet."""
         return JavaHoldsTopic(self, name)
 
-    def status_topic(self, name: str) -> "JavaStatusTopic":
+    def reason(self, topic: str, error: BaseException) -> str:
+        """Return why a holds topic could not be read."""
+        name, text = root_cause(error)
+        if name == _MISSING:
+            return topic_facts.absent(topic)
+        if name.endswith(_REFUSED):
+            return f"no right to read {topic}: {topic_facts.ACLS} ({text})"
+        return _SILENT if name.startswith("Timeout") else text
+
+    def status_topic(self, name: str) -> StatusTopic:
         """Return a writer of the status topic; it connects to nothing yet."""
-        return JavaStatusTopic(self, name)
+        return StatusTopic(lambda: _ReportProducer(self, name))
 
     def cluster(self) -> "JavaCluster":
         """Return the cluster of the topics; it connects to nothing yet."""
@@ -241,74 +248,72 @@ class JavaHoldsTopic:
         self._to_end: Any = None
         self._is_placed = False
         self._id = ""
-        self._end = 0
-        self.position: int | None = None
+        self._end, self._until = 0, 0.0
+        self._position: int | None = None
+
+    @property
+    def positions(self) -> Mapping[TopicPartition, int]:
+        """The offset below which everything was read; empty if nothing was read yet."""
+        at = self._position
+        return {} if at is None else {(self._name, 0): at}
 
     @property
     def is_complete(self) -> bool:
         """Whether it has read up to the topic's end at the last beginning."""
-        return (self.position or 0) >= self._end
+        return (self._position or 0) >= self._end
 
-    def connect(self) -> bool:
-        """Make the clients, if there are none; return whether they were made."""
+    def _connect(self) -> None:
         if self._consumer is not None:
-            return False
+            return
         self._admin = self._admin or self._clients.admin()
         self._consumer = self._clients.consumer()
         self._partition = self._clients.partition(self._name)
         self._to_end = self._clients.offsets_of([self._partition])
         self._consumer.assign([self._partition])
         self._is_placed = False
-        return True
 
     def facts(self, until: float) -> topic_facts.Facts:
         """Return the topic's facts."""
+        self._connect()
         partitions = self._described(until).partitions().size()
         return topic_facts.Facts(self._name, partitions, self._settings(until))
 
-    def begin(self, until: float) -> RecreatedTopic | None:
+    def begin(self, until: float) -> tuple[RecreatedTopic, ...]:
         """Query the topic's end; return the topic if it was recreated, or truncated."""
+        self._connect()
+        self._until = until
         asked = self._admin.listOffsets(self._to_end).partitionResult(self._partition)
         self._end = int(self._clients.result(asked, until).offset())
         remade = self._remade(until)
-        if remade is not None:
+        if remade:
             self.close()  # its consumer knows the old topic
-            self.connect()
-            self.position = None
+            self._connect()
+            self._position = None
         if not self._is_placed:
-            if self.position is None:
+            if self._position is None:
                 self._consumer.seekToBeginning([self._partition])
             else:
-                self._consumer.seek(self._partition, self.position)
-            self._note_position(until)
+                self._consumer.seek(self._partition, self._position)
+            self._note_position()
             self._is_placed = True
         return remade
 
-    def _remade(self, until: float) -> RecreatedTopic | None:
+    def _remade(self, until: float) -> tuple[RecreatedTopic, ...]:
         id_ = str(self._described(until).topicId())
         known, self._id = self._id or id_, id_
-        at = self.position or 0
+        at = self._position or 0
         if known == id_ and self._end >= at:
-            return None
-        return RecreatedTopic(self._name, at, self._end)
+            return ()
+        return (RecreatedTopic(self._name, at, self._end),)
 
-    def read(self, until: float) -> Sequence[RawRecord]:
+    def turn(self, wait_ms: float) -> Sequence[RawRecord]:
         """Return the next records, once they have come."""
-        polled = self._consumer.poll(self._clients.duration(_POLL))
+        polled = self._consumer.poll(self._clients.duration(wait_ms / 1000))
         text = ""
         if not polled.isEmpty():
             text = java_class(self._clients.jvm, _SHIM).asText(polled)
-        self._note_position(until)
+        self._note_position()
         return [_record(line) for line in text.split("\n") if line]
-
-    def reason(self, error: BaseException) -> str:
-        """Return why the topic could not be read."""
-        name, text = root_cause(error)
-        if name == _MISSING:
-            return topic_facts.absent(self._name)
-        if name.endswith(_REFUSED):
-            return f"no right to read {self._name}: {topic_facts.ACLS} ({text})"
-        return _SILENT if name.startswith("Timeout") else text
 
     def close(self) -> None:
         """Close the clients; the records that were read stay known."""
@@ -319,9 +324,9 @@ class JavaHoldsTopic:
             with suppress(*errors()):
                 self._clients.close(one)
 
-    def _note_position(self, until: float) -> None:
-        left = self._clients.duration(max(0.001, until - time.monotonic()))
-        self.position = int(self._consumer.position(self._partition, left))
+    def _note_position(self) -> None:
+        left = self._clients.duration(max(0.001, self._until - time.monotonic()))
+        self._position = int(self._consumer.position(self._partition, left))
 
     def _described(self, until: float) -> Any:  # noqa: ANN401 - Java's
         asked = self._admin.describeTopics([self._name]).allTopicNames()
@@ -344,28 +349,22 @@ class JavaHoldsTopic:
         }
 
 
-class JavaStatusTopic:
-    """A :class:`~safeconsumer.spark.clients.StatusTopic` with Java's producer."""
+class _ReportProducer:
+    # Writes reports with Java's producer.
 
     def __init__(self, clients: JavaClients, name: str) -> None:
-        self._clients = clients
-        self._name = name
-        self._producer: Any = None
+        self._clients, self._name = clients, name
+        self._producer = clients.producer(_WRITE_TIMEOUT)
 
-    def send(self, key: bytes, value: bytes, at_ms: int) -> None:
-        """Send a report, and wait until it is acknowledged."""
-        if self._producer is None:
-            self._producer = self._clients.producer(_WRITE_TIMEOUT)
+    def write(self, key: bytes, value: bytes, at_ms: int) -> int:
         record = self._clients.record(self._name, at_ms, key, value)
         sent = self._producer.send(record)
-        self._clients.result(sent, time.monotonic() + _WRITE_TIMEOUT)
+        until = time.monotonic() + _WRITE_TIMEOUT
+        return int(self._clients.result(sent, until).timestamp())
 
     def close(self) -> None:
-        """Close the producer, if there is one; the next report makes another."""
-        producer, self._producer = self._producer, None
-        if producer is not None:
-            with suppress(*errors()):
-                self._clients.close(producer)
+        with suppress(*errors()):
+            self._clients.close(self._producer)
 
 
 class _Admin:

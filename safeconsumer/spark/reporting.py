@@ -105,11 +105,6 @@ class StreamReport:
 
     # ------------------------------------------------------------ as a member's client
 
-    @property
-    def ledger(self) -> "StreamReport":
-        """The object with :meth:`view`."""
-        return self
-
     def view(self) -> View:
         """Return the stream's holds; no partition is quiet while a plan is made."""
         # The holds are read before the activity, never after it.
@@ -222,7 +217,6 @@ class StatusReporter:
             self._send([one for one in streams if one.has_changed()])
         except self._errors:
             log.debug("a report could not be sent", exc_info=True)
-            self._topic.close()
             return False
         except Exception:
             if not self._is_failure_logged:

@@ -49,12 +49,8 @@ class Metadata:
         # Too new: the answer names the version to use instead (KIP-511).
         if exchange.body is None:
             known, error = ["ApiVersions"], _codes.UNSUPPORTED_VERSION
-        keys = []
-        for api in known:
-            oldest, newest = _protocol.versions(api)
-            key = _protocol.API_KEYS[api]
-            keys.append({"api_key": key, "min_version": oldest, "max_version": newest})
-        exchange.reply(error_code=error, api_keys=keys)
+        keys = [(_protocol.API_KEYS[api], *_protocol.versions(api)) for api in known]
+        exchange.reply(error_code=error, api_keys=tuple(keys))
 
     def _metadata(self, exchange: Exchange) -> None:
         body, topics = exchange.body, self._cluster.topics

@@ -76,6 +76,8 @@ class Engine:
         self._work: Decisions
         self._begun: Mapping[TopicPartition, object] | None = None
         self._unadmitted: Polled | None = {}
+        # The ownerships that have no epoch yet, with their positions before the poll.
+        self._unbegun: dict[TopicPartition, tuple[object, int]] = {}
         self.due_in = math.inf
         self.polled_at = clock()
         self.poll_timeout = CALM_POLL
@@ -120,6 +122,7 @@ class Engine:
             is_draining=self.departures.is_draining,
             floorless=self._floorless(),
         )
+        self._note_unbegun()
         self._unadmitted = None  # unknown until the poll has returned
         if not self.departures.is_draining:
             self.brakes.make_room()
@@ -372,15 +375,9 @@ class Engine:
         for tp in unadmitted.keys() - owned.keys():
             self._drop_unowned(unadmitted[tp])
         for tp, ownership in owned.items():
-            epoch, records = self.kept.epochs.get(tp), unadmitted.get(tp, ())
-            if epoch is not None and epoch.ownership is ownership:
-                start = epoch.progress.next_offset
-                if records and not records[0].offset < start <= records[-1].offset + 1:
-                    # the records came after a seek of the program
-                    start = records[0].offset
-            elif records:
-                start = records[0].offset
-            else:
+            records = unadmitted.get(tp, ())
+            start = self._first_unadmitted(tp, ownership, records)
+            if start is None:
                 continue
             position = self._group.position(tp)
             # and no record was read since
@@ -390,6 +387,38 @@ class Engine:
                 self._client.go_back(tp, start)
                 self.brakes.refetched += sum(one.offset >= start for one in records)
         self._unadmitted = {}
+
+    def _note_unbegun(self) -> None:
+        # The program may have polled before it lent the consumer to this pump.
+        owned = self._group.owned()
+        self._unbegun = {}
+        for tp, ownership in owned.items() if owned is not self._begun else ():
+            position = self._group.position(tp)
+            if position is not None:
+                self._unbegun[tp] = ownership, position
+
+    def _first_unadmitted(
+        self, tp: TopicPartition, ownership: object, records: Sequence[AnyRecord]
+    ) -> int | None:
+        # Returns the offset from which records are read again; None: no record is missing.
+        epoch = self.kept.epochs.get(tp)
+        start: int | None = None
+        if epoch is not None and epoch.ownership is ownership:
+            start = epoch.progress.next_offset
+        if records:
+            first, end = records[0].offset, records[-1].offset + 1
+            is_next = start is not None and first < start <= end
+            return start if is_next else first  # or the program has sought before them
+        if start is None and self._unadmitted is None:
+            before, start = self._unbegun.get(tp, (None, None))
+            start = start if before is ownership else self._group.moved_to(tp)
+        if start is None:
+            return None
+        # A seek since the last turn may have moved the position away from there.
+        position, moved = self._group.position(tp), self._group.moved_to(tp)
+        if position is None or moved is None or moved <= start <= position:
+            return start
+        return moved
 
     def _pass_gaps(self) -> None:
         # Behind the last record there may be offsets without one, such as a

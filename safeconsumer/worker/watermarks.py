@@ -21,7 +21,8 @@ class Limits:
     of the room is free.
 
     Args:
-        records: records kept, queued and running together; exact.
+        records: records kept, queued and running together; exceeded, by one poll at
+            most, only if a hook or another thread seeks past polled records.
         bytes: their keys, values, headers and 400 bytes each; exceeded by one poll at
             most.
         span: how many records of one partition may be completed or begun ahead of its

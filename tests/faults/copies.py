@@ -16,6 +16,8 @@ COPIED = (
     *("safeconsumer", "tests", "docs", "design"),
     *("pyproject.toml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md"),
 )
+# pytest's status if it has selected no test.
+_NONE_RAN = 5
 _FAILED = re.compile(r"^(?:FAILED|ERROR) (tests/\S+?::.*?)(?: - .*)?$", re.MULTILINE)
 
 
@@ -69,6 +71,9 @@ class Copy:
             return Result(hangs=True)
         finally:
             _kill(process)
+        if process.returncode == _NONE_RAN and "-m" not in options:
+            # pytest leaves these to the night.
+            return self.run(tests, limit, "-m", "", *options)
         failed = tuple(dict.fromkeys(_FAILED.findall(output)))
         has_ended = process.returncode == 0 or (process.returncode == 1 and failed)
         error = "" if has_ended else output[-2000:] or "pytest was killed"

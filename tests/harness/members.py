@@ -3,6 +3,7 @@
 import threading
 
 from tests.harness.waiting import end_of
+from tests.sim.threads import world
 
 
 class Polled:
@@ -30,8 +31,10 @@ class Polled:
             end_of(one)
 
     def _poll(self, consumer):
+        # A simulated block ends without waiting, and each of its polls costs CPU.
+        milliseconds = 50 if world() is None else 500
         while not self._over.is_set():
-            self.keep(consumer.poll(50))
+            self.keep(consumer.poll(milliseconds))
 
     def keep(self, polled):
         """Drop the records of a poll."""

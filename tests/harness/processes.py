@@ -9,11 +9,19 @@ import threading
 from pathlib import Path
 
 from tests.harness.brokers.java import tied_to_us
-from tests.harness.waiting import LIMIT, PAUSE, Bound, NotReachedError, wait_for
+from tests.harness.waiting import (
+    END_LIMIT,
+    LIMIT,
+    TURN,
+    Bound,
+    NotReachedError,
+    code_of,
+    end_of,
+    output_of,
+    wait_for,
+)
 
 ROOT = Path(__file__).parents[2]
-END_LIMIT = 20.0
-"""Seconds that a program gets to end when it is asked to."""
 
 
 def module(name, *arguments):
@@ -82,10 +90,14 @@ class Process:
 
     def take(self, limit):
         """Wait for the oldest line that is not taken yet; None if the output has ended."""
+        bound = Bound(limit)
         with self._changed:
-            if not self._changed.wait_for(lambda: self.lines or self._is_at_end, limit):
-                message = f"a line of {self._popen.args}: not within {limit:g} s"
-                raise NotReachedError(message)
+            while not self._changed.wait_for(
+                lambda: self.lines or self._is_at_end, min(limit, TURN)
+            ):
+                if bound.is_over():
+                    message = f"a line of {self._popen.args}: not within {bound}"
+                    raise NotReachedError(message)
             return self.lines.pop(0) if self.lines else None
 
     def last(self, key):
@@ -126,7 +138,7 @@ class Process:
     def wait(self, limit=END_LIMIT):
         """Wait for it to end; return False if it had to be killed."""
         try:
-            self._popen.wait(limit)
+            code_of(self._popen, limit)
         except subprocess.TimeoutExpired:
             self.kill()
             return False
@@ -134,8 +146,9 @@ class Process:
         return True
 
     def _clear_up(self):
-        self._popen.wait(END_LIMIT)
-        self._listener.join(END_LIMIT)
+        code_of(self._popen)
+        with contextlib.suppress(NotReachedError):  # a child may keep the pipe open
+            end_of(self._listener, END_LIMIT)
         self.begin_to_end()
         if self._popen.stdout is not None:
             self._popen.stdout.close()
@@ -187,20 +200,12 @@ def ran(*command, timeout=LIMIT, check=False, **how):
     )
     if how.pop("capture_output", True):
         pipes |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    bound = Bound(timeout)
     with subprocess.Popen(arguments, **(pipes | how)) as process:  # noqa: S603 - our own
-        while True:
-            try:
-                output, errors = process.communicate(given, timeout=100 * PAUSE)
-                break
-            except subprocess.TimeoutExpired as error:
-                if bound.is_over():
-                    process.kill()
-                    error.timeout = timeout
-                    raise
-            except BaseException:
-                process.kill()
-                raise
+        try:
+            output, errors = output_of(process, timeout, given)
+        except BaseException:
+            process.kill()
+            raise
     done = subprocess.CompletedProcess(arguments, process.returncode, output, errors)
     if check:
         done.check_returncode()
@@ -226,7 +231,7 @@ def begun(command, **how):
     with subprocess.Popen(command, **how) as process:  # noqa: S603 - our own code
         try:
             yield process
-            process.wait(END_LIMIT)
+            code_of(process)
         except BaseException:
             process.kill()
             raise
@@ -249,4 +254,4 @@ def logged(command, log, env=None):
     finally:
         with contextlib.suppress(ProcessLookupError):  # all of them have ended
             os.killpg(process.pid, signal.SIGKILL)
-        process.wait(END_LIMIT)
+        code_of(process)

@@ -5,11 +5,16 @@ A bound is for tests that hang, and a busy machine is not a hang. So the seconds
 threads of the test waited for a core do not count: beside others that take all cores, a
 process that imports for two seconds needs minutes. :mod:`tests.harness.timeouts` does the
 same for pytest's own time limit, which ends waits without a bound.
+
+A hang that spins waits for a core, too, as long as the machine is busy. So no bound is
+longer than ten times its limit, or than ten minutes if that is more.
 """
 
 import math
 import os
+import subprocess
 import time
+from concurrent import futures
 from pathlib import Path
 
 from tests.sim.threads import world
@@ -19,6 +24,15 @@ LIMIT = 60.0
 
 PAUSE = 0.01
 """Seconds between two checks of the state of other threads and processes."""
+
+END_LIMIT = 20.0
+"""Seconds that a program gets to end when it is asked to."""
+
+TURN = 1.0
+"""Seconds of a call that waits, between two looks at the bound."""
+
+MOST = 10.0
+"""A bound is at most this many times its limit, or times ``LIMIT`` if that is longer."""
 
 _EVERY = 1.0
 """Seconds between two readings of the waits for a core."""
@@ -97,6 +111,7 @@ class Bound:
     def __init__(self, limit=LIMIT, *, clock=None, waits=None):
         self.starved = 0.0
         self._limit = math.inf if limit is None else limit
+        self._most = MOST * max(self._limit, LIMIT)
         self._clock, self._waits = clock or time.monotonic, waits or core_waits
         self._began = self._read_at = self._clock()
         self._seen = None
@@ -108,7 +123,7 @@ class Bound:
             self._read_at = now
             if world() is None:
                 self._count(self._waits())
-        return now - self._began > self._limit + self.starved
+        return now - self._began > min(self._limit + self.starved, self._most)
 
     def _count(self, waits):
         if self._seen is not None:
@@ -155,6 +170,51 @@ def wait_for(condition, what, limit=LIMIT, *, seen=None, pause=PAUSE):
 def end_of(thread, limit=LIMIT):
     """Return once a thread, or a process of multiprocessing, has ended."""
     wait_for(lambda: not thread.is_alive(), f"the end of {thread.name}", limit)
+
+
+def code_of(process, limit=END_LIMIT):
+    """
+    Return the exit code of a program once it has ended.
+
+    Raises:
+        TimeoutExpired: it has not ended in time, and runs on; the seconds in which it
+            waited for a core do not count.
+    """
+    return _in_turns(process.wait, limit)
+
+
+def output_of(process, limit=LIMIT, given=None):
+    """
+    Return the output of a program, as ``communicate``, once the program has ended.
+
+    Raises:
+        TimeoutExpired: as :func:`code_of`.
+    """
+    unsent = [given]
+
+    def communicate(timeout):
+        # the second turn must not have the input that the first one has begun to send
+        return process.communicate(unsent.pop() if unsent else None, timeout)
+
+    return _in_turns(communicate, limit)
+
+
+def result_of(future, limit=LIMIT):
+    """Return the result of a call on another thread, or raise its exception."""
+    for _ in repeat_until(future.done, "the result of a call", limit):
+        futures.wait([future], TURN)
+    return future.result()
+
+
+def _in_turns(wait, limit):
+    bound, turn = Bound(limit), TURN if limit is None else min(limit, TURN)
+    while True:
+        try:
+            return wait(timeout=turn)
+        except subprocess.TimeoutExpired as error:
+            if bound.is_over():
+                error.timeout = limit
+                raise
 
 
 def retried(call, *refusals, limit=LIMIT):

@@ -55,11 +55,12 @@ class Program:
         lab: the lab of the simulated test.
         name: the name of the client and of its process.
         avoided: the names of operations that it does not draw.
+        by_hand: the partitions that it assigns to itself; None: it subscribes.
         settings: the consumer's.
     """
 
-    def __init__(self, lab, name, avoided=(), **settings):
-        self.lab, self.name = lab, name
+    def __init__(self, lab, name, avoided=(), by_hand=None, **settings):
+        self.lab, self.name, self.by_hand = lab, name, by_hand
         self.is_draining = self.is_over = False
         self.error = None
         self.drawn = []
@@ -97,6 +98,8 @@ class Program:
             except (KeyboardInterrupt, _UnreadableError) as error:
                 self.drawn.append((round(self.lab.now, 2), repr(error)[:200]))
         self._hindered.act = None
+        if self.consumer._subscription.subscribed_pattern is not None:
+            self.consumer.unsubscribe()
         self._subscribe(["t"])
         for owner in ("app", "ops"):
             self.consumer.resume_all(owner=owner)
@@ -225,6 +228,15 @@ class Program:
             for tp in some:
                 self._delivered.pop(tp, None)
 
+    def seek_to_a_time(self):
+        ms = self.lab.cluster.now_ms() - self.lab.rng.choice((0, 100, 5000, 60_000))
+        for tp, found in self.consumer.offsets_for_times(
+            dict.fromkeys(self._some(), ms), timeout_ms=1000
+        ).items():
+            if found is not None and tp in self.consumer.assignment():
+                self.consumer.seek(tp, found.offset)
+                self._delivered[tp] = found.offset
+
     def position(self):
         for tp in self._some():
             self.consumer.position(tp, timeout_ms=500)
@@ -259,7 +271,14 @@ class Program:
 
     def _subscribe(self, topics):
         listener = Listener(self._assigned, self._revoked, self._forget)
-        self.consumer.subscribe(topics, listener=listener)
+        if self.by_hand is not None:
+            kept = [tp for tp in self.by_hand if tp.topic in topics]
+            self._forget({*self.consumer.assignment()} - {*kept})
+            self.consumer.assign(kept)
+        elif self.consumer.subscription() or self.lab.rng.random() < 0.7:
+            self.consumer.subscribe(topics, listener=listener)
+        else:
+            self.consumer.subscribe(pattern=f"({'|'.join(topics)})$", listener=listener)
 
     def _assigned(self, partitions):
         self._forget(partitions)  # another call may have come since they were revoked
@@ -284,7 +303,8 @@ class Program:
             self._delivered.pop(tp, None)
 
     def rejoin(self):
-        self.consumer._coordinator.request_rejoin()
+        if self.by_hand is None:
+            self.consumer._coordinator.request_rejoin()
 
     def wait(self):
         self.lab.sleep(self.lab.rng.random() * 3)
@@ -300,6 +320,7 @@ WEIGHTS = {
     "hold_for_a_block": 2,
     "seek": 4,
     "seek_to_an_end": 1,
+    "seek_to_a_time": 0.5,
     "position": 1,
     "commit": 4,
     "commit_offsets": 4,
@@ -322,6 +343,8 @@ class Group(RandomLogs):
         self.operator = Operator(lab)
         self.control = None  # the content of the holds topic, at the end
         self._is_controlled = rng.random() < 0.5
+        self._is_by_hand = rng.random() < 0.15
+        lab.cluster.creates_topics = False
         if self._is_controlled:
             more = {"control": rng.choice((CONTROL, SILENT)), **more}
         self._held, self._resets = set(), 0
@@ -379,9 +402,16 @@ class Group(RandomLogs):
         if len(self.there) < 4:
             name = f"m{self._count}"
             self._count += 1
-            one = Program(self.lab, name, self._avoided, **self.settings)
+            by_hand = self._free() if self._is_by_hand else None
+            one = Program(self.lab, name, self._avoided, by_hand, **self.settings)
             self.there.append(one)
             self.all.append(one)
+
+    def _free(self):
+        """Return up to two partitions that no living member has assigned to itself."""
+        living = [one for one in self.all if one.thread.is_alive()]
+        taken = {tp for one in living for tp in one.by_hand}
+        return [tp for tp in self.tps if tp not in taken][:2]
 
     def kill(self):
         if len(self.there) > 1:
@@ -442,6 +472,25 @@ class Group(RandomLogs):
     def _transactional(self, _offset):
         return NewRecord(key=b"k", value=b"v")
 
+    def add_a_partition(self):
+        count = len({tp for tp in self.tps if tp.topic == "u"})
+        if count < 3:
+            self.lab.cluster.add_partitions("u", count + 1)
+            self.tps.append(TopicPartition("u", count))
+            self.producing[self.tps[-1]] = set()
+            self._append(self.tps[-1], self.rng.choice((0, 10)))
+
+    def recreate(self):
+        """Delete a topic, and create it again."""
+        topic = self.rng.choice(("t", "u"))
+        tps = [tp for tp in self.tps if tp.topic == topic]
+        self.lab.cluster.delete_topic(topic)
+        self.lab.sleep(self.rng.choice((0.0, 0.5, 5.0)))
+        self.lab.topic(topic, len(tps))
+        for tp in tps:
+            self.producing[tp].clear()
+            self._append(tp, self.rng.choice((0, 1, 20)))
+
     # ------------------------------------------------------------ the brokers
 
     def fail_requests(self):
@@ -476,6 +525,8 @@ EVENTS = {
     "delete_records": 1,
     "compact": 1,
     "cut_the_log": 0.5,
+    "add_a_partition": 0.5,
+    "recreate": 0.5,
     "move_leader": 1,
     "fail_requests": 2,
     "stop_a_broker": 0.5,

@@ -20,6 +20,7 @@ from tests.sim.reading import COOPERATIVE, EAGER
 # join is under way.
 _ERRORS = {"Fetch": 6, "ListOffsets": 6, "OffsetCommit": 16, "Heartbeat": 27}
 _REQUESTS = (*_ERRORS, "Metadata", "*")
+_MOST_PARTITIONS = 4
 
 WEIGHTS = {
     "poll": 35,
@@ -32,13 +33,16 @@ WEIGHTS = {
     "resume": 10,
     "seek": 3,
     "seek_to_an_end": 1,
+    "seek_to_a_time": 0.5,
     "position": 1,
     "commit": 1.5,
+    "commit_async": 1,
     "move_leader": 1,
     "delete_records": 0.5,
     "compact": 1,
     "fail_requests": 0.5,
     "cut_the_log": 0.5,
+    "add_a_partition": 0.3,
     "choose": 1,
     "wait": 0.5,
     "stop_a_broker": 0.5,
@@ -63,6 +67,7 @@ class History(RandomLogs):
         super().__init__(lab, rng, lab.topic("t", rng.choice([1, 2, 3])))
         self.events = []
         self.is_member = rng.random() < 0.6
+        self.has_group = self.is_member or rng.random() < 0.5
         self.sees_committed = rng.random() < 0.5
         for tp in self.tps:
             self._append(tp, rng.choice([0, 1, 10, 40]))
@@ -74,7 +79,7 @@ class History(RandomLogs):
 
     def _consumer(self):
         rng, more = self.rng, {}
-        if self.is_member:
+        if self.has_group:
             strategy = [rng.choice([EAGER, COOPERATIVE])]
             more = {"group_id": "g", "partition_assignment_strategy": strategy}
         settings = self.lab.settings(
@@ -84,7 +89,7 @@ class History(RandomLogs):
             parked_max_bytes=rng.choice([0, 1, 300, 1 << 20]),
             max_partition_fetch_bytes=rng.choice([100, 1000, 1 << 20]),
             decoder=rng.choice(["python", "compiled"]),
-            enable_auto_commit=self.is_member and rng.random() < 0.3,
+            enable_auto_commit=self.has_group and rng.random() < 0.3,
             auto_commit_interval_ms=300,
             metadata_max_age_ms=rng.choice([2000, 300_000]),
             retry_backoff_ms=50,
@@ -96,10 +101,15 @@ class History(RandomLogs):
         )
         consumer = self.kind(**settings)
         if self.is_member:
-            consumer.subscribe(["t"])
+            self.subscribe(consumer)
         else:
             consumer.assign(self.tps)
         return consumer
+
+    def subscribe(self, consumer, **more):
+        """Subscribe to the topic by its name, or by a pattern."""
+        how = self.rng.choice([{"topics": ["t"]}, {"pattern": "t$"}])
+        consumer.subscribe(**how, **more)
 
     def on_event(self, event):
         self.events.append(event)
@@ -252,6 +262,23 @@ class History(RandomLogs):
         """Note that the program moves a position; None: to an end of the log."""
         self.next[tp] = offset
 
+    def seek_to_a_time(self):
+        tp = self.rng.choice(self.tps)
+        if tp not in self.consumer.assignment():
+            return
+        log, ms = self.lab.cluster.log(*tp), self.lab.cluster.now_ms()
+        ms -= self.rng.choice([0, 1, 100, 3000, 60_000])
+        try:
+            found = self.consumer.offsets_for_times({tp: ms}, timeout_ms=2000)[tp]
+        except KafkaError:
+            return
+        if found is not None and tp in self.consumer.assignment():
+            assert found.timestamp >= ms
+            early = [one for one in _times(log) if one[0] < found.offset]
+            assert not [at for at, time in early if time >= ms]
+            self.moves_to(tp, found.offset)
+            self.consumer.seek(tp, found.offset)
+
     def position(self):
         tp = self.rng.choice(self.tps)
         if tp in self.consumer.assignment():
@@ -265,8 +292,12 @@ class History(RandomLogs):
                 assert at >= following, f"P8: position of {tp} is {at}, not {following}"
                 self.not_passed(tp, at, "the position")
 
+    def commit_async(self):
+        if self.has_group:
+            self.consumer.commit_async()
+
     def commit(self):
-        if not self.is_member:
+        if not self.has_group:
             return
         assigned = self.consumer.assignment()  # nothing, if the membership was lost
         try:
@@ -296,6 +327,19 @@ class History(RandomLogs):
         self._forget(lambda key: _is_plain(key) and not self.held[key] <= set(some))
 
     # ------------------------------------------------------------ the cluster
+
+    def add_a_partition(self):
+        count = len(self.tps)
+        if count >= _MOST_PARTITIONS:
+            return
+        self.lab.cluster.add_partitions("t", count + 1)
+        tp = TopicPartition("t", count)
+        self.tps.append(tp)
+        self.producing[tp], self.next[tp] = set(), None
+        for scope, owner in self.held:
+            if scope in {"t", "@all"}:
+                self.held[scope, owner] = {*self.held[scope, owner], tp}
+        self._append(tp, self.rng.choice([0, 1, 20]))
 
     def append(self):
         self._append(self.rng.choice(self.tps), self.rng.choice([1, 2, 5, 30]))
@@ -392,6 +436,16 @@ class History(RandomLogs):
             if following is None or rest:
                 left[tp] = rest[:5]
         return left
+
+
+def _times(log):
+    return [
+        (record.offset, record.timestamp)
+        for batch in log.batches
+        if not batch.header.is_control_batch
+        for record in batch.records()
+        if record.offset >= log.start
+    ]
 
 
 def _is_aborted(log, batch, offset):

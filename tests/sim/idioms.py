@@ -20,7 +20,7 @@ from attrs import astuple, frozen
 from kafka import TopicPartition
 from kafka.coordinator.assignors.abstract import ConsumerProtocolAssignment
 
-from tests.sim.parity.stages import SimStage
+from tests.sim.parity.stages import BareStage
 from tests.sim.playing import of_this_run
 from tests.sim.reading import COOPERATIVE, EAGER, Listener
 
@@ -800,7 +800,7 @@ class Case:
     def played(self, lab, kind):
         """Play it with a class of consumers; return the game."""
         other = COLUMNS[self.column](LIFTED[self.until])
-        with SimStage(lab, kind) as stage:
+        with BareStage(lab, kind) as stage:
             (game,) = play(
                 stage, self.situation, [(self.program, self.assignor)], other=other
             )

@@ -15,6 +15,7 @@ from kafka.serializer import Deserializer
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import SafeConsumer, events
+from safeconsumer.errors import NotConsumedError
 from tests.harness.signals import TimeLimitError
 from tests.sim.histories import WEIGHTS, History
 from tests.sim.interrupting import interrupting
@@ -34,6 +35,8 @@ _INNER = {
 _ON_ANY_THREAD = ("seek", "seek_to_an_end", "pause", "resume", "wake_up", "append")
 _MOST_PLACES = 900
 _NO_MOVE = object()
+# Seconds for which an automatic commit may be under way.
+_UNDER_WAY = 3.0
 
 
 class Acting(Deserializer):
@@ -107,7 +110,9 @@ class MeddledHistory(History):
         self.sought = set()  # those of them whose position the program has moved
         self.just_recreated = {}  # where they begin, as an event of this call names them
         self.committed = {}  # the group's offsets that were judged
-        self.lately = deque(maxlen=4)  # the next offsets before the last calls
+        # The next offsets before the last calls, and the times of these.
+        self.lately = deque()
+        self.asked = []  # those at calls that did not wait for their commits
         self.begins = {}  # the committed offsets at rebalances, by event and partition
         lab.cluster.creates_topics = False
         self.kind = Repeating if lab.world.seed % 3 == 2 else SafeConsumer
@@ -117,9 +122,10 @@ class MeddledHistory(History):
     def _consumer(self):
         consumer = super()._consumer()
         consumer.chance = self.rng
-        if self.is_member:
-            consumer.subscribe(["t"], listener=Listener(self._assigned))
         return consumer
+
+    def subscribe(self, consumer, **more):
+        super().subscribe(consumer, listener=Listener(self._assigned), **more)
 
     def more_settings(self):
         return {"value_deserializer": self.acting}
@@ -168,15 +174,18 @@ class MeddledHistory(History):
         return at if is_there else None
 
     def do(self, name):
-        self.lately.append(dict(self.next))
+        self.lately.append((dict(self.next), self.lab.now))
+        while len(self.lately) > 4 and self.lately[0][1] < self.lab.now - _UNDER_WAY:
+            self.lately.popleft()
         super().do(name)
         self.note_moves()
-        for tp in self.tps if self.is_member else ():
+        for tp in self.tps if self.has_group else ():
             at = self.lab.committed(tp, "g")
             if at is not None and at != self.committed.get(tp):
                 self.committed[tp] = at
                 # An automatic commit may have been under way since an earlier call.
-                ends = [*(one[tp] for one in self.lately), self.next[tp]]
+                earlier = *(one for one, _ in self.lately), *self.asked
+                ends = [*(one.get(tp) for one in earlier), self.next[tp]]
                 is_fit = any(
                     one is None or not self._between(tp, one, at) for one in ends
                 )
@@ -250,7 +259,7 @@ class MeddledHistory(History):
     def commit(self):
         if not self.is_reading:
             super().commit()
-        elif self.is_member:
+        elif self.has_group:
             assigned = self.consumer.assignment()
             if raised(lambda: self.consumer.commit(timeout_ms=3000)):
                 return
@@ -259,6 +268,10 @@ class MeddledHistory(History):
                 at = self.lab.committed(tp, "g")
                 if at is not None and tp not in self.moved:
                     self.not_passed(tp, at, "the offset committed in a call")
+
+    def commit_async(self):
+        self.asked.append(dict(self.next))
+        super().commit_async()
 
     def peek(self):
         """Poll without moving positions, and judge the first records."""
@@ -398,7 +411,7 @@ class MeddledHistory(History):
         tp = self.rng.choice(self.tps)
         if not (self.is_member or tp in self.consumer.assignment()):
             return
-        with self.consumer.held(f"t:{tp.partition}"):
+        with suppress(NotConsumedError), self.consumer.held(f"t:{tp.partition}"):
             self.held[f"t:{tp.partition}", "block"] = {tp}
             for name in self.rng.choices(("poll", "step", "seek"), k=3):
                 getattr(self, name)()
@@ -406,10 +419,13 @@ class MeddledHistory(History):
 
     def commit_offsets(self):
         some = [one for one in self.consumer.assignment() if self.next[one] is not None]
-        if self.is_member and some:
+        if self.has_group and some:
             tp = self.rng.choice(sorted(some))
             offsets = {tp: OffsetAndMetadata(self.next[tp], "", -1)}
-            if not raised(lambda: self.consumer.commit(offsets, timeout_ms=3000)):
+            if self.rng.random() < 0.3:
+                self.asked.append(dict(self.next))
+                self.consumer.commit_async(offsets)
+            elif not raised(lambda: self.consumer.commit(offsets, timeout_ms=3000)):
                 at = self.lab.committed(tp, "g")
                 assert at == offsets[tp].offset, f"P8: {at} of {tp} is committed"
 
@@ -451,7 +467,7 @@ class MeddledHistory(History):
         for tp in self.tps:
             self.producing[tp].clear()
             self.next[tp] = None
-            for earlier in self.lately:
+            for earlier in *(one for one, _ in self.lately), *self.asked:
                 earlier[tp] = None
             self._append(tp, self.rng.choice([0, 1, 20]))
 
@@ -477,7 +493,7 @@ class MeddledHistory(History):
     def subscribe_again(self):
         if self.is_member:
             self.consumer.unsubscribe()
-            self.consumer.subscribe(["t"], listener=Listener(self._assigned))
+            self.subscribe(self.consumer)
             self.next = dict.fromkeys(self.tps)
             self._forget(lambda key: key[1] == "whole")
             self._forget(lambda key: key[1] == "app" and key[0].startswith("t:"))

@@ -36,14 +36,14 @@ class Socket:
         self.is_at_end = False
         self.watchers = []
         self.peer = None  # the pair's other end, or a Link
-        self._number = _FIRST_NUMBER + next(world.serial)
-        world.sockets[self._number] = self
+        self.number = _FIRST_NUMBER + next(world.serial)
+        world.sockets[self.number] = self
 
     # Called by a program
 
     def fileno(self):
         """Return the socket's number; -1 once it is closed."""
-        return -1 if self.state == "closed" else self._number
+        return -1 if self.state == "closed" else self.number
 
     def setblocking(self, *_):
         """Do nothing: the socket never blocks, and ``close`` follows a shutdown."""
@@ -60,7 +60,7 @@ class Socket:
 
     def getsockname(self):
         """Return an address with its number as the port."""
-        return ("sim", self._number)
+        return ("sim", self.number)
 
     def connect_ex(self, address):
         """Connect, or return the state of the connection; clients call it repeatedly."""
@@ -145,26 +145,64 @@ def pair(world):
     return one, other
 
 
-class Selector(selectors._BaseSelectorImpl):
-    """Waits for sockets of a world, in virtual time."""
+class Selector(selectors.BaseSelector):
+    """
+    Waits for sockets of a world, in virtual time.
+
+    kafka-python registers a socket anew for each wait; Python's own base of selectors
+    takes twice as long for that.
+    """
 
     def __init__(self, world):
-        super().__init__()
         self._world = world
         self._task = None
+        self._keys = {}  # by socket
 
     def register(self, fileobj, events, data=None):
-        """Watch a socket; asyncio passes its number."""
-        if isinstance(fileobj, int):
-            fileobj = self._world.sockets[fileobj]
-        key = super().register(fileobj, events, data)
-        fileobj.watchers.append(self)
+        """Watch a socket."""
+        one = self._socket(fileobj)
+        if one.state == "closed":
+            message = "Invalid file object: a closed socket"
+            raise ValueError(message)
+        if one in self._keys:
+            message = f"{one!r} is already registered"
+            raise KeyError(message)
+        key = selectors.SelectorKey(one, one.number, events, data)
+        self._keys[one] = key
+        one.watchers.append(self)
         return key
 
     def unregister(self, fileobj):
-        key = super().unregister(fileobj)
+        key = self.get_key(fileobj)
+        del self._keys[key.fileobj]
         key.fileobj.watchers.remove(self)
         return key
+
+    def modify(self, fileobj, events, data=None):
+        """Watch a socket for other events: then it is the last, as in Python's own."""
+        if events != self.get_key(fileobj).events:
+            self.unregister(fileobj)
+            return self.register(fileobj, events, data)
+        key = self.get_key(fileobj)._replace(data=data)
+        self._keys[key.fileobj] = key
+        return key
+
+    def get_key(self, fileobj):
+        if self._keys is None:
+            message = "Selector is closed"
+            raise RuntimeError(message)
+        return self._keys[self._socket(fileobj)]
+
+    def get_map(self):
+        return self._keys
+
+    def close(self):
+        self._keys = None
+
+    def _socket(self, fileobj):
+        """Return a socket; asyncio passes its number."""
+        is_number = isinstance(fileobj, int)
+        return self._world.sockets[fileobj] if is_number else fileobj
 
     def notify(self):
         """End the wait of ``select``: a socket's state has changed."""
@@ -173,7 +211,7 @@ class Selector(selectors._BaseSelectorImpl):
 
     def select(self, timeout=None):
         """Return the sockets that are ready; wait if there is none."""
-        if self._ready() or (timeout is not None and timeout <= 0):
+        if (timeout is not None and timeout <= 0) or self._ready():
             self._world.give_way()
             return self._ready()
         self._task = self._world.task
@@ -186,8 +224,8 @@ class Selector(selectors._BaseSelectorImpl):
     def _ready(self):
         return [
             (key, events)
-            for key in self._fd_to_key.values()  # get_map() looks up each socket again
-            if (events := key.fileobj.events(key.events))
+            for one, key in self._keys.items()
+            if (events := one.events(key.events))
         ]
 
 
@@ -367,6 +405,7 @@ def register():
 
     from safeconsumer._kafka import network  # noqa: PLC0415 - as above
 
+    _log_no_traces()
     # These are in sets and heaps, in the order of their addresses, so they get numbers.
     task = network.Task
     task.__hash__ = ProducerBatch.__hash__ = _number_of
@@ -376,6 +415,16 @@ def register():
         _register_proxy(network)
     else:
         _register_sockets(network)
+
+
+def _log_no_traces():
+    """Leave out lines below DEBUG, seven in each turn of a loop, which no test shows."""
+    from kafka.net import selector  # noqa: PLC0415 - after the patching
+
+    def log_trace(*_):
+        pass
+
+    selector.log_trace = log_trace
 
 
 def _end_with_the_world(selector):

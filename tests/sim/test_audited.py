@@ -5,6 +5,8 @@ Correct programs fail no check, whatever happens to them; a defect of the librar
 found.
 """
 
+import gc
+
 import pytest
 from kafka import KafkaProducer
 
@@ -22,6 +24,8 @@ pytestmark = pytest.mark.contract("S5")
 def _quiet_producers(monkeypatch):
     # A killed member's producer has reports on their way, and waits when it is collected.
     monkeypatch.setattr(KafkaProducer, "__del__", lambda _: None)
+    yield
+    gc.collect()
 
 
 @simulated(seeds=2, nightly=100, nodes=2, preempt=0.05)

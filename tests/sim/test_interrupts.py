@@ -3,12 +3,14 @@
 import itertools
 import threading
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 from kafka import AsyncConsumerRebalanceListener
 
 from safeconsumer import Lifetime, SafeConsumer
+from safeconsumer.errors import BlockingCallInSignalHandlerError
 from tests.harness.audit.journals import entries_in, faults_in
 from tests.harness.signals import Places, TimeLimitError
 from tests.sim import meddling
@@ -617,6 +619,50 @@ def test_position_waits_for_the_answer_that_an_interrupted_poll_asked_for(lab):
     lab.sleep(0.1)
     lab.world.call_later(0.5, late.end)
     assert reader.consumer.position(tp, timeout_ms=5000) == 3
+
+
+@pytest.mark.contract("P12")
+@pytest.mark.parametrize("inside", [OURS, THEIRS], ids=["ours", "kafka-python's"])
+@everywhere
+def test_call_in_a_signal_handler_is_answered_or_refused(lab, inside):
+    """It would wait for ever where the IO thread waits for the interrupted call."""
+    (tp,) = lab.topic("t", 1, records=100)
+    reader = Reader(lab, SafeConsumer, "t", max_poll_records=1)
+    reader.take(1)
+    calls = (
+        lambda: reader.consumer.commit(timeout_ms=5000),
+        lambda: reader.consumer.committed(tp, timeout_ms=5000),
+    )
+    found = []
+
+    def come(call):
+        try:
+            call()
+        except BlockingCallInSignalHandlerError:
+            found.append("refused")
+        else:
+            found.append("answered")
+
+    for places in each_place(lab, 40, inside):
+        for call in calls:
+            lab.sleep(0.01)
+            places.reach(places.number, reader.poll, partial(come, call))
+    assert "answered" in found
+    reader.consumer.commit()
+    assert lab.committed(tp) == len(reader.log)
+
+
+@pytest.mark.contract("P12")
+@pytest.mark.parametrize("part", ["_subscription", "_coordinator"])
+def test_call_that_would_wait_for_the_interrupted_one_is_refused(lab, part):
+    lab.topic("t", 1, records=1)
+    reader = Reader(lab, SafeConsumer, "t")
+    reader.take(1)
+    with getattr(reader.consumer, part)._lock:
+        for call in (reader.consumer.commit, reader.consumer.topics):
+            with pytest.raises(BlockingCallInSignalHandlerError, match="wakeup"):
+                call()
+    reader.consumer.commit()
 
 
 @simulated(seeds=1, nightly=3)

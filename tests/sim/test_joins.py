@@ -81,6 +81,19 @@ def test_changed_subscription_takes_effect_if_its_join_outlasts_the_poll(
     assert reader.consumer.quiet() == set(old)
 
 
+@stock_fails(FORGOTTEN)
+@simulated(seeds=1, nightly=2)
+def test_leader_gets_added_partitions_if_its_poll_ends_before_the_assignment(lab, kind):
+    """Metadata are the reason of the join, and the leader's own assignment heeds them."""
+    reader, p0 = joined(lab, kind, metadata_max_age_ms=1000)
+    late = lab.cluster.fail("SyncGroup", is_held=True)
+    lab.cluster.add_partitions("t", 2)
+    reader.until(lambda: late.kept)
+    reader.is_silent()
+    late.end()
+    reader.owns([p0, TopicPartition("t", 1)])
+
+
 # A join that succeeds between two polls
 
 

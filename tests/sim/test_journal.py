@@ -9,6 +9,7 @@ from kafka.errors import KafkaError
 from kafka.structs import OffsetAndMetadata
 
 from safeconsumer import SafeConsumer
+from safeconsumer._kafka.pausing.subscription import id_text
 from safeconsumer.audit.results import Settings
 from safeconsumer.errors import BlockingCallInListenerError, JournalError
 from safeconsumer.holds.hold import WHOLE, Lifetime
@@ -389,6 +390,17 @@ def test_an_assignment_has_the_ids_of_its_topics(lab, tmp_path):
     assert {len(one["t"]) for one in (first, second)} == {
         22
     }  # as kafka-topics shows it
+    reader.consumer.close()
+
+
+def test_id_of_a_topic_that_was_assigned_before_it_was_known_follows(lab, tmp_path):
+    tps = lab.topic("t", records=3)
+    reader = Reader(lab, SafeConsumer, tps=tps, journal=tmp_path)
+    reader.take(3)
+    (assigned,) = entries_in(tmp_path, "assigned")
+    (named,) = entries_in(tmp_path, "named")
+    assert (assigned["topics"], named["tp"]) == ({}, "t:0")
+    assert named["topic_id"] == id_text(lab.cluster.topics.get("t").id)
     reader.consumer.close()
 
 

@@ -23,7 +23,7 @@ class Observed(OBSERVE["ObservedPauses"], KafkaConsumer):
     """A consumer as the docstring of the example has it."""
 
 
-@pytest.mark.parametrize("case", params(STOCK, STOCK[::31]))
+@pytest.mark.parametrize("case", params(STOCK, STOCK[::93]))
 @simulated(seeds=1, nightly=2)
 def test_leaks_that_safe_consumer_prevents_are_counted(lab, case):
     """

@@ -56,8 +56,9 @@ def world():
 
 
 def _task():
-    one = world()
-    return None if one is None else one.task
+    # As world(), written out: each lock of a thread asks.
+    one = World.current
+    return one.task if one is not None and _real_ident() == _OS_THREAD else None
 
 
 class Lock:
@@ -110,9 +111,10 @@ class Lock:
             message = "release unlocked lock"
             raise RuntimeError(message)
         self._is_held = False
-        waiters, self._waiters = self._waiters, []
-        for one in waiters:
-            one.wake()
+        if self._waiters:
+            waiters, self._waiters = self._waiters, []
+            for one in waiters:
+                one.wake()
 
     def locked(self):
         return self._is_held
@@ -122,7 +124,7 @@ class Lock:
 
     __enter__ = acquire
 
-    def __exit__(self, *_):
+    def __exit__(self, kind, error, trace):
         self.release()
 
 

@@ -29,6 +29,7 @@ _TURN = 100e-6  # seconds that a turn costs, about as much as a real one
 _LONGEST_TURN = 0.01  # seconds that a turn costs if the process has not slept for long
 _UNWINDINGS = 20  # how often a task may refuse to end
 _LOOKS = 20_000  # readings of the clock in one turn; our tests' programs make 2,416
+_ALL_LOOKS = _LOOKS * _LOOK
 _BUSIEST = 50_000  # turns without sleep; our tests' programs take 7,649
 _OWN_FILES = ("/sim/world.py", "/sim/threads.py", "/threading.py")
 
@@ -89,9 +90,10 @@ class Process:
 
         Args: slept: the number of turns for which the world has slept so far.
         """
-        self._busy = max(0, self._busy - (slept - self._slept)) + 1
+        still = self._busy - (slept - self._slept)
+        self._busy = busy = still + 1 if still > 0 else 1
         self._slept = slept
-        return self._busy
+        return busy
 
 
 class Task(greenlet):
@@ -189,8 +191,9 @@ class World:
 
     def call_later(self, delay, call):
         """Call a function after a delay, outside any task: it must not wait."""
-        timer = Timer(self.clock + max(0.0, delay), call)
-        heapq.heappush(self._timers, (timer.at, next(self._order), timer))
+        at = self.clock + delay if delay > 0 else self.clock
+        timer = Timer(at, call)
+        heapq.heappush(self._timers, (at, next(self._order), timer))
         return timer
 
     # Tasks
@@ -308,7 +311,8 @@ class World:
     def _step(self):
         """Call the timers that are due; then give a task its turn, or let time pass."""
         __tracebackhide__ = True
-        self._call_what_is_due()
+        if self._timers and self._timers[0][0] <= self.clock:
+            self._call_what_is_due()
         able = [
             one
             for one in self.runnable
@@ -355,10 +359,10 @@ class World:
 
     def _enter(self, task):
         self.task = task
-        self._turn_limit = self.clock + _LOOKS * _LOOK
-        for (_, write), value in zip(self.carried, task.carried, strict=True):
+        self._turn_limit = self.clock + _ALL_LOOKS
+        for index, value in enumerate(task.carried):
             if value is not None:
-                write(value)
+                self.carried[index][1](value)
 
     def _leave(self, task):
         self.task = None

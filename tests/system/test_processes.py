@@ -10,7 +10,7 @@ import pytest
 
 from tests.harness.brokers.java import folder_for_data
 from tests.harness.processes import ROOT, begun, logged, ran_python
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import LIMIT, code_of, wait_for
 
 DEAF = "import signal, time; signal.signal(15, signal.SIG_IGN); "
 LONG = "time.sleep(600)"
@@ -46,7 +46,7 @@ def test_children_of_an_ended_program_are_ended(tmp_path):
     """A driver that dies leaves its workers running."""
     log = tmp_path / "log"
     with logged(["sh", "-c", "sleep 600 & echo $!"], log) as program:
-        program.wait(20)
+        code_of(program)
         child = int(log.read_text())
         assert is_alive(child)
     wait_for(lambda: not is_alive(child), "its end")
@@ -92,6 +92,6 @@ def test_ended_ci_run_ends_all_its_steps(tmp_path):
     with logged([".ci/run"], tmp_path / "log", environment) as program:
         wait_for(lambda: len(pids()) == 3, "its first steps")
         program.terminate()
-        assert program.wait(60) == 128 + signal.SIGTERM
+        assert code_of(program, LIMIT) == 128 + signal.SIGTERM
         wait_for(lambda: not any(map(is_alive, pids())), "their end")
         assert list(work.iterdir()) == []

@@ -5,12 +5,27 @@ import signal
 import subprocess
 import sys
 import threading
+from concurrent.futures import Future
 
 import pytest
 
-from tests.harness import timeouts, waiting
-from tests.harness.processes import forked, ran_python, status_of
-from tests.harness.waiting import Bound, NotReachedError, core_waits, end_of, wait_for
+from tests.harness import processes, timeouts, waiting
+from tests.harness.processes import (
+    Process,
+    begun,
+    forked,
+    ran_python,
+    status_of,
+)
+from tests.harness.waiting import (
+    Bound,
+    NotReachedError,
+    code_of,
+    core_waits,
+    end_of,
+    result_of,
+    wait_for,
+)
 from tests.sim.lab import play
 
 
@@ -45,14 +60,33 @@ class Machine:
         ({"1": 0.0, "2": 0.0}, 10.5),
         ({"1": 0.0, "2": 0.5}, 19.5),
         ({"1": 0.25, "2": 0.25}, 19.5),
-        ({"1": 0.0, "2": 1.0}, None),
+        ({"1": 0.0, "2": 1.0}, 600.5),
+        ({"1": 1.0, "2": 1.0}, 600.5),
     ],
-    ids=["no kernel's figures", "idle", "half", "half in two threads", "starved"],
+    ids=[
+        "no kernel's figures",
+        "idle",
+        "half",
+        "half in two threads",
+        "starved",
+        "spin",
+    ],
 )
 def test_seconds_in_which_a_thread_waits_for_a_core_do_not_count(parts, over):
     """Waits before the beginning of the bound give no additional time."""
     machine = Machine(**parts)
     assert machine.until_over(machine.bound(10.0)) == over
+
+
+def test_no_bound_is_longer_than_ten_times_a_long_limit():
+    """A hang that spins waits for a core, too."""
+    machine = Machine(**{"1": 1.0})
+    assert machine.until_over(machine.bound(90.0)) == 900.5
+
+
+def test_a_wait_without_a_limit_has_no_bound():
+    machine = Machine(**{"1": 1.0})
+    assert machine.until_over(machine.bound(None)) is None
 
 
 def test_the_waits_of_a_thread_that_starts_later_count_in_full():
@@ -168,3 +202,83 @@ def test_a_program_that_does_not_end_is_killed():
     """Its limit is in the message, and no shorter one."""
     with pytest.raises(subprocess.TimeoutExpired, match=r"after 0\.01 seconds"):
         ran_python("-c", "import signal; signal.pause()", timeout=0.01)
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """Replace the clock of bounds: each look takes a second, half of it without a core."""
+    machine = Machine(**{"1": 0.5})
+
+    def bound(limit):
+        found = machine.bound(limit)
+        is_over = found.is_over
+
+        def look():
+            machine.step(1.0)
+            return is_over()
+
+        found.is_over = look
+        return found
+
+    for module in (processes, waiting):
+        monkeypatch.setattr(module, "Bound", bound)
+        monkeypatch.setattr(module, "TURN", 0.001)
+    return machine
+
+
+PAUSES = [sys.executable, "-c", "import signal; signal.pause()"]
+
+
+def test_an_awaited_line_may_take_longer_on_a_busy_machine(machine):
+    with (
+        Process(PAUSES) as process,
+        pytest.raises(NotReachedError, match="not within 20 s beside 20 s of waits"),
+    ):
+        process.take(20.0)
+    assert machine.now >= 40.0
+
+
+def test_the_end_of_a_program_may_take_longer_on_a_busy_machine(machine):
+    with Process(PAUSES) as process:
+        assert not process.wait()
+    assert machine.now >= 40.0
+
+
+def test_a_program_whose_end_is_not_in_time_runs_on(machine):
+    with subprocess.Popen(PAUSES) as process:  # noqa: S603 - ours
+        with pytest.raises(subprocess.TimeoutExpired, match=r"after 20\.0 seconds"):
+            code_of(process)
+        assert process.poll() is None
+        process.kill()
+    assert machine.now == 40.0
+
+
+def test_a_program_that_was_begun_may_end_late_on_a_busy_machine(machine):
+    with pytest.raises(subprocess.TimeoutExpired), begun(PAUSES):
+        pass
+    assert machine.now == 40.0
+
+
+def test_input_is_sent_once_to_a_program_that_takes_several_turns(machine):
+    """Each turn ends before an interpreter has started."""
+    done = ran_python("-c", "print(input())", input="a\n", timeout=None)
+    assert done.stdout == "a\n"
+    assert machine.now > 1.0
+
+
+def test_a_call_on_another_thread_may_take_longer_on_a_busy_machine(machine):
+    with pytest.raises(NotReachedError, match="the result of a call: not within 20 s"):
+        result_of(Future(), 20.0)
+    assert machine.now == 40.0
+
+
+@pytest.mark.usefixtures("machine")
+@pytest.mark.parametrize("error", [TimeoutError, ValueError])
+def test_the_error_of_a_call_on_another_thread_is_raised(error):
+    called = Future()
+    called.set_exception(error())
+    with pytest.raises(error):
+        result_of(called)
+    answered = Future()
+    answered.set_result(3)
+    assert result_of(answered) == 3

@@ -116,7 +116,10 @@ def _wait(
         ended.wait(seconds)
     finally:
         with net._pending_waiters_lock:
-            net._pending_waiters.pop(ended, None)
+            # Without a call: a signal handler that comes after one could never take this
+            # lock, and would wait for ever if it waits for the loop.
+            if ended in net._pending_waiters:
+                del net._pending_waiters[ended]
     if state["exception"] is not None:
         raise state["exception"]
 

@@ -18,6 +18,7 @@ class ConsumerClient:
 
     Attributes:
         ledger: has the consumer's holds.
+        view: returns the ledger's view.
     """
 
     def __init__(self, consumer: Any) -> None:  # noqa: ANN401 - a SafeConsumer
@@ -25,6 +26,7 @@ class ConsumerClient:
         self._coordinator = consumer._coordinator
         self._subscription = consumer._subscription
         self.ledger: PauseLedger = self._subscription.ledger
+        self.view = self.ledger.view
 
     def membership(self) -> tuple[str, int]:
         """Return Kafka's member id and the generation; empty and -1 outside a group."""

@@ -9,6 +9,7 @@ from kafka import KafkaConsumer
 
 from safeconsumer.errors.kafka_python import (
     BlockingCallInListenerError,
+    BlockingCallInSignalHandlerError,
     ConsumerClosedError,
 )
 
@@ -45,6 +46,24 @@ def refuse_if_closed(consumer: KafkaConsumer, call: str) -> None:
         raise ConsumerClosedError(message)
 
 
+def refuse_in_signal_handler(consumer: KafkaConsumer, call: str) -> None:
+    """
+    Refuse a call for whose answer the IO thread needs a lock that this thread has.
+
+    1. A call takes upstream's lock of the subscription, or of the coordinator.
+    2. A signal handler interrupts it, on the same thread, and calls ``commit``.
+    3. The IO thread waits for that lock, and the handler for the IO thread.
+    """
+    locks = consumer._subscription._lock, consumer._coordinator._lock
+    if any(one._is_owned() for one in locks):
+        message = (
+            f"{call}() was called by a signal handler, and waits for the call that the "
+            f"handler has interrupted: remember the signal, or call wakeup(), and do it "
+            f"after poll() has returned"
+        )
+        raise BlockingCallInSignalHandlerError(message)
+
+
 def refuse_blocking(consumer: KafkaConsumer, call: str) -> None:
     """
     Refuse a call that waits for the network if no answer can come.
@@ -52,9 +71,12 @@ def refuse_blocking(consumer: KafkaConsumer, call: str) -> None:
     Raises:
         ConsumerClosedError: the consumer is closed.
         BlockingCallInListenerError: listeners run on this thread.
+        BlockingCallInSignalHandlerError: a signal handler on this thread has interrupted
+            a call that keeps the IO thread waiting.
     """
     refuse_if_closed(consumer, call)
     refuse_in_listener(consumer, call)
+    refuse_in_signal_handler(consumer, call)
 
 
 def blocking(name: str) -> Callable[..., Any]:

@@ -48,6 +48,9 @@ class Journal(Protocol):
     def comes_again(self, tp: TopicPartition, offset: int) -> None:
         """Note that records from an offset on come again, as no poll returned them."""
 
+    def named(self, tp: TopicPartition, topic_id: str) -> None:
+        """Note the id of a topic that was not known when the ownership began."""
+
     def transactional(self, tp: TopicPartition) -> None:
         """Note that a batch of a transaction was read, before its records are returned."""
 
@@ -507,6 +510,8 @@ class LedgerSubscription(SubscriptionState):
                     continue
                 if topic_id in state.earlier_ids:
                     continue  # a broker that is behind the others has an earlier id
+                if state.topic_id is None and self.journal is not None:
+                    self.journal.named(tp, id_text(topic_id))
                 if state.is_presumed and asked_at < state.named_at:
                     state.topic_id, is_older = topic_id, True
                 elif state.topic_id in {None, topic_id} or state.is_set_by_program:

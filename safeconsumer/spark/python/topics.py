@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import kafka.errors as kafka_errors
-from kafka import KafkaConsumer, TopicPartition
+from kafka import TopicPartition
 from kafka.admin import KafkaAdminClient
 
 from safeconsumer.errors.base import SparkSettingError
@@ -15,7 +15,6 @@ from safeconsumer.spark.offsets import Offsets
 from safeconsumer.spark.python.settings import Settings
 
 _ASK_TIMEOUT_MS = 20_000
-_CLOSE_MS = 200
 # The number of queries for a topic with an error, and the seconds between them: the
 # election of its leaders may be under way. Without the topic its partitions would
 # silently not be read.
@@ -49,8 +48,10 @@ class Topics:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._query_consumer: KafkaConsumer | None = None
-        self._admin: KafkaAdminClient | None = None
+        level = settings.fetching.get("isolation_level", "read_uncommitted")
+        self._queries = clients.Queries(
+            {**settings.connection, "isolation_level": level}
+        )
         self.ids: dict[str, str] = {}
         self.planned_firsts: Offsets = {}
         self.made_again: tuple[str, ...] = ()
@@ -91,15 +92,9 @@ class Topics:
         if not partitions:
             return {}, {}
         asked = [TopicPartition(*tp) for tp in partitions]
-        if self._query_consumer is None:
-            level = self._settings.fetching.get("isolation_level", "read_uncommitted")
-            self._query_consumer = clients.reader(
-                {**self._settings.connection, "isolation_level": level}
-            )
-        firsts = self._query_consumer.beginning_offsets(
-            asked, timeout_ms=_ASK_TIMEOUT_MS
-        )
-        ends = self._query_consumer.end_offsets(asked, timeout_ms=_ASK_TIMEOUT_MS)
+        consumer = self._queries.consumer
+        firsts = consumer.beginning_offsets(asked, timeout_ms=_ASK_TIMEOUT_MS)
+        ends = consumer.end_offsets(asked, timeout_ms=_ASK_TIMEOUT_MS)
         return _plain(firsts), _plain(ends)
 
     def firsts(
@@ -117,21 +112,15 @@ class Topics:
 
     def close(self) -> None:
         """Close the connections; the next call makes others."""
-        query_consumer, self._query_consumer = self._query_consumer, None
-        admin, self._admin = self._admin, None
-        if query_consumer is not None:
-            query_consumer.close(autocommit=False, timeout_ms=_CLOSE_MS)
-        if admin is not None:
-            admin.close()
+        self._queries.close()
 
     # ------------------------------------------------------------ inside
 
     def _described(self) -> Sequence[Described]:
-        if self._admin is None:
-            self._admin = clients.admin(self._settings.connection)
+        admin = self._queries.admin
         for tries_left in reversed(range(_TRIES)):
-            names = self._names(self._admin)
-            described = self._admin.describe_topics(names) if names else []
+            names = self._names(admin)
+            described = admin.describe_topics(names) if names else []
             found = [one for one in described if self._is_meant(one)]
             bad = {one["name"]: one["error_code"] for one in found if one["error_code"]}
             if not bad:

@@ -7,7 +7,7 @@ from pathlib import Path
 from uuid import uuid4
 
 import pytest
-from kafka import KafkaConsumer, OffsetAndMetadata, TopicPartition
+from kafka import OffsetAndMetadata, TopicPartition
 from kafka.admin import KafkaAdminClient
 from kafka.errors import IllegalStateError, KafkaError
 
@@ -16,6 +16,7 @@ from safeconsumer.cli import records
 from safeconsumer.cli.against import topic_journal
 from safeconsumer.cli.errors import CommandError
 from safeconsumer.errors import HookTypeError, JournalError
+from safeconsumer.group import clients as control_clients
 from safeconsumer.journal.writer import JournalWriter
 from tests.harness.audit.journals import entries_in, faults_in, journals_in
 from tests.harness.kafka.patience import patient
@@ -161,13 +162,13 @@ def test_reading_a_topic_fails_if_the_broker_stops_answering(clients, monkeypatc
     """The broker stops before it has answered where the partitions begin."""
     topic, broker = filled(clients, 2, 20), clients._broker
 
-    class Silenced(KafkaConsumer):
+    class Silenced(SafeConsumer):
         def end_offsets(self, *asked, **more):
             found = super().end_offsets(*asked, **more)
             broker.freeze()
             return found
 
-    monkeypatch.setattr(records, "KafkaConsumer", Silenced)
+    monkeypatch.setattr(control_clients, "SafeConsumer", Silenced)
     monkeypatch.setattr(records, "_MAX_IDLE_POLLS", 2)
     # No request of its client ends before this test's time does.
     more = patient(3_600_000, connections_max_idle_ms=7_200_000)
@@ -186,14 +187,14 @@ def test_reading_a_topic_fails_if_its_records_are_deleted_meanwhile(
     """Earlier, reading went on at the end; the deleted records counted as never written."""
     topic, config = filled(clients, 1, 20), clients._broker.client_config
 
-    class Deleted(KafkaConsumer):
+    class Deleted(SafeConsumer):
         def end_offsets(self, *asked, **more):
             found = super().end_offsets(*asked, **more)
             with KafkaAdminClient(**config) as admin:
                 admin.delete_records({TopicPartition(topic, 0): 10})
             return found
 
-    monkeypatch.setattr(records, "KafkaConsumer", Deleted)
+    monkeypatch.setattr(control_clients, "SafeConsumer", Deleted)
     with pytest.raises(CommandError, match="deleted while their topic was read"):
         topic_journal(config, [(topic, 0)])
 

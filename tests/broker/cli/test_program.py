@@ -12,6 +12,7 @@ import safeconsumer
 from safeconsumer.cli.errors import Status
 from tests.harness.processes import begun, ran_python
 from tests.harness.program import TAKES_CTRL_C, command, run
+from tests.harness.waiting import output_of
 
 SECONDS = 60
 FULL = Path("/dev/full")  # a write to this device fails
@@ -30,7 +31,7 @@ def test_program_ends_with_the_tests_that_started_it():
         assert process.stdout.readline() == "up\n"
         process.kill()
         # Returns once the program has closed the pipe, too.
-        process.communicate(timeout=20)
+        output_of(process)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +141,7 @@ def test_ctrl_c_in_the_middle_of_the_demo_has_status_130():
             if "another member joins" in line:
                 break
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=SECONDS)
+        _, errors = output_of(process)
     assert (process.returncode, errors) == INTERRUPTED
 
 

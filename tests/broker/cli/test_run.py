@@ -13,7 +13,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 
 from safeconsumer.cli.errors import Status
 from tests.harness.program import launched
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import code_of, output_of, wait_for
 
 SECONDS = 60
 HANDLERS = """
@@ -184,7 +184,7 @@ def ended(process, status):
     """Wait for the end of a worker; return its stderr."""
     with process:
         try:
-            _, errors = process.communicate(timeout=SECONDS)
+            _, errors = output_of(process)
         except BaseException:
             process.kill()
             raise
@@ -243,7 +243,7 @@ def test_second_sigterm_ends_process_whose_loop_never_returns(program):
     process.send_signal(signal.SIGTERM)
     program.wait_file("asked")
     process.send_signal(signal.SIGTERM)
-    assert process.wait(20) == Status.FAILED
+    assert code_of(process) == Status.FAILED
 
 
 @pytest.mark.contract("W8")
@@ -275,7 +275,7 @@ def test_one_sigterm_ends_process_with_an_unread_stderr(program, make_consumer):
     process = program.start("handlers:clogged")
     program.wait_file("filled")
     process.send_signal(signal.SIGTERM)
-    assert process.wait(20) == Status.DONE
+    assert code_of(process) == Status.DONE
     consumer = make_consumer(KafkaConsumer, group=program.group)
     assert consumer.committed(TopicPartition(program.topic, 0)) == 1
     with contextlib.closing(KafkaAdminClient(**program.broker.client_config)) as admin:

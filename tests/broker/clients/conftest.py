@@ -6,8 +6,7 @@ from functools import partial
 import pytest
 
 from safeconsumer.clients import aiokafka_control, librdkafka
-from safeconsumer.clients.aiokafka_control import AiokafkaClients, LoopCalls
-from safeconsumer.clients.librdkafka import LibrdkafkaClients
+from safeconsumer.clients.aiokafka_control import LoopCalls
 from tests.harness.group import aiokafka, confluent
 from tests.harness.group.fixtures import secured, story, team
 from tests.harness.waiting import LIMIT
@@ -88,10 +87,10 @@ class Client:
     def control_clients(self):
         """Make the clients that read and write the control topics for a member."""
         if self._loop is None:
-            return LibrdkafkaClients(confluent.settings_of(self._team))
+            return librdkafka.control_clients(confluent.settings_of(self._team))
         calls = self._loop.call(LoopCalls)
         self._closing.callback(lambda: self._loop.run(calls.end()))
-        return AiokafkaClients(aiokafka.settings_of(self._team), calls)
+        return aiokafka_control.control_clients(aiokafka.settings_of(self._team), calls)
 
 
 @pytest.fixture(params=["confluent-range", "aiokafka-range"])

@@ -3,8 +3,6 @@
 import asyncio
 import gc
 import ssl
-import subprocess
-import sys
 import threading
 import warnings
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,7 +18,7 @@ from safeconsumer import ALL
 from safeconsumer.cli.errors import Status
 from safeconsumer.clients import aiokafka_control, control_topics
 from safeconsumer.clients.aiokafka import AIOKafkaConsumer
-from safeconsumer.clients.aiokafka_control import AiokafkaClients, LoopCalls
+from safeconsumer.clients.aiokafka_control import LoopCalls
 from safeconsumer.errors import UnsupportedAiokafkaError
 from safeconsumer.events import ControlTopicReset, ControlUnavailable
 from tests.harness.group.aiokafka import (
@@ -33,7 +31,7 @@ from tests.harness.group.aiokafka import (
 from tests.harness.group.team import run
 from tests.harness.polling import poll_until, read
 from tests.harness.processes import ran_python
-from tests.harness.waiting import LIMIT, wait_for
+from tests.harness.waiting import LIMIT, result_of, wait_for
 
 pytestmark = pytest.mark.any_broker
 
@@ -167,7 +165,7 @@ def calls(loop):
 def test_records_of_a_turn_that_ended_too_late_are_read_again(team, calls):
     """The loop may be blocked for longer than the control thread waits."""
     team.operator_holds(f"{team.topic}:0")
-    clients = AiokafkaClients(settings_of(team), calls)
+    clients = aiokafka_control.control_clients(settings_of(team), calls)
     topic = clients.holds_topic(team.settings.holds_topic)
     topic.begin()
     calls.outcome = too_late()
@@ -182,7 +180,7 @@ def test_records_of_a_turn_that_ended_too_late_are_read_again(team, calls):
 @pytest.mark.usefixtures("patient")
 def test_records_of_a_turn_that_is_cancelled_come_with_the_next_one(team, calls):
     team.operator_holds(f"{team.topic}:0")
-    clients = AiokafkaClients(settings_of(team), calls)
+    clients = aiokafka_control.control_clients(settings_of(team), calls)
     topic = clients.holds_topic(team.settings.holds_topic)
     topic.begin()
     calls.outcome = cancelled()
@@ -258,7 +256,7 @@ def test_a_lift_on_another_thread_ends_a_wait(team, member):
     one.subscribe([team.topic])
     asked = asyncio.run_coroutine_threadsafe(one.consumer.getone(), one.loop.loop)
     one.consumer.lift(ALL)
-    assert asked.result(20).offset == 0
+    assert result_of(asked).offset == 0
 
 
 class HoldingAtTheEnd(AIOKafkaConsumer):
@@ -303,7 +301,7 @@ def test_getmany_waits_on_if_all_records_were_put_back(team, member):
     wait_for(lambda: len(one.consumer.holds()) == 4, "the late hold")
     one.consumer.lift(f"{team.topic}:1", owner="others")
     one.consumer.held = None
-    ((tp, records),) = asked.result(20).items()
+    ((tp, records),) = result_of(asked).items()
     assert (tp.partition, [record.offset for record in records]) == (1, [0, 1])
 
 
@@ -412,7 +410,7 @@ def test_stop_ends_threads_tasks_and_calls_that_wait(team, loop):
     loop.run(consumer.stop())
     loop.run(consumer.stop())
     with pytest.raises(ConsumerStoppedError):
-        asked.result(20)
+        result_of(asked)
     assert control_threads() == []
 
 
@@ -455,7 +453,7 @@ def test_start_that_is_cancelled_leaves_one_control_at_most(team, loop, again):
         starting = asyncio.run_coroutine_threadsafe(consumer.start(), loop.loop)
     held.release()
     if again:
-        starting.result(60)
+        result_of(starting)
         assert consumer._ending.done()  # the first control has ended
         assert control_threads() == [CONTROL, STATUS]
     else:
@@ -605,13 +603,7 @@ def test_members_need_no_kafka_python(team):
         "        await consumer.getone()\n"
         "asyncio.run(main(), debug=True)\n"
     )
-    done = subprocess.run(  # noqa: S603 - our own code
-        [sys.executable, "-W", "error", "-c", code],
-        check=False,
-        timeout=120,
-        capture_output=True,
-        text=True,
-    )
+    done = ran_python("-W", "error", "-c", code, timeout=120)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -648,6 +640,7 @@ def test_control_clients_have_the_members_connection_and_nothing_of_its_group(lo
         "value_deserializer": print,
     }
     calls = loop.call(LoopCalls)
-    clients = AiokafkaClients({**connection, **of_the_group}, calls)
+    clients = aiokafka_control.control_clients({**connection, **of_the_group}, calls)
     assert (clients.group_id, clients.client_id) == ("g", "billing")
-    assert clients._base == {**connection, "client_id": "billing-control"}
+    wanted = {**connection, "client_id": "billing-control", "request_timeout_ms": 5000}
+    assert clients.holds_topic("holds")._admin_base == wanted

@@ -2,8 +2,6 @@
 
 import gc
 import itertools
-import subprocess
-import sys
 import threading
 import time
 from contextlib import ExitStack, closing, suppress
@@ -20,10 +18,10 @@ from safeconsumer.clients import confluent as module
 from safeconsumer.clients import librdkafka
 from safeconsumer.clients.confluent import Consumer
 from safeconsumer.clients.control_topics import TopicLostError
-from safeconsumer.clients.librdkafka import LibrdkafkaClients
 from tests.harness.group.confluent import confluent, settings_of
 from tests.harness.group.team import run
 from tests.harness.metrics.scraping import values
+from tests.harness.processes import ran_python
 from tests.harness.waiting import repeat_until, wait_for
 
 pytestmark = pytest.mark.any_broker
@@ -475,7 +473,7 @@ def test_failed_request_leaves_no_client_to_the_collector(monkeypatch):
     """Each client has threads and sockets; a reader asks again while no broker answers."""
     monkeypatch.setattr(librdkafka, "_ASK_SECONDS", 0.1)
     settings = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g", "log_level": 0}
-    topic = LibrdkafkaClients(settings).holds_topic("holds")
+    topic = librdkafka.control_clients(settings).holds_topic("holds")
     gc.collect()
     gc.disable()
     try:
@@ -497,7 +495,9 @@ def test_holds_in_front_of_an_unreadable_control_record_are_obeyed(team, monkeyp
     team.operator_holds(f"{team.topic}:0", f"{team.topic}:1")
     error = KafkaError(KafkaError._BAD_MSG)
     unreadable = SimpleNamespace(error=lambda: error, offset=lambda: 1)
-    topic = LibrdkafkaClients(settings_of(team)).holds_topic(team.settings.holds_topic)
+    topic = librdkafka.control_clients(settings_of(team)).holds_topic(
+        team.settings.holds_topic
+    )
     topic.begin()
     monkeypatch.setattr(topic._consumer, "consume", lambda *_: [unreadable])
     assert [one.offset for one in topic.turn(100)] == [0]
@@ -585,7 +585,8 @@ def test_members_need_no_kafka_python(team):
         "while consumer.poll(1) is None: pass\n"
         "consumer.close()\n"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)  # noqa: S603 - our own code
+    done = ran_python("-c", code, timeout=120)
+    assert done.returncode == 0, done.stderr
 
 
 def test_control_clients_have_the_members_connection_and_nothing_of_its_group():
@@ -613,9 +614,10 @@ def test_control_clients_have_the_members_connection_and_nothing_of_its_group():
         "session.timeout.ms": 1,
         "stats_cb": print,
     }
-    clients = LibrdkafkaClients({**connection, **of_the_group})
+    clients = librdkafka.control_clients({**connection, **of_the_group})
     assert (clients.group_id, clients.client_id) == ("g", "billing")
-    assert clients._base == {**connection, "client.id": "billing-control"}
+    wanted = {**connection, "client.id": "billing-control"}
+    assert clients.holds_topic("holds")._base == wanted
 
 
 def control_threads():

@@ -196,11 +196,17 @@ def test_no_record_leaks_is_lost_or_comes_twice(team, game, record_property):
 
 @pytest.mark.parametrize("game", GAMES[::3], ids=IDS[::3])
 def test_members_with_a_planted_fault_are_found(team, game):
-    """A negative control: they deliver records of partitions that they gain under a hold."""
+    """
+    A negative control: they deliver records of partitions that they gain under a hold.
+
+    The third member may leave before it delivers one; then the next round is played.
+    """
     with (
         ExitStack() as closing,
         Rounds(team, game, closing, is_right=False) as rounds,
     ):
         assert any(
-            rounds.play("@all", number, is_killed=False) for number in (2, 3, 6, 7)
+            rounds.play("@all", number, is_killed=False)
+            for number in range(40)
+            if number % 4 > 1  # the third member gets partitions
         )

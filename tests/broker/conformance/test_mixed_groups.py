@@ -6,9 +6,8 @@ import pytest
 from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 
 from safeconsumer import SafeConsumer
-from safeconsumer.testing import poll_until
 from tests.harness.members import Librdkafka, Polled
-from tests.harness.polling import read
+from tests.harness.polling import poll_all_until, read
 from tests.harness.producing import produce
 
 pytestmark = [pytest.mark.real_broker, pytest.mark.nightly]
@@ -29,7 +28,7 @@ def test_a_paused_topic_stays_paused_beside_librdkafka(
         group=group,
         partition_assignment_strategy=[CooperativeStickyAssignor],
     )
-    poll_until(ours, lambda: len(ours.assignment()) == PARTITIONS)
+    poll_all_until(ours, lambda: len(ours.assignment()) == PARTITIONS)
     ours.pause(topic)
     produce(make_producer(), topic, *[RECORDS] * PARTITIONS)
     other = Librdkafka(kafka_broker, group, topic, "cooperative-sticky")
@@ -39,11 +38,11 @@ def test_a_paused_topic_stays_paused_beside_librdkafka(
         return owned and other.owned == set(range(PARTITIONS)) - owned
 
     with Polled(other):
-        came = poll_until(ours, is_shared)
+        came = poll_all_until(ours, is_shared)
         count = len(other.owned) * RECORDS
-        came += poll_until(ours, lambda: len(other.records) == count)
+        came += poll_all_until(ours, lambda: len(other.records) == count)
     other.consumer.close()
-    came += poll_until(ours, lambda: len(ours.assignment()) == PARTITIONS)
+    came += poll_all_until(ours, lambda: len(ours.assignment()) == PARTITIONS)
     assert came == []
     ours.resume(topic)
     left = read(ours, PARTITIONS * RECORDS - len(other.records))

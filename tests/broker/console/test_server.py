@@ -24,7 +24,7 @@ from tests.harness.group.team import run, settled, where
 from tests.harness.members import Polled
 from tests.harness.processes import begun
 from tests.harness.program import TAKES_CTRL_C, command
-from tests.harness.waiting import repeat_until, wait_for
+from tests.harness.waiting import output_of, repeat_until, result_of, wait_for
 
 pytestmark = pytest.mark.embedded_suffices
 CONSOLE, COMMANDS = "safeconsumer-console", "safeconsumer-cli"  # client ids
@@ -66,7 +66,7 @@ def test_preview_that_waits_for_the_broker_delays_no_other_call(team, served):
             assert served.get("/")["groups"]
             assert not preview.done()
         week = f"{team.topic} deletes records after 1w"
-        assert week in preview.result(20)
+        assert week in result_of(preview)
         assert week in served.page("/place", **fields)
         every = team.broker.requests("DescribeConfigs")
         # The console uses an answer for a minute, as an open page asks again with every
@@ -267,9 +267,9 @@ def test_ctrl_c_ends_the_console_while_clients_wait(team, tmp_path):
             stalled.sendall("\r\n".join([*head, "", "{"]).encode())
             client.get(url.join("/live"))
             process.send_signal(signal.SIGINT)
-            output, errors = process.communicate(timeout=60)
+            output, errors = output_of(process)
             answer = stalled.recv(100)
-        assert waits.result(30).status_code == 503
+        assert result_of(waits).status_code == 503
         late.release()
     assert (output.splitlines()[-1], errors) == ("The console is closed.", "")
     assert (process.returncode, answer[:12]) == (0, b"HTTP/1.1 503")

@@ -5,7 +5,6 @@ import os
 import re
 import shlex
 import shutil
-import subprocess
 
 import click
 import pytest
@@ -17,6 +16,7 @@ from safeconsumer.group.wire import ControlHold, ControlKey
 from tests.harness.brokers.settings import USUAL_VERSION
 from tests.harness.docs.pages import ROOT, blocks
 from tests.harness.metrics.scraping import needs_promtool, promtool
+from tests.harness.processes import ran
 
 EXAMPLES = ROOT / "docs" / "examples"
 PAGES = ROOT / "docs" / "how-to"
@@ -133,7 +133,7 @@ def test_recipe_sends_each_line_of_the_history(tmp_path, recipe, address, docume
         "PATH": f"{tmp_path}:{os.environ['PATH']}",
     }
     shell = [shutil.which("bash"), "-ec", recipe]
-    subprocess.run(shell, env=environment, check=True, timeout=60)  # noqa: S603 - our own page
+    ran(*shell, env=environment, check=True, capture_output=False)
     texts = (tmp_path / "calls").read_text().split("--\n")[:-1]
     calls = [one.splitlines() for one in texts]
     assert [one[-1] for one in calls] == [address] * 2

@@ -16,6 +16,8 @@ from safeconsumer.cli.commands import WHERE
 from safeconsumer.cli.errors import Status
 from safeconsumer.group.wire import MAX_OWNER_LENGTH, MAX_REASON_BYTES
 from tests.harness.group.team import run, where
+from tests.harness.processes import ran
+from tests.harness.waiting import output_of
 
 pytestmark = pytest.mark.any_broker
 
@@ -55,7 +57,7 @@ def test_a_followed_history_ends_once_its_pipe_is_closed(team):
     with following:
         with os.fdopen(reading) as pipe:
             assert "alice" in pipe.readline()
-        printed = following.communicate(timeout=60)[1]
+        printed = output_of(following)[1]
     assert (following.returncode, printed) == (Status.CLOSED, "")
 
 
@@ -84,7 +86,7 @@ def test_a_signal_ends_a_followed_history_in_a_full_pipe(team, number):
         assert select.select([reading], [], [], 60)[0]
         following.send_signal(number)
         try:
-            printed = following.communicate(timeout=60)[1]
+            printed = output_of(following)[1]
         finally:
             following.kill()
             os.close(reading)
@@ -177,12 +179,9 @@ def in_a_process(arguments, *, stdout=None, first="", **environment):
     if first:
         closing = f"{first}os.execv(sys.executable, sys.argv[1:])"
         program = [sys.executable, "-c", f"import sys; {closing}", *program]
-    return subprocess.run(  # noqa: S603 - our own code
-        program,
+    return ran(
+        *program,
         stdout=stdout or subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
         env={**os.environ, **environment},
         encoding="utf-8",
-        timeout=60,
-        check=False,
     )

@@ -1,6 +1,5 @@
 """OpenTelemetry's instrumentor of kafka-python sees our records, not control traffic."""
 
-import subprocess
 import sys
 from contextlib import contextmanager
 
@@ -14,6 +13,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from safeconsumer import SafeConsumer
 from tests.harness.group.team import Team
 from tests.harness.polling import poll_until
+from tests.harness.processes import ran
 from tests.sim.playing import simulated
 from tests.sim.reading import Reader
 
@@ -89,9 +89,7 @@ def test_a_wrapper_from_before_our_import_sees_every_record(kafka_broker, kafka_
             producer.send(topic, b"x")
     where = ",".join(kafka_broker.client_config["bootstrap_servers"])
     command = [sys.executable, "-c", _BEFORE, topic, where]
-    done = subprocess.run(  # noqa: S603 - ours
-        command, capture_output=True, text=True, timeout=60, check=True
-    )
+    done = ran(*command, check=True)
     assert done.stdout.strip() == "[0, 1, 2, 3, 4]"
 
 

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import threading
 import time
 
@@ -15,11 +14,10 @@ from kafka.structs import OffsetAndMetadata
 from safeconsumer import SafeConsumer
 from safeconsumer.errors import NotOwnedError
 from safeconsumer.events import consumer as events
-from safeconsumer.testing import poll_until as poll_all_until
 from tests.harness.holds.lab import EventLog
 from tests.harness.kafka.interrupted import LIMIT
-from tests.harness.polling import poll_until
-from tests.harness.processes import ROOT, module
+from tests.harness.polling import poll_all_until, poll_until
+from tests.harness.processes import ROOT, module, ran
 from tests.harness.producing import numbered, produce, write
 from tests.harness.signals import handled_by
 from tests.harness.waiting import repeat_until
@@ -324,14 +322,8 @@ def test_a_partition_that_has_left_is_not_committed(reading, make_consumer):
 
 
 def _interrupted(*arguments):
-    done = subprocess.run(  # noqa: S603 - our own program
-        module("tests.harness.kafka.interrupted", *arguments),
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=20 * LIMIT,
-        check=False,
-    )
+    command = module("tests.harness.kafka.interrupted", *arguments)
+    done = ran(*command, cwd=ROOT, timeout=20 * LIMIT)
     assert done.returncode == 0, done.stderr
 
 

@@ -7,6 +7,7 @@ import pytest
 from safeconsumer.testing.cases.consumer import until
 from safeconsumer.testing.cases.lab import Lab
 from safeconsumer.testing.cases.process import ClientError, Launch, Process
+from tests.harness.waiting import code_of
 
 CLIENT = """
 import time
@@ -48,7 +49,7 @@ def test_a_hanging_process_ends_with_the_session(launch, tmp_path):
     process.begin("commit")
     try:
         process._process.stdin.close()
-        process._process.wait(20)
+        code_of(process._process)
     finally:
         process.kill()
 

@@ -7,9 +7,9 @@ from kafka import KafkaConsumer
 from kafka.errors import KafkaTimeoutError, NotLeaderForPartitionError
 
 from safeconsumer import SafeConsumer
-from safeconsumer.testing import Ghost, PollTimeoutError, poll_until
+from safeconsumer.testing import Ghost, PollTimeoutError
 from safeconsumer.testing.existing import ExistingCluster
-from tests.harness.polling import read
+from tests.harness.polling import poll_all_until, read
 from tests.harness.processes import ran_python
 from tests.harness.producing import produce
 
@@ -73,7 +73,7 @@ def test_a_ghost_without_a_partition_is_an_error(broker, clients):
     name = clients.topic(partitions=1)
     # Partitions are dealt out by the members' names.
     member = clients.consumer(KafkaConsumer, name, group="g", client_id="a")
-    poll_until([member], member.assignment)
+    poll_all_until(member, member.assignment)
     stranger = clients.consumer(KafkaConsumer, group="g", client_id="b")
     ghost = Ghost(stranger, [name], [member], 8.0)
     with pytest.raises(PollTimeoutError, match="the ghost member to get a partition"):
@@ -86,7 +86,7 @@ def test_one_member_pauses_ten_thousand_partitions(broker, clients):
     count, some = 10_000, range(0, 10_000, 500)
     broker.create_topic("t", count)
     consumer = clients.consumer(SafeConsumer, "t", group="g", session_timeout_ms=60_000)
-    poll_until(consumer, lambda: len(consumer.assignment()) == count, timeout=60)
+    poll_all_until(consumer, lambda: len(consumer.assignment()) == count)
     consumer.pause("t")
     consumer.poll(1000)  # Fetches that were sent before are answered
     broker.clear_requests()

@@ -10,10 +10,10 @@ from kafka.admin import KafkaAdminClient
 
 from safeconsumer import DeadLetter, Drain, Limits, Pump, Retry, Worker
 from safeconsumer._kafka.membership import Membership
-from safeconsumer.testing.polling import poll_until
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.brakes import BACKPRESSURE
 from tests.broker.worker.handlers import AsyncRecording, Recording
+from tests.harness.polling import poll_all_until
 from tests.harness.waiting import wait_for
 
 pytestmark = pytest.mark.any_broker
@@ -144,7 +144,7 @@ def test_handler_slower_than_max_poll_interval_evicts_no_member(lab):
     other = f"{lab.group}-stock"
     stock = KafkaConsumer(lab.topic, group_id=other, **config)
     with closing(stock), KafkaAdminClient(**lab.broker.client_config) as admin:
-        poll_until([stock], stock.assignment)
+        poll_all_until(stock, stock.assignment)
 
         def state():
             return admin.describe_groups([other])[other]["group_state"]

@@ -1,14 +1,13 @@
 """A worker at its limit needs little memory, even if handlers and sink fail."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from kafka import KafkaProducer
 
 from safeconsumer.testing import EmbeddedBroker
+from tests.harness.processes import ran_python
 
 RECORDS = 1_500
 # A separate program, so that the memory of earlier tests does not count. It prints the
@@ -79,12 +78,11 @@ def grown_mb(tmp_path, *arguments):
     script = tmp_path / "program.py"
     script.write_text(PROGRAM)
     root = str(Path(__file__).parents[3])
-    done = subprocess.run(  # noqa: S603 - our own code
-        [sys.executable, str(script), *arguments, str(RECORDS)],
-        timeout=40,
+    done = ran_python(
+        *(script, *arguments, RECORDS),
         check=True,
         env={**os.environ, "PYTHONPATH": root},
-        stdout=subprocess.PIPE,
+        stderr=None,  # pytest shows it
     )
     return float(done.stdout)
 

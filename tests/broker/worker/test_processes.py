@@ -5,8 +5,6 @@ import fcntl
 import multiprocessing
 import os
 import signal
-import subprocess
-import sys
 import threading
 from multiprocessing import forkserver
 from pathlib import Path
@@ -18,8 +16,8 @@ from kafka import TopicPartition
 from safeconsumer.errors import HandlersCannotRunError, LifespanError
 from safeconsumer.worker import Drain, Retry
 from safeconsumer.worker.executors.serving import ENDS_LATE
-from tests.harness.processes import forked
-from tests.harness.waiting import wait_for
+from tests.harness.processes import forked, ran_python
+from tests.harness.waiting import end_of, wait_for
 from tests.harness.worker.desk import Record
 from tests.harness.worker.executing import OTHER, executing
 
@@ -363,7 +361,7 @@ def test_sigterm_to_all_processes_drains_the_worker(lab, recording):
     assert report is not None
     assert (report.done, report.dropped) == (2, 0)
     assert lab.committed() == {0: 2}
-    process.join(10)
+    end_of(process)
     assert process.exitcode == 0
 
 
@@ -382,13 +380,9 @@ def test_processes_do_not_delay_the_end_of_their_program(tmp_path):
     script = tmp_path / "program.py"
     script.write_text(EXIT)
     root = str(Path(__file__).parents[3])
-    done = subprocess.run(  # noqa: S603 - our own code
-        [sys.executable, str(script)],
-        cwd=tmp_path,
-        timeout=30,
-        check=False,
-        env={**os.environ, "PYTHONPATH": root},
-    )
+    env = {**os.environ, "PYTHONPATH": root}
+    # its processes would keep pipes open
+    done = ran_python(script, cwd=tmp_path, env=env, capture_output=False)
     assert done.returncode == 0
 
 

@@ -16,7 +16,7 @@ from safeconsumer import Pump, Worker
 from safeconsumer.errors import ForkedConsumerError
 from tests.harness.docs.pages import ROOT, blocks
 from tests.harness.holds.forking import is_true_in_child
-from tests.harness.waiting import repeat_until, wait_for
+from tests.harness.waiting import code_of, repeat_until, wait_for
 
 pytestmark = pytest.mark.embedded_suffices
 
@@ -141,4 +141,4 @@ def test_gunicorn_forks_and_its_master_goes_on(lab, tmp_path):
         wait_for(lambda: lab.committed() == {0: 2 * count}, "the master to go on")
     finally:
         server.terminate()
-        server.wait(30)
+        code_of(server)

@@ -13,6 +13,7 @@ import tempfile
 from pathlib import Path
 
 from tests.harness.brokers.settings import KAFKA_VERSION
+from tests.harness.waiting import output_of
 
 _POM = Path(__file__).with_name("pom.xml")
 _GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
@@ -62,16 +63,15 @@ def fetched(folder, pom, what, *options):
 
 def must_run(command, failure, timeout):
     """Run a program that has to succeed; an error has the end of its output."""
-    done = subprocess.run(  # noqa: S603  our own command line
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
-    if done.returncode:
-        msg = f"{failure}:\n{done.stdout[-4000:]}"
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(command, **pipes) as process:  # noqa: S603  our own command line
+        try:
+            output, _ = output_of(process, timeout)
+        except BaseException:
+            process.kill()
+            raise
+    if process.returncode:
+        msg = f"{failure}:\n{output[-4000:]}"
         raise RuntimeError(msg)
 
 

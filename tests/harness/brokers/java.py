@@ -19,6 +19,7 @@ from tests.harness.brokers.settings import (
     STARTED,
     TEST_SETTINGS,
 )
+from tests.harness.waiting import Bound, code_of
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 # Linux's file system in memory; Docker gives containers one of 64 MB.
@@ -82,7 +83,7 @@ class JavaBroker(OwnBroker):
 
     def kill(self):
         self._signal(signal.SIGKILL)
-        self._running().wait(START_TIMEOUT)
+        code_of(self._running(), START_TIMEOUT)
 
     def restart(self):
         """Start it again at the same address, with its earlier data."""
@@ -113,7 +114,7 @@ class JavaBroker(OwnBroker):
         """End the process and delete its data; a second call does nothing."""
         if self._process is not None and self._process.poll() is None:
             self._process.kill()
-            self._process.wait(START_TIMEOUT)
+            code_of(self._process, START_TIMEOUT)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     @property
@@ -163,9 +164,9 @@ class JavaBroker(OwnBroker):
         jars.must_run(command, failure, START_TIMEOUT)
 
     def _wait_until_up(self):
-        deadline = time.monotonic() + START_TIMEOUT
+        bound = Bound(START_TIMEOUT)
         while self._log.read_text(errors="replace").count(STARTED) < self._starts:
-            if self._running().poll() is not None or time.monotonic() > deadline:
+            if self._running().poll() is not None or bound.is_over():
                 text = self._log.read_text(errors="replace")[-4000:]
                 msg = f"the Java broker did not come up:\n{text}"
                 raise RuntimeError(msg)

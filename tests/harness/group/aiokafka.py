@@ -17,7 +17,7 @@ from kafka import TopicPartition
 from safeconsumer import Control
 from safeconsumer.clients.aiokafka import AIOKafkaConsumer
 from tests.harness.group.blocking import Blocking, CasesAdapter, Running
-from tests.harness.waiting import LIMIT
+from tests.harness.waiting import end_of, result_of
 
 ASSIGNORS = {
     "range": RangePartitionAssignor,
@@ -49,7 +49,7 @@ class Loop:
     def __exit__(self, *_):
         left = self.run(self._left())
         self.loop.call_soon_threadsafe(self.loop.stop)
-        self.thread.join(LIMIT)
+        end_of(self.thread)
         self.loop.run_until_complete(self.loop.shutdown_default_executor())
         self.loop.close()
         assert (left, self.complaints) == (set(), [])
@@ -64,7 +64,8 @@ class Loop:
 
     def run(self, coroutine, limit=60):
         """Run a coroutine in the loop; return its result."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(limit)
+        called = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        return result_of(called, limit)
 
     def call(self, function, *arguments, **more):
         """Call a function in the loop; return its result."""

@@ -11,7 +11,7 @@ from kafka.coordinator.assignors.range import RangePartitionAssignor
 
 from safeconsumer import Control, SafeConsumer
 from safeconsumer._kafka.resetting import Resetting
-from safeconsumer.clients.member import Member
+from safeconsumer.holds.ledger import PauseLedger
 from safeconsumer.holds.resets import Resets
 from tests.harness.processes import Process, module
 
@@ -75,21 +75,22 @@ def let_no_reset_end():
 
 def forget_gained_partitions():
     """Plant a fault in other members: their quiet partitions change only with holds."""
-    quiet_now, found = Member.quiet, WeakKeyDictionary()
+    quiet_now, found = PauseLedger.quiet, WeakKeyDictionary()
 
     def quiet(self):
-        holds = self.ledger.view().holds
+        holds = self.view().holds
         if self not in found or found[self][0] != holds:
             found[self] = holds, quiet_now(self)
         return found[self][1]
 
-    Member.quiet = quiet
+    PauseLedger.quiet = quiet
 
 
 def main():
     client, settings, prefix, topics, is_right = json.loads(sys.argv[1])
-    if not is_right:
+    if not is_right and client == "kafka-python":
         let_no_reset_end()
+    elif not is_right:
         forget_gained_partitions()
     is_over = threading.Event()
 

@@ -97,7 +97,6 @@ class Rounds:
         self._ends = dict.fromkeys(self._tps, 0)
         self._began = {tp: [] for tp in self._tps}
         self._expected = Counter()
-        self.kills = 0
 
     def __enter__(self):
         self._team.__enter__()
@@ -143,7 +142,6 @@ class Rounds:
 
     def _kill(self, name=None):
         name = name or self._any()
-        self.kills += 1
         self._members[name].kill()
         self._gone.append(self._members.pop(name))
         return name

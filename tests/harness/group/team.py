@@ -21,6 +21,7 @@ from tests.harness.members import Polled, has_positions, is_shared_out
 from tests.harness.polling import poll_until
 from tests.harness.producing import produce
 from tests.harness.waiting import retried
+from tests.sim.threads import world
 
 LIMIT = 20.0
 
@@ -32,10 +33,12 @@ class Team:
         self.broker = broker
         self.group = f"group-{uuid4().hex[:8]}"
         self.topic = topic or f"orders-{uuid4().hex[:8]}"
+        # In a simulation waits cost nothing, and fetches do.
+        is_hurried = not self.is_real and world() is None
         self.settings = Control.prefixed(
             f"{self.group}_",
             clock_skew=0.5,
-            client_configs={} if self.is_real else {"fetch_max_wait_ms": 50},
+            client_configs={"fetch_max_wait_ms": 50} if is_hurried else {},
         )
         self.partitions = [TopicPartition(self.topic, n) for n in range(partitions)]
         self._emitted = {}

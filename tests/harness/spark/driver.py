@@ -18,7 +18,7 @@ from tests.harness.processes import logged, module
 from tests.harness.spark import connector, sink
 from tests.harness.spark.fixtures import session_with
 from tests.harness.spark.lake import LIMIT, Pausing
-from tests.harness.waiting import repeat_until
+from tests.harness.waiting import code_of, repeat_until
 
 
 def main(bootstrap, topics, folder, master="local[2]", kind="parquet"):
@@ -125,7 +125,7 @@ class Driven:
     def finish(self):
         self.go.touch()
         with self.running() as driver:
-            assert driver.wait(LIMIT) == 0, self.log()
+            assert code_of(driver, LIMIT) == 0, self.log()
 
     def log(self):
         return (self.folder / "driver.log").read_text()[-4000:]

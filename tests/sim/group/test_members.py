@@ -16,6 +16,7 @@ from tests.harness.polling import poll_until
 from tests.harness.waiting import wait_for
 from tests.sim.group.operating import (
     CONTROL,
+    QUICK,
     cut_off,
     latecomer,
     operated,
@@ -247,7 +248,7 @@ def test_a_killed_member_that_was_quiet_stays_quiet(lab, operator, settings):
             if view.facts.state == "Stable":
                 owners = {one.owner for one in view.partitions}
                 seen.append((owners, view.verdict.words))
-            lab.sleep(1)
+            lab.sleep(2)
     first, *between, last = [one for one, _ in itertools.groupby(seen)]
     assert (first, last) == (({"a", "b"}, "quiet"), ({"b"}, "quiet"))
     # Kafka calls the group stable 0.1 s before its member reports the new partitions.
@@ -257,20 +258,20 @@ def test_a_killed_member_that_was_quiet_stays_quiet(lab, operator, settings):
 @operated()
 def test_a_restarted_static_member_is_quiet_when_it_has_reported(lab, operator):
     lab.topic("t", 2, records=5)
-    a = operator.member("a", group_instance_id="a")
+    a = operator.member("a", group_instance_id="a", **QUICK)
     a.owns(2)
     operator.hold()
     operator.wait_until_quiet()
     lab.kill(a.process)
     lab.sleep(2)
-    again = operator.member("a", group_instance_id="a")
+    again = operator.member("a", group_instance_id="a", **QUICK)
     again.owns(2)
     operator.wait_until_quiet(seconds=5)
     with operator.looking() as looking:
         began = lab.now
-        while lab.now < began + 70:
+        while lab.now < began + 20:  # the session of the killed one ends meanwhile
             assert looking.look(GROUP).verdict.words == "quiet"
-            lab.sleep(5)
+            lab.sleep(2)
 
 
 @pytest.mark.contract("G2")

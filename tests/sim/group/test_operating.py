@@ -36,24 +36,21 @@ def held(team):
     return [key for key, is_held in last.items() if is_held]
 
 
-@pytest.mark.parametrize("command", ["pause", "wait", "resume"])
 @played(work)
-def test_a_scope_that_covers_nothing_is_refused_with_a_hint(team, command):
-    words = {
-        "pause": ("pause", "--reason", "x"),
-        "wait": ("wait", "quiet"),
-        "resume": ("resume",),
-    }[command]
-    for scope, hint in (
-        (f"{team.topic}x", f"did you mean {team.topic}?"),
-        (f"{team.topic}:9", f"it has {team.topic}:0-3"),
-        ("all", "everything is @all"),
-        ("re:none.*", f"it consumes {team.topic}"),
-        (team.settings.holds_topic, "though there is such a topic"),
-    ):
-        why = typed(team, *words, scope, status=Status.USAGE)
+def test_a_scope_that_covers_nothing_is_refused_with_a_hint(team):
+    hints = {
+        f"{team.topic}x": f"did you mean {team.topic}?",
+        f"{team.topic}:9": f"it has {team.topic}:0-3",
+        "all": "everything is @all",
+        "re:none.*": f"it consumes {team.topic}",
+        team.settings.holds_topic: "though there is such a topic",
+    }
+    commands = [("pause", "--reason", "x", scope) for scope in hints]
+    commands += [("wait", "quiet", f"{team.topic}x"), ("resume", f"{team.topic}:9")]
+    for command, *more, scope in commands:
+        why = typed(team, command, *more, scope, status=Status.USAGE)
         assert f"{scope} covers nothing that {team.group} consumes" in why
-        assert hint in why
+        assert hints[scope] in why
         assert ("to hold it for later" in why) is (command == "pause")
     assert run(team, "history").stdout == "nothing\n"
 
@@ -167,23 +164,19 @@ def test_resume_all_lifts_the_holds_of_one_owner(team):
     assert "there are holds by operator:bob" in why
 
 
-@pytest.mark.parametrize(
-    ("words", "prints"),
-    [
-        (("resume",), "4 partitions flow again: "),
-        (("extend", "--for", "3h"), "would last 3h, until 2"),
-    ],
-    ids=["resume", "extend"],
-)
 @played(work)
-def test_a_dry_run_prints_the_plan_and_writes_nothing(team, words, prints):
+def test_a_dry_run_prints_the_plan_and_writes_nothing(team):
     """A refused dry run ends as the command does."""
     pause(team, team.topic, "--for", "2h")
-    printed = typed(team, *words, team.topic, "--dry-run")
-    assert prints in printed
-    assert printed.endswith("nothing was changed\n")
-    ended = tried(team, *words, "@all", "--dry-run", "-o", "json")
-    assert json.loads(ended.stdout)["dry_run"]
+    for words, prints in (
+        (("resume",), "4 partitions flow again: "),
+        (("extend", "--for", "3h"), "would last 3h, until 2"),
+    ):
+        printed = typed(team, *words, team.topic, "--dry-run")
+        assert prints in printed
+        assert printed.endswith("nothing was changed\n")
+        ended = tried(team, *words, "@all", "--dry-run", "-o", "json")
+        assert json.loads(ended.stdout)["dry_run"]
     assert len(past(team)) == 1
     ended = tried(team, "extend", "@all", "--for", "1h", "--dry-run")
     assert (ended.exit_code, "@all is not held by alice" in ended.stderr) == (1, True)
@@ -564,16 +557,16 @@ def test_resume_of_a_topic_names_the_held_partitions(team):
     assert len(held(team)) == 3
 
 
-@pytest.mark.parametrize("what", ["@all", "--all", "@all --wait 30s"])
 @played(leave)
-def test_a_hold_of_a_later_version_is_lifted_after_an_upgrade(team, what):
+def test_a_hold_of_a_later_version_is_lifted_after_an_upgrade(team):
     key = f"2\0{team.group}\0alice\0@all".encode()
     team.write_raw(team.settings.holds_topic, key, b'{"v":2}').get(10)
-    ended = tried(team, "resume", *what.split())
-    assert ended.exit_code == FAILED
-    assert ended.stderr.endswith(
-        "nothing was lifted: a later version holds @all; upgrade first\n"
-    )
+    for what in (("@all",), ("--all",), ("@all", "--wait", "30s")):
+        ended = tried(team, "resume", *what)
+        assert ended.exit_code == FAILED
+        assert ended.stderr.endswith(
+            "nothing was lifted: a later version holds @all; upgrade first\n"
+        )
 
 
 @played(leave)

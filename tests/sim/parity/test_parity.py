@@ -5,7 +5,7 @@ from kafka import KafkaConsumer
 
 from safeconsumer import SafeConsumer
 from tests.sim.parity.playing import simulated_facts
-from tests.sim.parity.stages import cases
+from tests.sim.parity.stages import cases, cases_of_the_day
 
 # Scenarios in which our class differs, by the promise that demands it.
 OTHERWISE = {
@@ -20,8 +20,15 @@ OTHERWISE = {
 DIFFERENT = {name for names in OTHERWISE.values() for name in names}
 
 
+# By day a scenario has one of its protocols, in turns.
+PLAYED = [
+    pytest.param(*case, marks=() if case in cases_of_the_day() else pytest.mark.nightly)
+    for case in cases()
+]
+
+
 @pytest.mark.contract("P13")
-@pytest.mark.parametrize(("name", "protocol"), cases())
+@pytest.mark.parametrize(("name", "protocol"), PLAYED)
 def test_scenario_has_the_same_facts_with_either_client(name, protocol):
     """P13: ``OTHERWISE`` lists the exceptions."""
     ours, stock = (

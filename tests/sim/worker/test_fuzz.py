@@ -8,7 +8,7 @@ from math import inf
 
 import pytest
 from kafka import TopicPartition
-from kafka.errors import CommitFailedError
+from kafka.errors import CommitFailedError, RebalanceInProgressError
 from kafka.serializer import Deserializer
 
 from safeconsumer import (
@@ -43,6 +43,8 @@ PARTITIONS, RECORDS = 4, 60
 KEYS = 500  # more than records of a partition
 # A deserializer refuses the records with these numbers: 5, 22, 39...
 UNREADABLE, UNREADABLE_REST = 17, 5
+# The values of records are their offsets, and more by this for each cut of a log before.
+A_CUT = UNREADABLE * 1_000_000
 NOT_COORDINATOR = 16
 REASONS = {"revoked", "lost", "moved", "stopped"}
 
@@ -74,11 +76,23 @@ class Counting(SafeConsumer):
         return found
 
 
-def counted(lab, handle, settings, after_poll=leaves, **options):
+def counted(lab, handle, settings, after_poll=leaves, way="topics", **options):
     """Start a worker whose polled records are counted."""
-    settings = lab.settings(group_id=GROUP, **settings)
-    made = Counting("t", after_poll=after_poll, **settings)
+    made = counting(lab, settings, after_poll, way)
     return Working(lab, handle, given=made, **options)
+
+
+def counting(lab, settings, after_poll, way):
+    """Make a consumer of the topic, which it subscribes to or assigns to itself."""
+    settings = lab.settings(group_id=GROUP, **settings)
+    made = Counting(after_poll=after_poll, **settings)
+    if way == "topics":
+        made.subscribe(["t"])
+    elif way == "pattern":
+        made.subscribe(pattern="t$")
+    else:
+        made.assign(lab.partitions("t"))
+    return made
 
 
 def check_sums(run):
@@ -100,10 +114,14 @@ class Book:
     """
     Notes the outcome of each record, by partition and offset, and broken promises.
 
-    Attributes: complete: records that were handled, dead-lettered or skipped. running:
-        how many calls a member makes for a record. holds: by member, the scopes that
-        are held for certain, and until when. wrong: the broken promises, each with the
-        evidence.
+    Attributes:
+        complete: records that were handled, dead-lettered or skipped.
+        running: how many calls a member makes for a record.
+        holds: by member, the scopes that are held for certain, and until when.
+        values: the records of the logs, by place.
+        cut: by partition, the lowest offset from which records were replaced: members may
+            still commit those that were there before.
+        wrong: the broken promises, each with the evidence.
     """
 
     def __init__(self, lab, order, keys, *, is_batch):
@@ -112,16 +130,18 @@ class Book:
         self.complete = set()
         self.running = Counter()
         self.holds = {}
+        self.values, self.cut = {}, {}
         self.wrong = []
 
-    def begin(self, who, places):
+    def begin(self, who, records):
+        places = places_of(records)
         scopes = {"t", *(f"t:{partition}" for partition, _ in places)}
         if any(self.holds[who].get(one, 0.0) > self.lab.now for one in scopes):
             self.break_promise("W10", who, places)
         here = {
             one for (name, one), count in self.running.items() if count and name == who
         }
-        for place in places:
+        for place in self.still_there(records):
             beside = {one for one in here - {*places} if self.is_ordered(one, place)}
             before = {(place[0], offset) for offset in range(place[1])}
             left = {
@@ -141,9 +161,36 @@ class Book:
         """Note offsets that need no handler, such as those that a seek passes over."""
         self.complete.update((partition, offset) for offset in offsets)
 
-    def end(self, who, places, done):
-        self.running.subtract((who, one) for one in places)
-        self.complete |= set(done)
+    def write(self, place, value):
+        self.values[place] = value
+        self.complete.discard(place)
+
+    def replace(self, partition, offset):
+        """Note that the records from an offset on are gone: others may come there."""
+        self.cut[partition] = min(offset, self.cut.get(partition, offset))
+        gone = [one for one in self.values if one >= (partition, offset)]
+        for place in [one for one in gone if one[0] == partition]:
+            del self.values[place]
+        self.complete = {
+            one for one in self.complete if one[0] != partition or one[1] < offset
+        }
+
+    def still_there(self, records):
+        """Return the places of those records that the logs still have."""
+        found = zip(places_of(records), records, strict=True)
+        return [at for at, one in found if self.values.get(at) == int(one.value)]
+
+    def is_over(self, ends):
+        """Tell whether all records are complete."""
+        missing = {place for place in self.values if place not in self.complete}
+        return all(offset >= ends[partition] for partition, offset in missing)
+
+    def end(self, who, records, done):
+        self.running.subtract((who, one) for one in places_of(records))
+        self.finish(done)
+
+    def finish(self, records):
+        self.complete.update(self.still_there(records))
 
     def is_ordered(self, one, other):
         """Return whether two records are handled one after the other."""
@@ -155,7 +202,8 @@ class Book:
     def look(self):
         """Compare committed offsets with completed records."""
         for partition, end in enumerate(committed(self.lab)):
-            passed = {(partition, at) for at in range(end or 0)} - self.complete
+            known = min(end or 0, self.cut.get(partition, inf))
+            passed = {(partition, at) for at in range(known)} - self.complete
             if passed:
                 self.break_promise("W4", partition, end, sorted(passed)[:5])
 
@@ -164,13 +212,24 @@ class Book:
 
 
 class Fuzz:
-    """Workers of a group with random options, and handlers with random outcomes."""
+    """
+    Workers of a group with random options, and handlers with random outcomes.
+
+    Attributes:
+        ways: how consumers get their partitions.
+    """
+
+    ways = ("topics", "topics", "topics", "pattern", "assign")
 
     def __init__(self, lab):
         self.lab, self.dice = lab, lab.rng
         self.keys = [self.dice.choice("abcdef") for _ in range(KEYS)]
         lab.topic("t", PARTITIONS)
         self.is_calm, self.may_interrupt = False, True
+        # The judge cannot tell which records a seek passes over in a log that is cut.
+        self.may_seek, self.cuts = self.dice.random() < 0.5, 0
+        self.way = self.dice.choice(self.ways)
+        lab.cluster.creates_topics = False
         self.ending = {}
         self.names = map("w{}".format, itertools.count())
         self.runs = {}
@@ -180,10 +239,19 @@ class Fuzz:
         is_batch = bool(self.options["batch"])
         order = self.options["order"]
         self.book = Book(lab, order, self.keys, is_batch=is_batch)
+        self.is_sink_slow = self.dice.random() < 0.5
+        # Under "latest" no record is passed over once a worker has owned its partition.
+        self.is_late = self.dice.random() < 0.3
+        if self.is_late:
+            self.settings["auto_offset_reset"] = "latest"
+            self.is_calm = True
+            self.start()
+            lab.until(lambda: committed(lab) == [0] * PARTITIONS)
+            self.is_calm = False
         for tp in lab.partitions("t"):
             self.append(tp, RECORDS)
-        self.is_sink_slow = self.dice.random() < 0.5
-        self.start()
+        if not self.is_late:
+            self.start()
 
     def random_options(self):
         choose = self.dice.choice
@@ -223,8 +291,12 @@ class Fuzz:
                 tp, 0.0
             ):  # the seek may go on to this offset
                 self.book.pass_over(tp.partition, range(log.end, log.end + some))
-            values = map(str, range(log.end, log.end + some))
-            put(self.lab, tp, *values, keys=self.keys[log.end : log.end + some])
+            offsets = range(log.end, log.end + some)
+            values = [offset + self.cuts * A_CUT for offset in offsets]
+            for offset, value in zip(offsets, values, strict=True):
+                self.book.write((tp.partition, offset), value)
+            keys = self.keys[log.end : log.end + some]
+            put(self.lab, tp, *map(str, values), keys=keys)
             count -= some
             while self.dice.random() < 0.2:
                 self.book.pass_over(tp.partition, [log.end])
@@ -238,6 +310,7 @@ class Fuzz:
             self.handler(name),
             quick(self.protocol, **self.settings),
             self.meddle,
+            self.way,
             name=name,
             concurrency=self.dice.choice([1, 4, 8]),
             drain=Drain(revoke=self.dice.choice([1.0, 10.0]), shutdown=5.0),
@@ -249,31 +322,30 @@ class Fuzz:
 
     def handler(self, who):
         def handle(given, _context):
-            places = self.places(given)
-            self.book.begin(who, places)
-            seconds, error = self.fate(len(places))
+            records = self.records(given)
+            self.book.begin(who, records)
+            seconds, error = self.fate(len(records))
             self.lab.sleep(seconds)
-            self.book.end(who, places, spared(places, error))
+            self.book.end(who, records, spared(records, error))
             if error is not None:
                 raise error
 
         async def handle_async(given, _context):
-            places, done = self.places(given), []
-            self.book.begin(who, places)
-            seconds, error = self.fate(len(places))
+            records, done = self.records(given), []
+            self.book.begin(who, records)
+            seconds, error = self.fate(len(records))
             try:
                 await asyncio.sleep(seconds)
-                done = spared(places, error)
+                done = spared(records, error)
             finally:
-                self.book.end(who, places, done)
+                self.book.end(who, records, done)
             if error is not None:
                 raise error
 
         return handle if self.options["executor"] == "thread" else handle_async
 
-    def places(self, given):
-        records = given if self.options["batch"] else [given]
-        return [(one.partition, one.offset) for one in records]
+    def records(self, given):
+        return given if self.options["batch"] else [given]
 
     def fate(self, count):
         """Return how long a call takes, and its error."""
@@ -307,7 +379,7 @@ class Fuzz:
             self.lab.sleep(self.dice.choice([0.1, 2.0]))
         if not self.is_calm and self.dice.random() < 0.2:
             raise OSError
-        self.book.complete.add((record.partition, record.offset))
+        self.book.finish([record])
 
     def hear(self, event):
         if getattr(event, "then", None) == "skip":
@@ -321,20 +393,26 @@ class Fuzz:
         acts = {
             self.add_member: 4,
             self.stop_member: 2,
-            lambda _: expel(self.lab): 1,
+            self.expel: 1,
             lambda name: self.seek(self.runs[name].consumer): 2,
             self.hold: 6,
             self.lift: 5,
             self.add_records: 2,
             self.delete_records: 1,
             self.add_partition: 1,
+            self.cut_the_log: 2,
+            self.recreate: 0.7,
             self.break_broker: 2,
         }
         (act,) = self.dice.choices([*acts], [*acts.values()])
         act(self.dice.choice([*self.runs]))
 
+    def expel(self, _name):
+        if self.way != "assign":
+            expel(self.lab)
+
     def add_member(self, _name):
-        if len(self.runs) < 2:
+        if len(self.runs) < 2 and self.way != "assign":
             self.start()
 
     def stop_member(self, name):
@@ -360,7 +438,8 @@ class Fuzz:
 
     def add_partition(self, _name):
         count = len(self.lab.partitions("t"))
-        if count < PARTITIONS + 2:
+        may_add = self.way != "assign" and not self.is_late
+        if count < PARTITIONS + 2 and may_add:
             self.lab.cluster.add_partitions("t", count + 1)
             self.append(self.lab.partitions("t")[-1], RECORDS // 2)
 
@@ -368,9 +447,39 @@ class Fuzz:
         """Delete the first records, as retention does."""
         tp = self.dice.choice(self.lab.partitions("t"))
         log = self.lab.cluster.log(*tp)
-        start = self.dice.randint(log.start, log.end - 1)
+        start = self.dice.randint(log.start, max(log.start, log.end - 1))
         self.book.pass_over(tp.partition, range(start))
         self.lab.cluster.delete_before(*tp, start)
+
+    def cut_the_log(self, _name):
+        """Cut the last records off, as an unclean election does, and append others."""
+        if self.may_seek:
+            return
+        tp = self.dice.choice(self.lab.partitions("t"))
+        log = self.lab.cluster.log(*tp)
+        end = self.dice.randint(max(log.start, log.end - 25), log.end)
+        self.lab.cluster.truncate(*tp, end)
+        self.begin_again([tp])
+
+    def recreate(self, _name):
+        """
+        Delete the topic, and create it again once the members must know.
+
+        A commit that is under way meanwhile would count for the new topic (P21).
+        """
+        if self.may_seek:
+            return
+        self.lab.cluster.faults.clear()
+        count = len(self.lab.partitions("t"))
+        self.lab.cluster.delete_topic("t")
+        self.lab.sleep(self.dice.choice([3.0, 8.0]))
+        self.begin_again(self.lab.topic("t", count))
+
+    def begin_again(self, tps):
+        self.cuts += 1
+        for tp in tps:
+            self.book.replace(tp.partition, self.lab.cluster.log(*tp).end)
+            self.append(tp, self.dice.choice([0, 1, 30]))
 
     def break_broker(self, _name):
         api, error = self.dice.choice(
@@ -403,6 +512,8 @@ class Fuzz:
 
     def seek(self, reading):
         """Seek each partition of a member, or some, to any of its offsets."""
+        if not self.may_seek:
+            return
         way = self.dice.choice(["back", "back", "forward", "beginning", "end"])
         for tp in sorted(reading.assignment()):
             position = reading._subscription.delivered_position(tp)
@@ -446,8 +557,11 @@ class Fuzz:
         """Wait until all records are complete and committed, and stop the workers."""
         ends = [self.lab.cluster.log(*tp).end for tp in self.lab.partitions("t")]
         self.lab.until(
-            lambda: committed(self.lab) == ends, 400, what="all is committed"
+            lambda: committed(self.lab) == ends and self.book.is_over(ends),
+            400,
+            what="all is committed",
         )
+        self.book.cut.clear()
         self.book.look()
         for run in self.runs.values():
             assert run.worker.stats().leaked == 0
@@ -471,11 +585,15 @@ def put_marker(lab, tp):
     lab.cluster.fetches.answer_waiting()
 
 
-def spared(places, error):
+def places_of(records):
+    return [(one.partition, one.offset) for one in records]
+
+
+def spared(records, error):
     """Return the records of a call that are done."""
     if isinstance(error, BatchFailure):
-        return [one for at, one in enumerate(places) if at not in error.errors]
-    return places if error is None else []
+        return [one for at, one in enumerate(records) if at not in error.errors]
+    return records if error is None else []
 
 
 @pytest.mark.contract("W3", "W4", "W5", "W7", "W10", "W11")
@@ -537,14 +655,16 @@ def test_dropped_records_are_counted_by_reason(lab, reason, end):
 class PumpFuzz(Fuzz):
     """A program that takes batches from pumps, and polls between them, beside workers."""
 
+    ways = ("topics", "topics", "pattern")
+
     def __init__(self, lab):
         super().__init__(lab)
         self.book.is_batch = True
         # Signals interrupt no poll of a pump, which has its own thread.
         self.may_interrupt = False
         self.open = []
-        settings = lab.settings(group_id=GROUP, **quick(self.protocol, **self.settings))
-        self.reading = Counting("t", after_poll=self.meddle, **settings)
+        settings = quick(self.protocol, **self.settings)
+        self.reading = counting(lab, settings, self.meddle, self.way)
         self.book.holds["pump"] = {}
 
     def random_options(self):
@@ -563,6 +683,7 @@ class PumpFuzz(Fuzz):
         is_last_broken = self.dice.random() < 0.3
         options = {"drain": drain, "on_event": self.hear, **self.pump_options()}
         made = Pump(self.reading, **options)
+        self.may_interrupt = True
         with suppress(UnansweredBatchError, KeyboardInterrupt), made as pump:
             for _ in range(self.dice.randint(2, 25)):
                 self.take(pump)
@@ -570,13 +691,13 @@ class PumpFuzz(Fuzz):
                 raise KeyboardInterrupt
             while self.open and self.dice.random() < 0.9:
                 self.answer(self.open.pop())
+        self.may_interrupt = False
         self.open.clear()
 
     def take(self, pump):
         for batch in pump.turn():
-            places = self.places_of(batch)
-            self.book.begin("pump", places)
-            self.book.end("pump", places, [])
+            self.book.begin("pump", batch.records)
+            self.book.end("pump", batch.records, [])
             self.open.append(batch)
         self.dice.shuffle(self.open)
         while self.open and self.dice.random() < 0.7:
@@ -588,50 +709,52 @@ class PumpFuzz(Fuzz):
 
     def answer(self, batch):
         """Answer for a batch, at once or in two steps, or drop it without an answer."""
-        places = self.places_of(batch)
+        records = batch.records
         error = self.error()
         if error is None and self.dice.random() < 0.7:
-            self.book.complete.update(places)
+            self.book.finish(records)
             batch.done()
         elif error is not None and self.dice.random() < 0.5:
             batch.fail(error)
         elif self.is_calm or self.dice.random() < 0.98:
             some = [at for at in range(len(batch)) if self.dice.random() < 0.5]
-            self.book.complete.update(places[at] for at in some)
+            self.book.finish([records[at] for at in some])
             batch.done(some)
             batch.fail(error or ValueError())
 
-    @staticmethod
-    def places_of(batch):
-        return [(one.partition, one.offset) for one in batch.records]
-
     def disturb_pump(self):
-        what = self.dice.random()
-        if what < 0.1:
-            expel(self.lab)
-        elif what < 0.4:
-            self.seek(self.reading)
-        elif what < 0.5:
-            self.delete_records("pump")
-        elif what < 0.6:
-            self.break_broker("pump")
-        elif what < 0.7:
-            self.add_records("pump")
-        elif self.runs and what < 0.75:
-            _, run = self.runs.popitem()
-            run.worker.stop(drain=self.dice.random() < 0.7)
-            run.ends()
-        elif not self.runs and what < 0.8:
+        acts = {
+            self.expel: 2,
+            lambda _: self.seek(self.reading): 6,
+            self.delete_records: 2,
+            self.break_broker: 2,
+            self.add_records: 2,
+            self.add_partition: 1,
+            self.cut_the_log: 2,
+            self.recreate: 1,
+            self.replace_worker: 2,
+        }
+        (act,) = self.dice.choices([*acts], [*acts.values()])
+        act("pump")
+
+    def replace_worker(self, _name):
+        """Stop the worker that runs beside the pump, or start one."""
+        if not self.runs:
             self.start()
+            return
+        _, run = self.runs.popitem()
+        run.worker.stop(drain=self.dice.random() < 0.7)
+        run.ends()
 
     def read(self):
         """Poll without a pump, and commit."""
         for _ in range(self.dice.randint(0, 5)):
             polled = self.reading.poll(timeout_ms=300)
             for records in polled.values():
-                self.book.complete.update((r.partition, r.offset) for r in records)
-        with suppress(CommitFailedError):
-            self.reading.commit()
+                self.book.finish(records)
+        commit = self.dice.choice([self.reading.commit, self.reading.commit_async])
+        with suppress(CommitFailedError, RebalanceInProgressError):
+            commit()
 
     def finish(self):
         for run in self.runs.values():
@@ -642,11 +765,12 @@ class PumpFuzz(Fuzz):
 
             def is_committed():
                 for batch in pump.turn():
-                    self.book.complete.update(self.places_of(batch))
+                    self.book.finish(batch.records)
                     batch.done()
-                return committed(self.lab) == ends
+                return committed(self.lab) == ends and self.book.is_over(ends)
 
             self.lab.until(is_committed, 400, what="all is committed")
+        self.book.cut.clear()
         self.book.look()
         self.reading.close()
 

@@ -207,11 +207,14 @@ def test_dead_letter_that_can_never_be_sent_goes_to_the_policy(lab, then, error)
 
 
 @pytest.mark.contract("W7")
-@in_both
 @pytest.mark.parametrize(
-    ("then", "error"),
-    [("stop", UNKNOWN_TOPIC), ("skip", UNKNOWN_TOPIC), ("block", NOT_ENOUGH_REPLICAS)],
-    ids=["stop", "skip", "block"],
+    ("then", "error", "executor"),
+    [
+        ("stop", UNKNOWN_TOPIC, "asyncio"),
+        ("skip", UNKNOWN_TOPIC, "thread"),
+        ("block", NOT_ENOUGH_REPLICAS, "asyncio"),
+    ],
+    ids=["stop-asyncio", "skip-thread", "block-asyncio"],
 )
 def test_missing_dead_letter_topic_does_not_stop_the_worker(lab, then, error, executor):
     """The outage lasts ten times as long as all attempts together."""

@@ -609,6 +609,68 @@ def test_error_of_a_poll_ends_the_pump(lab):
     assert not reading.holds()
 
 
+class RaisingOnce(SafeConsumer):
+    """
+    The next poll that gets records raises, if ``sought`` is not None, and returns none.
+
+    Attributes:
+        sought: the offsets to which that poll seeks before it reads, by partition.
+    """
+
+    sought = None
+
+    def poll(self, *args, **kwargs):
+        sought = self.sought
+        for tp, offset in (sought or {}).items():
+            self.seek(tp, offset)
+        polled = super().poll(*args, **kwargs)
+        if polled and sought is not None:
+            self.sought = None
+            raise ZeroDivisionError
+        return polled
+
+    def next_offset(self):
+        polled = self.poll(5000)
+        return next(one.offset for some in polled.values() for one in some)
+
+
+@pytest.mark.contract("W4", "W5")
+@pytest.mark.parametrize("read", [0, 1])
+def test_records_of_a_first_poll_that_raises_are_read_again(lab, read):
+    """The program may have read some records before it lent the consumer."""
+    lab.topic("t", 1, records=3)
+    reading = RaisingOnce("t", **lab.settings(group_id=GROUP, max_poll_records=1))
+    if read:
+        assert reading.next_offset() == 0
+    reading.sought = {}
+    with pytest.raises(ZeroDivisionError), Pump(reading, commit=OFTEN) as pump:
+        lab.until(pump.turn)
+    assert reading.next_offset() == read
+
+
+@pytest.mark.contract("P18", "W5")
+@pytest.mark.parametrize("target", [0, 2, 9])
+def test_records_after_a_seek_are_read_again_if_their_poll_raises(lab, target):
+    (tp,) = lab.topic("t", 1, records=4)
+    reading = RaisingOnce("t", **lab.settings(group_id=GROUP, max_poll_records=1))
+
+    def loop():
+        with Pump(reading, commit=OFTEN) as pump:
+            for batch in taken(lab, pump, 4):
+                batch.done()
+            lab.until(lambda: committed(lab) == [4])
+            reading.pause(tp, owner="ops")
+            put(lab, tp, *["x"] * 8)
+            reading.sought = {tp: target}
+            lab.sleep(1.0)  # the poll that had begun before ends
+            reading.resume(tp, owner="ops")
+            lab.until(pump.turn)
+
+    with pytest.raises(ZeroDivisionError):
+        loop()
+    assert reading.next_offset() == target
+
+
 def test_block_whose_worker_cannot_begin_raises_the_reason(lab):
     pump = pumping(lab, 1)
 

@@ -12,7 +12,6 @@ from tests.sim.worker.working import (
     Working,
     committed,
     filled,
-    in_both_ways,
     in_each_order,
     put,
     quick,
@@ -34,8 +33,15 @@ def values(handler, prefix="new"):
     return [int(one.removeprefix(prefix)) for one in found if one.startswith(prefix)]
 
 
-@in_both_ways
-@pytest.mark.parametrize("reset", ["earliest", "latest"])
+@pytest.mark.parametrize(
+    ("protocol", "reset"),
+    [
+        ("eager", "earliest"),
+        ("cooperative", "latest"),
+        pytest.param("eager", "latest", marks=pytest.mark.nightly),
+        pytest.param("cooperative", "earliest", marks=pytest.mark.nightly),
+    ],
+)
 @pytest.mark.parametrize("count", [25, 3], ids=["longer", "shorter"])
 @pytest.mark.parametrize("is_held", [True, False], ids=["held", "flowing"])
 @simulated(seeds=1, nightly=5)

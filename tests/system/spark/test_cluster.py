@@ -16,7 +16,7 @@ from tests.harness.processes import logged, ran
 from tests.harness.spark import connector
 from tests.harness.spark.driver import Driven
 from tests.harness.spark.lake import LIMIT
-from tests.harness.waiting import wait_for
+from tests.harness.waiting import code_of, wait_for
 
 pytestmark = [
     pytest.mark.spark,
@@ -122,7 +122,7 @@ def test_batch_whose_executors_are_killed_is_done_again(lake, cluster, monkeypat
             driven.middle.unlink()
             os.kill(victim, signal.SIGKILL)
         driven.go.touch()
-        assert driver.wait(LIMIT) == 0, driven.log()
+        assert code_of(driver, LIMIT) == 0, driven.log()
     assert lake.rows() == lake.produced(lake.orders)
     driven.hold()
     driven.finish()

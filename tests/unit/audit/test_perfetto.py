@@ -80,7 +80,11 @@ def is_certain(fleet):
 # If a poll has two pauses, the slice begins with the first, and the second is in force.
 TWICE = "paused_again_when_it_expires"
 CERTAIN = [
-    one for one in (*BAD, *GOOD, *CASES) if is_certain(one) and one.__name__ != TWICE
+    pytest.param(
+        one, marks=() if one in (*BAD, *GOOD, *CASES[::4]) else pytest.mark.nightly
+    )
+    for one in (*BAD, *GOOD, *CASES)
+    if is_certain(one) and one.__name__ != TWICE
 ]
 
 

@@ -12,12 +12,12 @@ from safeconsumer.cli import (
     against,
     connection,
     holding,
-    records,
     waiting,
     watching,
 )
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
+from safeconsumer.group import clients
 from safeconsumer.group.clients import BOOTSTRAP_MS
 from safeconsumer.group.facts import HoldRecord
 from safeconsumer.group.movements import movements
@@ -193,7 +193,7 @@ def test_audit_against_topics_waits_for_a_broker_as_long_as_other_commands(
         limits.append(configs.get("bootstrap_timeout_ms"))
         raise KafkaTimeoutError
 
-    monkeypatch.setattr(records, "KafkaConsumer", consumer)
+    monkeypatch.setattr(clients, "SafeConsumer", consumer)
     with pytest.raises(KafkaTimeoutError):
         against.topic_journal(base, [])
     assert limits == [limit]

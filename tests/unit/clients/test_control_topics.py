@@ -1,11 +1,11 @@
-"""Reading a holds topic to its end, and waiting for reports, on any client."""
+"""Reading a holds topic to its end, on any client."""
 
 import time
 
 import pytest
 
 from safeconsumer.clients import control_topics
-from safeconsumer.clients.control_topics import Progress, StatusTopic, TopicLostError
+from safeconsumer.clients.control_topics import Progress, TopicLostError
 from safeconsumer.group.control_clients import RecreatedTopic
 
 
@@ -99,72 +99,3 @@ def test_ends_and_ids_are_requested_at_intervals(clock):
         clock.now = 100.0 + second
         asked.append((one.is_time_to_ask(), one.is_time_to_compare()))
     assert [sum(column) for column in zip(*asked, strict=True)] == [60, 2]
-
-
-class Producers:
-    """Producers that write, or raise; ``closed`` counts the abandoned ones."""
-
-    def __init__(self):
-        self.made, self.closed, self.error = 0, 0, None
-
-    def __call__(self):
-        self.made += 1
-        return self
-
-    def write(self, *_):
-        if self.error is not None:
-            raise self.error
-        return 7
-
-    def close(self):
-        self.closed += 1
-
-
-def topic_of(producers):
-    return StatusTopic(producers, bool, bool)
-
-
-def sent(topic):
-    came = []
-    topic.send(b"k", b"v", 1, lambda *answer: came.append(answer), came.append)
-    return came
-
-
-def test_a_report_is_acknowledged_with_the_time_when_it_was_sent(clock):
-    producers = Producers()
-    topic = topic_of(producers)
-    assert sent(topic) == sent(topic) == [(7, clock.now)]
-    assert (producers.made, producers.closed) == (1, 0)
-
-
-def test_failed_producer_is_closed_and_the_next_report_makes_another():
-    producers = Producers()
-    topic = topic_of(producers)
-    producers.error = OSError("gone")
-    with pytest.raises(OSError, match="gone"):
-        sent(topic)
-    producers.error = None
-    sent(topic)
-    assert (producers.made, producers.closed) == (2, 1)
-
-
-def test_a_report_that_comes_late_leaves_no_producer_behind():
-    producers = Producers()
-    topic = topic_of(producers)
-    topic.close(0.0)
-    with pytest.raises(ValueError, match="closed"):
-        sent(topic)
-    assert producers.made == 0
-
-
-def test_a_producer_that_is_made_while_the_topic_is_closed_is_abandoned():
-    producers = Producers()
-
-    def connect():
-        topic.close(0.0)
-        return producers()
-
-    topic = topic_of(connect)
-    with pytest.raises(ValueError, match="closed"):
-        sent(topic)
-    assert (producers.made, producers.closed) == (1, 1)

@@ -2,7 +2,6 @@
 
 import pytest
 
-from safeconsumer.group import events as control_events
 from safeconsumer.group import patterns
 from safeconsumer.group.barrier import Barrier
 from tests.harness.group.lab import HOLDS, ControlLab, control_record
@@ -134,29 +133,6 @@ def test_a_kept_partition_is_not_gated():
     lab.answer(0)
     lab.assign(A, B)
     assert lab.quiet() == {B}
-
-
-@pytest.mark.contract("G5")
-def test_gate_never_opens_by_time_unless_a_time_is_set():
-    lab = BarrierLab()
-    lab.assign(A)
-    lab.clock.now += 1e6
-    lab.barrier.open_overdue()
-    assert lab.quiet() == {A}
-
-
-@pytest.mark.contract("G5")
-def test_run_after_opens_gates_with_an_alarm():
-    lab = BarrierLab(run_after=30.0)
-    lab.assign(A)
-    lab.clock.now += 29
-    lab.barrier.open_overdue()
-    assert lab.quiet() == {A}
-    lab.clock.now += 2
-    lab.barrier.open_overdue()
-    assert lab.quiet() == set()
-    emitted = lab.log.only(control_events.GatesOpenedUnread)
-    assert emitted.partitions == (A,)
 
 
 @pytest.mark.contract("G5")

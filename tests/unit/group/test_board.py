@@ -1,6 +1,7 @@
 """The board: members that report, holds, and snapshots, record by record."""
 
 import time
+from types import SimpleNamespace
 
 import pytest
 from attrs import evolve
@@ -20,6 +21,7 @@ from tests.harness.group.views import facts
 from tests.harness.listing import short
 
 TP = TopicPartition("t", 0)
+QUERIES = SimpleNamespace(admin=None)
 
 
 def names(reports):
@@ -350,7 +352,7 @@ def test_snapshot_is_no_newer_than_the_last_answer_about_reports(
     following.turn()
     one = following.follower
     known = one.snapshot().as_of
-    one._ask_once(None, None, time.monotonic())
+    one._ask_once(QUERIES, time.monotonic())
     assert (one.snapshot().as_of > known) is is_newer
 
 
@@ -376,7 +378,7 @@ def test_commit_from_before_a_hold_is_not_a_move(following, monkeypatch):
     following.turn()
     moves = []
     for _ in range(3):
-        one._ask_once(None, None, 0.0)
+        one._ask_once(QUERIES, 0.0)
         moves.append(one.snapshot().views["g"].moves)
     assert moves == [{}, {}, {TP: Move(9, 12)}]
 
@@ -400,7 +402,7 @@ def test_lags_of_unheld_groups_are_requested_every_ten_seconds(following, monkey
     following.fed.hold()
     following.turn()
     for at in (0.0, 1.0, 10.0):
-        one._ask_once(None, None, at)
+        one._ask_once(QUERIES, at)
         there = ["free", "g"]
         views = one.snapshot().views
     assert asked == [["free", "g", "gone"], ["g"], ["free", "g"]]

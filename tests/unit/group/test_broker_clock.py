@@ -77,17 +77,6 @@ def test_a_clock_that_is_set_or_reported_late_ends_no_hold_early(took, step):
     assert not lab.is_quiet_for(0.2)
 
 
-def test_a_hold_that_ended_by_a_wrong_time_is_in_force_again():
-    """Earlier, the broker's clock was an hour ahead for a moment."""
-    lab = ClockLab(1.0 + HOUR)
-    lab.report()
-    lab.hear(control_record("orders", 0, ttl=10.0, at=1.0))
-    assert lab.quiet() == set()
-    lab.ahead -= HOUR
-    lab.report()
-    assert lab.quiet() == {A}
-
-
 @pytest.mark.parametrize("days", [1 / 24, 30], ids=["an hour", "a month"])
 def test_a_hold_that_ended_by_a_wrong_time_is_not_forgotten(days):
     """A member forgets an expired hold only if its own clock is past the end, too."""

@@ -114,11 +114,12 @@ def test_ends_are_those_of_partitions_with_a_leader():
 
     answers = True
     admin = SimpleNamespace(describe_topics=describe_topics)
-    query_consumer = SimpleNamespace(end_offsets=end_offsets)
-    assert survey.ends_of([there, *others], admin, query_consumer) == {there: 9}
+    consumer = SimpleNamespace(end_offsets=end_offsets)
+    queries = SimpleNamespace(admin=admin, consumer=consumer)
+    assert survey.ends_of([there, *others], queries) == {there: 9}
     answers = False
     with pytest.raises(KafkaTimeoutError):
-        survey.ends_of([there, *others], admin, query_consumer)
+        survey.ends_of([there, *others], queries)
 
 
 # Seconds that no wait of this test takes: another thread ends each wait.

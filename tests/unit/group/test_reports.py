@@ -4,10 +4,8 @@ import time
 
 import pytest
 from kafka import TopicPartition
-from kafka.errors import KafkaError
 
 from safeconsumer.group.broker_clock import BrokerClock
-from safeconsumer.group.clients import LazyProducer
 from safeconsumer.group.report_wire import decode_report, encode_report
 from safeconsumer.group.reports import ControlStatus, MemberReports, Reporter
 from safeconsumer.holds.ledger import PauseLedger
@@ -22,6 +20,7 @@ class Member:
 
     def __init__(self):
         self.ledger = PauseLedger()
+        self.view = self.ledger.view
         self.busy = self.busy_elsewhere = self.recreated = tuple
 
     def membership(self):
@@ -114,8 +113,8 @@ class Acknowledging:
     def __init__(self, offset_ms):
         self._offset_ms = offset_ms
 
-    def send(self, _key, _value, at_ms, acknowledged, _failed):
-        acknowledged(at_ms + self._offset_ms, time.monotonic())
+    def send(self, _key, _value, at_ms):
+        return at_ms + self._offset_ms, time.monotonic()
 
 
 @pytest.mark.contract("G6")
@@ -130,49 +129,3 @@ def test_time_that_a_status_topic_keeps_is_no_time_of_the_broker(offset_ms):
     reporter.stop(time.monotonic() + 60)
     assert clock.is_settled
     assert bool(measured) is bool(offset_ms)
-
-
-class Client:
-    """Stands in for a producer: it can be closed."""
-
-    def __init__(self):
-        self.is_closed = False
-
-    def close(self, timeout):
-        del timeout
-        self.is_closed = True
-
-
-def lazily(make):
-    made = []
-
-    def made_now():
-        made.append(Client())
-        make()
-        return made[-1]
-
-    return LazyProducer(made_now), made
-
-
-def test_a_control_client_is_made_once_and_when_it_is_needed():
-    producer, made = lazily(lambda: None)
-    assert made == []
-    assert producer() is producer()
-    producer.close()
-    assert [one.is_closed for one in made] == [True]
-
-
-def test_no_control_client_is_made_after_the_end():
-    producer, made = lazily(lambda: None)
-    producer.close()
-    with pytest.raises(KafkaError, match="closed"):
-        producer()
-    assert made == []
-
-
-def test_a_control_client_that_is_made_at_the_end_is_closed():
-    """The thread that makes it closes it."""
-    producer, made = lazily(lambda: producer.close(0.0))
-    with pytest.raises(KafkaError, match="closed"):
-        producer()
-    assert [one.is_closed for one in made] == [True]

@@ -464,17 +464,12 @@ CLUSTERS = {
 class Unreachable:
     """A holds topic that notes the cluster from which it was requested."""
 
-    position = None
-
     def __init__(self, connect):
-        self._connect = connect
+        self._connect, self.positions = connect, {}
 
-    def connect(self):
+    def facts(self, _until):
         self._connect()
         raise OSError
-
-    def reason(self, _error):
-        return "no broker answered"
 
     def close(self):
         pass
@@ -518,7 +513,10 @@ class Group:
             return Unreachable(lambda: connected("holds"))
 
         return SimpleNamespace(
-            errors=(OSError,), cluster=cluster, holds_topic=holds_topic
+            errors=(OSError,),
+            cluster=cluster,
+            holds_topic=holds_topic,
+            reason=lambda *_: "no broker answered",
         )
 
     def state(self, _until):

@@ -5,7 +5,7 @@ import threading
 import pytest
 from kafka import KafkaConsumer
 
-from safeconsumer.testing import PollTimeoutError, poll_until, polling
+from safeconsumer.testing import PollTimeoutError, poll_until
 
 
 class Counting:
@@ -62,24 +62,6 @@ def test_the_error_of_a_poll_is_raised(*, is_over):
 def test_error_names_the_condition_and_the_members():
     with pytest.raises(PollTimeoutError, match=r"waited 0 s for a rest; .*'member \d"):
         poll_until(Counting(0), lambda: False, awaited="a rest", timeout=0)
-
-
-def test_a_poll_that_does_not_return_is_named(monkeypatch):
-    monkeypatch.setattr(polling, "_LONGEST_POLL", 0.0)
-    may_return = threading.Event()
-
-    class Stuck(Counting):
-        def poll(self, timeout_ms):
-            super().poll(timeout_ms)
-            may_return.wait()
-            return {}
-
-    stuck = Stuck(0)
-    with pytest.raises(
-        PollTimeoutError, match="of 1 of the consumers has not returned"
-    ):
-        poll_until(stuck, stuck.polled.is_set)
-    may_return.set()
 
 
 @pytest.mark.parametrize("given", [None, 3, "orders", KafkaConsumer, [KafkaConsumer]])

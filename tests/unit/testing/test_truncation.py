@@ -5,9 +5,7 @@ import pytest
 from safeconsumer.testing import _codes
 from safeconsumer.testing._leader_epochs import LeaderEpochs
 from tests.harness.testing.asking import (
-    Client,
     batch,
-    cluster_of,
     fetch,
     records_in,
     with_topic,
@@ -53,16 +51,6 @@ def test_a_waiting_fetch_is_answered_when_the_log_is_cut():
     assert client.answers == []
     cluster.truncate("t", 0, 5)
     assert fetched(client.answers[0])[1] == (0, 5)
-
-
-def test_another_broker_can_lead_a_truncated_log():
-    cluster, _ = cluster_of(2)
-    cluster.create_topic("t")
-    cluster.append("t", 0, 10)
-    cluster.truncate("t", 0, 5, node=2)
-    assert cluster.log("t", 0).leader == 2
-    refused = Client(cluster, 1).ask(fetch((0, 0)), 12)
-    assert fetched(refused)[0] == _codes.NOT_LEADER_OR_FOLLOWER
 
 
 def test_a_producer_can_repeat_a_batch_that_was_cut_off():

@@ -43,6 +43,7 @@ from safeconsumer import (
 )
 from safeconsumer.errors import (
     BlockingCallInListenerError,
+    BlockingCallInSignalHandlerError,
     HoldSettingError,
     IllegalTargetError,
     MissingExtraError,
@@ -192,6 +193,7 @@ def errors() -> None:
     values: list[type[ValueError]] = [HoldSettingError, IllegalTargetError]
     not_here: type[NotConsumedError] = IllegalTargetError
     runtime: type[RuntimeError] = BlockingCallInListenerError
+    runtime = BlockingCallInSignalHandlerError
     wrong_type: type[TypeError] = TargetTypeError
     imports: list[type[ImportError]] = [MissingExtraError, UnsupportedKafkaPythonError]
     use(ours, values, not_here, runtime, wrong_type, imports)

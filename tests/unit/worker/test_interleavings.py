@@ -232,7 +232,9 @@ def _met(order, a, b, at):
     return world.run(main)
 
 
-@pytest.mark.parametrize("order", [Order.KEY, Order.UNORDERED])
+@pytest.mark.parametrize(
+    "order", [Order.KEY, pytest.param(Order.UNORDERED, marks=pytest.mark.nightly)]
+)
 @pytest.mark.parametrize("name", sorted({a for a, _ in PAIRS}))
 @pytest.mark.parametrize("places", [1, pytest.param(12, marks=pytest.mark.nightly)])
 def test_any_two_steps_may_interleave_at_any_place(order, name, places):
