@@ -36,7 +36,7 @@ SIZE = 100
 # browsers.
 _MOST_LISTED = 1_000
 # Seconds after which a page is rendered again although no data changed: _TICK for pages that
-# name the age of old data (OLD_AFTER is a multiple), _LONG_TICK for others, as days end.
+# name the age of old data (OLD_AFTER is a multiple), _LONG_TICK for others, which show dates.
 _TICK, _LONG_TICK = 5.0, 60.0
 
 

@@ -162,7 +162,7 @@ BY_NAME = {target.name: target for target in TARGETS}
 
 # Inputs that broke a promise once.
 FOUND = {
-    # An endless expiry was an infinity of seconds.
+    # A duration that is too long for a float became an infinite one.
     "duration": (b"9" * 400 + b"s",),
     "journal": (
         # Counts below zero have no logarithm.
