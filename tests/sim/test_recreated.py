@@ -31,7 +31,8 @@ each_reset = pytest.mark.parametrize("reset", ["earliest", "latest"])
 
 def recreate(lab, records, partitions=1):
     """Delete ``t`` and create it again, in one step; the values count from 100."""
-    lab.cluster.delete_topic("t")
+    if lab.cluster.topics.get("t") is not None:
+        lab.cluster.delete_topic("t")
     tps = lab.topic("t", partitions)
     for tp in tps:
         lab.append(tp, records, first=100)
@@ -122,6 +123,29 @@ def test_a_topic_that_was_recreated_under_a_hold_is_read_from_its_first_record(
     resume()
     reader.reads_new(records, since)
     assert reader.recreations() == [(tp, OLD, "earliest")]
+
+
+@pytest.mark.parametrize("is_held", [True, False])
+@simulated(seeds=1, nightly=5)
+def test_a_held_topic_that_was_away_is_read_from_its_first_record(lab, *, is_held):
+    """A rebalance has ended the ownership meanwhile; without a hold the reset decides."""
+    lab.cluster.creates_topics = False
+    (tp,) = lab.topic("t", records=OLD)
+    quick = {"allow_auto_create_topics": False, "metadata_max_age_ms": 1000}
+    reader = subscribed(lab, auto_offset_reset="latest", **quick)
+    reader.owns([tp])
+    if is_held:
+        reader.consumer.pause("t")
+    lab.cluster.delete_topic("t")
+    reader.until(lambda: not reader.consumer.assignment())
+    recreate(lab, 25)
+    reader.owns([tp])
+    reader.is_silent(seconds=5)
+    reader.consumer.resume("t")
+    if is_held:
+        reader.reads_new(25, 0)
+    else:
+        reader.is_silent(seconds=5)
 
 
 @pytest.mark.parametrize(

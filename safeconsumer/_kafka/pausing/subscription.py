@@ -162,7 +162,9 @@ class LedgerSubscription(SubscriptionState):
         self.on_joined: Callable[[], object] = tuple
         self.is_closing = False
         self._pinned: frozenset[TopicPartition] | None = None
-        self._first_counts: dict[str, int] | None = None
+        # By topic: how many partitions it had at first, and its id.
+        self._first_seen: dict[str, tuple[int, UUID | None]] = {}
+        self._skips_no_record = False
         self._is_whole = True
         self._is_settled = False
 
@@ -439,26 +441,31 @@ class LedgerSubscription(SubscriptionState):
         ``latest`` keeps its meaning for the partitions that :meth:`note_partitions` has
         noted. If records are deleted below a position, the partition counts as held.
         """
-        if self._first_counts is None:
-            self._first_counts = {}
+        if not self._skips_no_record:
+            self._first_seen = {}
+        self._skips_no_record = True
 
     def note_partitions(self, topics: Mapping[str, Collection[int]]) -> None:
         """
         Note how many partitions each topic has; the smallest number counts.
 
-        A topic that has fewer partitions now was recreated. Topics that are not given are
-        forgotten.
+        A topic that has fewer partitions now, or another id, was recreated: with another
+        id all its partitions were added. Topics that are not given are forgotten, unless
+        a pattern matches them when they exist again.
         """
-        noted = self._first_counts
-        if noted is None:
-            return
-        now = {topic: len(partitions) for topic, partitions in topics.items()}
-        self._first_counts = {
-            topic: min(noted.get(topic, count), count) if count else noted[topic]
-            for topic, count in now.items()
-            if count
-            or topic in noted  # 0: the topic does not exist, or is not known yet
-        }
+        noted = self._first_seen
+        now: dict[str, tuple[int, UUID | None]] = {}
+        if self.subscribed_pattern is not None:
+            now |= noted
+        for topic, partitions in topics.items():
+            count, topic_id = len(partitions), self.newest_id(topic)
+            least, first_id = noted.get(topic, (count, topic_id))
+            if count:
+                is_same = topic_id is None or first_id in {None, topic_id}
+                now[topic] = (min(least, count) if is_same else 0, first_id or topic_id)
+            elif topic in noted:  # it does not exist, or is not known yet
+                now[topic] = noted[topic]
+        self._first_seen = now
 
     def reset_missing_positions(self) -> None:
         """
@@ -473,14 +480,20 @@ class LedgerSubscription(SubscriptionState):
                     begins = self._strategy_of(tp)
                     if begins != OffsetResetStrategy.NONE:
                         state.reset(begins)
-        counts = self._first_counts
-        if counts and self._default_offset_reset_strategy == OffsetResetStrategy.LATEST:
+        if self._default_offset_reset_strategy == OffsetResetStrategy.LATEST:
             with self._lock:
                 for tp, state in self.assignment.items():
-                    is_added = tp.partition >= counts.get(tp.topic, math.inf)
-                    if is_added and state.is_missing_position():
+                    if state.is_missing_position() and self._begins_at_its_start(tp):
                         state.reset(OffsetResetStrategy.EARLIEST)
         super().reset_missing_positions()
+
+    def _begins_at_its_start(self, tp: TopicPartition) -> bool:
+        # Whether the partition was added while a worker has the consumer, or recreated
+        # while it was held, and away in between.
+        count, _ = self._first_seen.get(tp.topic, (math.inf, None))
+        if self._skips_no_record:
+            return int(tp.partition) >= count
+        return count == 0 and self.ledger.was_held(tp)
 
     # ------------------------------------------------------------ recreated topics
 
@@ -639,7 +652,7 @@ class LedgerSubscription(SubscriptionState):
 
     def _must_not_skip(self, tp: TopicPartition) -> bool:
         # Whether no record may be skipped: it was held, or a worker has the consumer.
-        return self._first_counts is not None or self.ledger.was_held(tp)
+        return self._skips_no_record or self.ledger.was_held(tp)
 
     # ------------------------------------------------------------ out of range
 

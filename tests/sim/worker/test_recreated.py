@@ -11,6 +11,7 @@ from tests.sim.worker.working import (
     Handler,
     Working,
     committed,
+    consumer,
     filled,
     in_each_order,
     put,
@@ -80,6 +81,32 @@ def test_worker_begins_at_the_first_record_of_a_recreated_topic(  # noqa: PLR091
     assert findings_of(audit) == []
     (verdict,) = audit.values()
     assert "the topic was deleted and created again" in str(verdict.unjudged)
+
+
+@in_both_ways
+@pytest.mark.parametrize("how", [{"topics": ["t"]}, {"pattern": "t$"}])
+@pytest.mark.parametrize("away", [0.0, 10.0])
+@simulated(seeds=1, nightly=5)
+def test_worker_passes_over_no_record_of_a_topic_that_was_away(
+    lab, protocol, away, how
+):
+    """It had lost the old topic in a rebalance, and nothing of the new one is committed."""
+    lab.cluster.creates_topics = False
+    lab.topic("t", 2)
+    handler = Handler(lab)
+    settings = quick(protocol, auto_offset_reset="latest", metadata_max_age_ms=1000)
+    given = consumer(lab, **settings)
+    given.subscribe(**how)
+    run = Working(lab, handler, given=given)
+    lab.until(lambda: committed(lab) == [0, 0])
+    lab.cluster.delete_topic("t")
+    lab.sleep(away)
+    assert not (away and run.consumer.assignment())
+    filled(lab, 2, *(f"new{number}" for number in range(5)))
+    run.done(10)
+    lab.until(lambda: committed(lab) == [5, 5])
+    run.stop()
+    assert sorted(values(handler)) == sorted([*range(5)] * 2)
 
 
 @in_each_order
