@@ -13,6 +13,7 @@ from tests.sim.worker.working import (
     committed,
     consumer,
     filled,
+    in_both_ways,
     in_each_order,
     put,
     quick,
