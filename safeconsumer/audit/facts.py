@@ -36,8 +36,9 @@ class Owned(Derived):
     """
     An ownership begins.
 
-    Attributes: is_back: whether the same or the next generation gave the partition
-        back, so that no other member can have owned it in between.
+    Attributes:
+        is_back: whether the same or the next generation gave the partition back, so
+            that no other member can have owned it in between.
     """
 
     generation: int | None = None
@@ -155,17 +156,22 @@ class Committed(Derived):
     """
     A commit was acknowledged, or had no answer.
 
-    Attributes: asked: the number of its call; None if the journal has no call. called:
-        when it was called, or else answered. answered: when the answer came; None if no
-        answer came. offset: the committed offset. is_done: whether the broker
-        acknowledged it. is_owned: whether the partition was owned at its call. stood:
-        the position at its call; None if that was not known. floor: the end of the last
-        record below the highest offset that was committed before in the ownership,
-        since the last seek; that offset if no entry shows the record, and -1 if no
-        offset was committed. is_before: whether its records came before the last seek.
-        is_first: whether no seek came before it in its ownership. departed_in: the
-        generation that had revoked the partition; None if it was not revoked. own: the
-        entry that began the ownership; None if there was no ownership yet.
+    Attributes:
+        asked: the number of its call; None if the journal has no call.
+        called: when it was called, or else answered.
+        answered: when the answer came; None if no answer came.
+        offset: the committed offset.
+        is_done: whether the broker acknowledged it.
+        is_owned: whether the partition was owned at its call.
+        stood: the position at its call; None if that was not known.
+        floor: the end of the last record below the highest offset that was committed
+            before in the ownership, since the last seek; that offset if no entry shows
+            the record, and -1 if no offset was committed.
+        is_before: whether its records came before the last seek.
+        is_first: whether no seek came before it in its ownership.
+        departed_in: the generation that had revoked the partition; None if it was not
+            revoked.
+        own: the entry that began the ownership; None if there was no ownership yet.
     """
 
     asked: int | None
@@ -239,11 +245,14 @@ class UnderHold(Derived):
     """
     A member delivered records, or began a handler, under holds.
 
-    Attributes: check: the rule that forbids it. what: the action, as text. offset: the
-        first record concerned. scope: the scope of one of the holds. owner: its owner.
+    Attributes:
+        check: the rule that forbids it.
+        what: the action, as text.
+        offset: the first record concerned.
+        scope: the scope of one of the holds.
+        owner: its owner.
         doubt: the reason why the hold may have ended; "" if no entry suggests that.
-        With
-            ``group_holds``: why another hold may have ended.
+            With ``group_holds``: why another hold may have ended.
         group_holds: scopes and owners of holds of the group that no entry ended; empty
             if the process shows by itself that a hold was in force.
         again: the times and numbers of further entries of the same kind under them.
@@ -263,8 +272,10 @@ class OwnHold(Derived):
     """
     A hold of the member, or one that it read, ended, or was in force at the end.
 
-    Attributes: lifetime: the ``lifetime=`` of its call, if a call placed it. expires:
-        when it would expire. until: when it ended; None if it was in force at the end.
+    Attributes:
+        lifetime: the ``lifetime=`` of its call, if a call placed it.
+        expires: when it would expire.
+        until: when it ended; None if it was in force at the end.
         how: the way in which it ended: ``resume``, ``lift``, or the reason for which it
             ended without a call.
     """

@@ -15,9 +15,11 @@ class Address:
     """
     The subject of an entry: a case, which is judged, or something that cases share.
 
-    Attributes: group: the consumer group, "" without a group; None for every group, as
-        for the records that producers wrote. topic: a topic; "" for every partition of
-        the group. partition: its number; -1 with an empty topic.
+    Attributes:
+        group: the consumer group, "" without a group; None for every group, as for the
+            records that producers wrote.
+        topic: a topic; "" for every partition of the group.
+        partition: its number; -1 with an empty topic.
     """
 
     group: str | None

@@ -70,12 +70,15 @@ class Departure:
     """
     The end of an ownership.
 
-    Attributes: number: the number of its entry. at: when it was written. generation:
-        the generation in which the ownership had begun, if it is known. is_lost:
-        whether the membership was lost. joins: how many entries of gained partitions
-        came before it. is_partial: whether the member kept other partitions, which
-        happens only in a cooperative rebalance. is_by_unsubscribe: whether a call of
-        ``unsubscribe`` was under way.
+    Attributes:
+        number: the number of its entry.
+        at: when it was written.
+        generation: the generation in which the ownership had begun, if it is known.
+        is_lost: whether the membership was lost.
+        joins: how many entries of gained partitions came before it.
+        is_partial: whether the member kept other partitions, which happens only in a
+            cooperative rebalance.
+        is_by_unsubscribe: whether a call of ``unsubscribe`` was under way.
     """
 
     number: int

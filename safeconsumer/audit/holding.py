@@ -72,19 +72,26 @@ class Placed:
     """
     A hold of the member.
 
-    Attributes: scope: its scope, as it was written. owner: its owner. asked: the number
-        of the entry that requested or reported it. number: the number of the entry from
-        which it is in force. at: the time of the entry ``number``, seconds since the
-        epoch, by the member's clock. since: when it was placed; earlier than ``at`` if
-        the entry was written late. until: when it ends at the latest. kind: its kind,
-        by the events that end it. doubt: the reason why it may have ended, although no
-        entry proves it; "" if no entry suggests it. doubt_from: the time before which
-        it had certainly not ended for that reason. running: offsets, by partition, that
-        handlers were working on when it came into force. lifetime: the ``lifetime=`` of
-        its call, if a call placed it. how: the way in which it ended: ``resume``,
-        ``lift``, or the reason for which it ended without a call. beneath: the strict
-        hold of the same scope and owner over which a plain pause was placed; each ends
-        by its own end, and a resume ends both.
+    Attributes:
+        scope: its scope, as it was written.
+        owner: its owner.
+        asked: the number of the entry that requested or reported it.
+        number: the number of the entry from which it is in force.
+        at: the time of the entry ``number``, seconds since the epoch, by the member's
+            clock.
+        since: when it was placed; earlier than ``at`` if the entry was written late.
+        until: when it ends at the latest.
+        kind: its kind, by the events that end it.
+        doubt: the reason why it may have ended, although no entry proves it; "" if no
+            entry suggests it.
+        doubt_from: the time before which it had certainly not ended for that reason.
+        running: offsets, by partition, that handlers were working on when it came into
+            force.
+        lifetime: the ``lifetime=`` of its call, if a call placed it.
+        how: the way in which it ended: ``resume``, ``lift``, or the reason for which it
+            ended without a call.
+        beneath: the strict hold of the same scope and owner over which a plain pause
+            was placed; each ends by its own end, and a resume ends both.
     """
 
     scope: str

@@ -108,7 +108,8 @@ class Collector:
         """
         Return the trace as JSON, once all journals were read.
 
-        Args: covers: returns whether a partition of a group is shown.
+        Args:
+            covers: returns whether a partition of a group is shown.
         """
         lanes = [one for one in self.lanes() if covers(one.case)]
         return _Trace(self._began, self._ended).of(lanes)

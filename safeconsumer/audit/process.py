@@ -34,9 +34,12 @@ class Process:
     """
     One process, as far as its journal was read.
 
-    Args: name: names the process. group: its consumer group. takes: returns the
-        function that receives the facts about a group, or a partition; called once for
-        each. is_each: as in :class:`~safeconsumer.audit.partition.Partition`.
+    Args:
+        name: names the process.
+        group: its consumer group.
+        takes: returns the function that receives the facts about a group, or a
+            partition; called once for each.
+        is_each: as in :class:`~safeconsumer.audit.partition.Partition`.
     """
 
     def __init__(

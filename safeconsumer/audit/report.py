@@ -15,17 +15,22 @@ class Row:
     """
     The result of one check on one partition.
 
-    Attributes: group: the consumer group; "" without a group. check: one of
-        :data:`safeconsumer.audit.results.CHECKS`. topic: the topic. partition: the
-        number of the partition. violations: how often the promise was broken. offset:
-        the offset of the first violation, or None. member: the member of the first
-        violation. evidence: the evidence of its journal. basis: the kind of evidence
-        for the first violation, or for a clean result. unjudged: the reason why this
-        could not be judged, or ""; found violations are true nevertheless. entry: the
-        number of the entry that shows it; None if several entries do. at: when it
-        happened, seconds since the epoch; None if no moment is known. unrecorded: for
-        A2, the number of offsets of which no member had a record, if the written
-        records are unknown.
+    Attributes:
+        group: the consumer group; "" without a group.
+        check: one of :data:`safeconsumer.audit.results.CHECKS`.
+        topic: the topic.
+        partition: the number of the partition.
+        violations: how often the promise was broken.
+        offset: the offset of the first violation, or None.
+        member: the member of the first violation.
+        evidence: the evidence of its journal.
+        basis: the kind of evidence for the first violation, or for a clean result.
+        unjudged: the reason why this could not be judged, or ""; found violations are
+            true nevertheless.
+        entry: the number of the entry that shows it; None if several entries do.
+        at: when it happened, seconds since the epoch; None if no moment is known.
+        unrecorded: for A2, the number of offsets of which no member had a record, if
+            the written records are unknown.
     """
 
     group: str

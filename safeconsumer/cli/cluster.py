@@ -67,9 +67,12 @@ def existing(
     """
     Check that all of the topics exist; return their partitions.
 
-    Args: base: how to reach the broker. topics: their names. mend: the advice if one of
-        them does not exist; without it the message suggests similar names. status: how
-        the command ends then.
+    Args:
+        base: how to reach the broker.
+        topics: their names.
+        mend: the advice if one of them does not exist; without it the message suggests
+            similar names.
+        status: how the command ends then.
 
     Raises:
         CommandError: some topics do not exist, whose names the message has; or the

@@ -165,10 +165,12 @@ class _Form:
     """
     A page that shows the plan of a change, and carries it out.
 
-    Attributes: path: the path of its route; its template has the same name. fields: the
-        names of its fields, as a program gives them. action: makes an action from the
-        fields. is_filled: returns whether the fields suffice for a preview; None: the
-        form has no field that a person could correct.
+    Attributes:
+        path: the path of its route; its template has the same name.
+        fields: the names of its fields, as a program gives them.
+        action: makes an action from the fields.
+        is_filled: returns whether the fields suffice for a preview; None: the form has
+            no field that a person could correct.
     """
 
     path: str

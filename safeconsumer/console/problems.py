@@ -40,7 +40,10 @@ class Problem(Exception):  # noqa: N818 - RFC 9457's word
     """
     A request that was not carried out.
 
-    Args: status: the HTTP status. title: the problem. detail: the advice about it.
+    Args:
+        status: the HTTP status.
+        title: the problem.
+        detail: the advice about it.
         more: further members of the JSON document.
     """
 

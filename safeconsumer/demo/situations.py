@@ -16,11 +16,15 @@ class Situation:
     """
     A situation that is the same for every client.
 
-    Attributes: name: the situation's name. story: its events, in one or two sentences.
-        play: plays it on a stage. clients: the clients that play it. stock: the name in
-        the table of the program on kafka-python. known: the known failure of that
-        program. is_counted: whether kafka-python has a call for the situation;
-        otherwise the program around it fails, not kafka-python.
+    Attributes:
+        name: the situation's name.
+        story: its events, in one or two sentences.
+        play: plays it on a stage.
+        clients: the clients that play it.
+        stock: the name in the table of the program on kafka-python.
+        known: the known failure of that program.
+        is_counted: whether kafka-python has a call for the situation; otherwise the
+            program around it fails, not kafka-python.
     """
 
     name: str

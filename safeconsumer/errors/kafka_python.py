@@ -115,9 +115,11 @@ class CorruptBatchError(SafeConsumerError, CorruptRecordError):
     ``seek`` past it, or pause the partition: each later ``poll`` raises this again until
     then. All earlier records were returned, and the position stays at the batch.
 
-    Attributes: partition: the partition. offset: the first offset that cannot be read.
+    Attributes:
+        partition: the partition.
+        offset: the first offset that cannot be read.
         is_of_broker: whether the broker reports that about its log, which it may be
-        able to read later; otherwise the broker's answer cannot be read.
+            able to read later; otherwise the broker's answer cannot be read.
     """
 
     partition: TopicPartition

@@ -246,7 +246,8 @@ class GatesChanged(Event):
     """
     The gates of partitions opened, and no hold covers the partitions: they flow.
 
-    Attributes: reason: the reason, as text for people.
+    Attributes:
+        reason: the reason, as text for people.
     """
 
     __match_args__ = ("flowing",)
@@ -291,10 +292,11 @@ class FetchesPurged(Event):
 
     Data that a seek has made useless is not counted.
 
-    Attributes: bytes: the size of the data, as it came from the broker; records that
-        were decoded and put back count with their keys and values beside their batch.
-        fetches: how many answers or parts of answers. records: how many records; None
-        if the record format does not state it.
+    Attributes:
+        bytes: the size of the data, as it came from the broker; records that were
+            decoded and put back count with their keys and values beside their batch.
+        fetches: how many answers or parts of answers.
+        records: how many records; None if the record format does not state it.
     """
 
     __match_args__ = ("partitions", "fetches", "records", "bytes")

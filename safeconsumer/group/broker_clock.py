@@ -25,8 +25,9 @@ class BrokerClock:
     Thread rules: any thread; ``on_change`` and ``on_measure`` are called under no
     lock.
 
-    Args: is_reporting: whether this member will write reports. on_measure: called with
-        the arguments of each :meth:`acknowledged`.
+    Args:
+        is_reporting: whether this member will write reports.
+        on_measure: called with the arguments of each :meth:`acknowledged`.
 
     Attributes:
         is_settled: whether the clock by which holds expire is chosen.

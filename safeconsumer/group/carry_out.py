@@ -112,9 +112,13 @@ def carry_out(
     """
     Write the changes of an action; each is acknowledged by all replicas on return.
 
-    Args: operator: the connection. view: the group as it was shown. action: the action.
-        cluster: lists groups and topics. agrees: returns whether the plan is the agreed
-        one; called right before the write. If it raises, no record is written.
+    Args:
+        operator: the connection.
+        view: the group as it was shown.
+        action: the action.
+        cluster: lists groups and topics.
+        agrees: returns whether the plan is the agreed one; called right before the
+            write. If it raises, no record is written.
 
     Raises:
         PlanChangedError: the plan is not the one that was agreed to.

@@ -37,7 +37,8 @@ class ControlUnavailable(ControlEvent):
     In the minute after the end of an outage another is reported only if it lasts ten
     seconds.
 
-    Attributes: reason: the reason, as text for people.
+    Attributes:
+        reason: the reason, as text for people.
     """
 
     __match_args__ = ("reason",)
@@ -106,7 +107,9 @@ class ControlNotUnderstood(ControlEvent):
     """
     A hold was not understood and therefore covers more than it may say.
 
-    Attributes: hold: its scope and owner. why: the part that was not understood.
+    Attributes:
+        hold: its scope and owner.
+        why: the part that was not understood.
     """
 
     __match_args__ = ("hold", "why")

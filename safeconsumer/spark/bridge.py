@@ -49,9 +49,10 @@ class Bridge:
 
     Thread rules: any thread; Java's threads call it.
 
-    Args: open_stream: makes a stream from a name, its options, and the folder that
-        Spark gives the source in the checkpoint. ends: returns whether the query with
-        an id stops without a call.
+    Args:
+        open_stream: makes a stream from a name, its options, and the folder that Spark
+            gives the source in the checkpoint.
+        ends: returns whether the query with an id stops without a call.
 
     Attributes:
         decider: the unique name under which the shim knows it.

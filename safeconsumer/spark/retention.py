@@ -23,8 +23,9 @@ class Retention:
 
     Thread rules: one thread.
 
-    Args: cluster: returns first offsets and topic ids. clock: returns seconds that only
-        increase.
+    Args:
+        cluster: returns first offsets and topic ids.
+        clock: returns seconds that only increase.
     """
 
     def __init__(

@@ -75,10 +75,11 @@ class Call:
     """
     One call of the handler.
 
-    Attributes: records: the records of the call, as they were given: one, or a batch.
-        attempt: the number of the attempt, from 1. at: seconds since the run began;
-        only the worker's waits count. error: the exception that it raised; None if it
-        returned.
+    Attributes:
+        records: the records of the call, as they were given: one, or a batch.
+        attempt: the number of the attempt, from 1.
+        at: seconds since the run began; only the worker's waits count.
+        error: the exception that it raised; None if it returned.
     """
 
     records: tuple[Any, ...]

@@ -26,9 +26,10 @@ class Result:
     """
     The outcome of a run of pytest.
 
-    Attributes: failed: the tests that failed, by their ids. error: the reason why
-        pytest ran no test to its end, otherwise empty. hangs: whether the time limit
-        ended the run.
+    Attributes:
+        failed: the tests that failed, by their ids.
+        error: the reason why pytest ran no test to its end, otherwise empty.
+        hangs: whether the time limit ended the run.
     """
 
     failed: tuple[str, ...] = ()

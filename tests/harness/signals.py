@@ -32,8 +32,10 @@ class Places:
         inside: prefixes of file names; the functions of these files have places.
         is_here: returns whether a handler could interrupt the running thread.
 
-    Attributes: place: the place at which the handler ran in the last call; empty if it
-        did not run. seen: the number of places that the call had until then.
+    Attributes:
+        place: the place at which the handler ran in the last call; empty if it did not
+            run.
+        seen: the number of places that the call had until then.
     """
 
     def __init__(self, inside, is_here=lambda: True):

@@ -334,8 +334,9 @@ class Group(RandomLogs):
     """
     A group of random programs, and the random events that befall its cluster.
 
-    Attributes: settings: the settings of all members. there: the members that were not
-        stopped.
+    Attributes:
+        settings: the settings of all members.
+        there: the members that were not stopped.
     """
 
     def __init__(self, lab, folder, avoided=(), **more):

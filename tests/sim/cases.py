@@ -135,8 +135,10 @@ class CasesLab(cases.Lab):
     """
     Gives the cases a simulated world as their lab.
 
-    Args: lab: the world's lab. protocol: an assignor's name. consumer: ``Ours``,
-        ``Strict`` or ``Stock``.
+    Args:
+        lab: the world's lab.
+        protocol: an assignor's name.
+        consumer: ``Ours``, ``Strict`` or ``Stock``.
         adapter: ``module:Class``, which makes the cases' calls of it.
     """
 

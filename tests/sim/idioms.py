@@ -38,11 +38,14 @@ class Program:
     """
     A program that acts in each turn, before it polls.
 
-    Attributes: reads_b: whether it subscribes to topic ``b``, too; one partition of
-        that topic is always assigned. is_ours_only: whether it calls methods that
-        kafka-python lacks. is_busy: whether it wants no records. turn: the number of
-        the turn. own: partitions that the program remembers, each with the turn in
-        which it resumes it.
+    Attributes:
+        reads_b: whether it subscribes to topic ``b``, too; one partition of that topic
+            is always assigned.
+        is_ours_only: whether it calls methods that kafka-python lacks.
+        is_busy: whether it wants no records.
+        turn: the number of the turn.
+        own: partitions that the program remembers, each with the turn in which it
+            resumes it.
     """
 
     reads_b: ClassVar[bool] = False
@@ -615,8 +618,11 @@ def play(stage, situation, programs, *, other=None, every=map):
     """
     Play programs in a situation, turn by turn; return the games.
 
-    Args: stage: it has no topics yet. situation: its name. programs: the names of each
-        program and its assignor. other: the hold or gate beside the only program.
+    Args:
+        stage: it has no topics yet.
+        situation: its name.
+        programs: the names of each program and its assignor.
+        other: the hold or gate beside the only program.
         every: plays a turn of all games: ``map``, or that of a pool of threads.
     """
     stage.topic("a", 4)
@@ -788,7 +794,8 @@ class Case:
     """
     A program, its situation, and the hold or gate beside it; each by its name.
 
-    Attributes: until: the turn in which the other hold is lifted; not used without one.
+    Attributes:
+        until: the turn in which the other hold is lifted; not used without one.
     """
 
     program: str

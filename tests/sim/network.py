@@ -356,9 +356,10 @@ class Network:
 
         Neither end notices, as if a cable had been pulled.
 
-        Args: process: the process whose bytes are kept back. hosts: the hosts at the
-            other end. ways: ``in``, the bytes to the hosts; ``out``, the bytes from
-            them; or both.
+        Args:
+            process: the process whose bytes are kept back.
+            hosts: the hosts at the other end.
+            ways: ``in``, the bytes to the hosts; ``out``, the bytes from them; or both.
         """
         for key in self._ways(process, hosts, ways):
             self._kept.setdefault(key, [])
@@ -377,9 +378,11 @@ class Network:
         """
         Delay all bytes of a process, each way.
 
-        Args: process: the process whose bytes are delayed. least: additional seconds.
+        Args:
+            process: the process whose bytes are delayed.
+            least: additional seconds.
             spread: up to this many random seconds on top; connections may overtake each
-            other.
+                other.
         """
         self._slow[process] = (least, spread)
 

@@ -7,8 +7,11 @@ class RandomLogs:
     """
     Changes the logs of a game at random; a child class decides which records it writes.
 
-    Attributes: lab: the simulated world. rng: makes the random choices. tps: the
-        partitions. producing: the producers with an open transaction, by partition.
+    Attributes:
+        lab: the simulated world.
+        rng: makes the random choices.
+        tps: the partitions.
+        producing: the producers with an open transaction, by partition.
     """
 
     def __init__(self, lab, rng, tps):

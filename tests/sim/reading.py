@@ -96,10 +96,14 @@ class Reader:
     """
     Polls a consumer in the test's own thread, and keeps all its records.
 
-    Args: lab: the lab of the simulated test. kind: a class of consumers. topics: the
-        topics to subscribe to. tps: the partitions to assign by hand instead. how:
-        "poll" or "iterate". assignor: how its group shares partitions. settings:
-        Kafka's own.
+    Args:
+        lab: the lab of the simulated test.
+        kind: a class of consumers.
+        topics: the topics to subscribe to.
+        tps: the partitions to assign by hand instead.
+        how: "poll" or "iterate".
+        assignor: how its group shares partitions.
+        settings: Kafka's own.
 
     Attributes:
         consumer: the consumer.
@@ -146,8 +150,10 @@ class Reader:
         """
         Read until a condition is true.
 
-        Args: condition: a function that is called before each round. seconds: virtual
-            seconds after which the wait fails. limit: the most records of a round.
+        Args:
+            condition: a function that is called before each round.
+            seconds: virtual seconds after which the wait fails.
+            limit: the most records of a round.
             each: virtual seconds that a round waits for records.
 
         Raises:

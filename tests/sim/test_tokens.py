@@ -32,9 +32,11 @@ class TokenGuard:
     """
     Makes the cluster demand tokens, and cut connections whose token has expired.
 
-    Args: lab: the lab of the simulated world. patch: the test's monkeypatch.
+    Args:
+        lab: the lab of the simulated world.
+        patch: the test's monkeypatch.
         advertised: the lifetime in seconds that the broker reports; 0 if it reports
-        none, so that clients do not authenticate again in time.
+            none, so that clients do not authenticate again in time.
     """
 
     def __init__(self, lab, patch, advertised):

@@ -88,7 +88,8 @@ class Process:
 
         Each process has its own machine: other processes do not slow it down.
 
-        Args: slept: the number of turns for which the world has slept so far.
+        Args:
+            slept: the number of turns for which the world has slept so far.
         """
         still = self._busy - (slept - self._slept)
         self._busy = busy = still + 1 if still > 0 else 1
@@ -251,9 +252,10 @@ class World:
         """
         Wait until a condition is true, and return its result.
 
-        Args: condition: a function that is called every 50 virtual ms. seconds: the
-            virtual seconds after which the wait fails. what: the condition in words,
-            for the error.
+        Args:
+            condition: a function that is called every 50 virtual ms.
+            seconds: the virtual seconds after which the wait fails.
+            what: the condition in words, for the error.
 
         Raises:
             NotYetError: it did not become true in time.

@@ -109,9 +109,10 @@ class Iteration:
         """
         Call a function while no other thread polls, and end the unfinished iteration.
 
-        Args: call: the function; no call comes between its return and ours, so that no
-            signal handler can interrupt there. goes_on: whether the call is a step of
-            that iteration, which then continues.
+        Args:
+            call: the function; no call comes between its return and ours, so that no
+                signal handler can interrupt there.
+            goes_on: whether the call is a step of that iteration, which then continues.
 
         Raises:
             ConcurrentPollError: a poll or a step of an iteration is under way.

@@ -35,8 +35,9 @@ class Wakeup:
 
     Thread rules: :meth:`ask` on any thread and in a signal handler; it takes no lock.
 
-    Attributes: is_asked: whether the poll under way, or the next, has to end. poller:
-        the thread of the poll under way.
+    Attributes:
+        is_asked: whether the poll under way, or the next, has to end.
+        poller: the thread of the poll under way.
     """
 
     def __init__(self, net: Any) -> None:  # noqa: ANN401 - kafka-python is untyped

@@ -25,11 +25,15 @@ class Rule:
     """
     A check, and the functions that find its violations.
 
-    Attributes: check: its name. basis: the evidence on which a clean result rests. of:
-        by kind of fact, a function that yields the violations by a fact of one process.
+    Attributes:
+        check: its name.
+        basis: the evidence on which a clean result rests.
+        of: by kind of fact, a function that yields the violations by a fact of one
+            process.
         across: yields the violations by all facts of a case, and the checks that are
-        not judged. left_open: returns the reason why there may be more violations than
-        were found; "" if there are no more.
+            not judged.
+        left_open: returns the reason why there may be more violations than were found;
+            "" if there are no more.
     """
 
     check: str

@@ -50,9 +50,12 @@ class Rounds:
     """
     Members of a team as processes, a producer, and the records that members got.
 
-    Args: team: the cluster, the group and the topic. game: the members' client, the
-        function that makes their settings, and their protocol. closing: ends the
-        members. is_right: False plants a fault in each member.
+    Args:
+        team: the cluster, the group and the topic.
+        game: the members' client, the function that makes their settings, and their
+            protocol.
+        closing: ends the members.
+        is_right: False plants a fault in each member.
     """
 
     def __init__(self, team, game, closing, *, is_right=True):

@@ -25,11 +25,13 @@ class Scenario:
     """
     Series, minute by minute, in which a rule fires, and others in which it must not.
 
-    Attributes: fires: the series for which the rule fires, in promtool's notation.
-        born: the series of a counter that is above 0 at its first scrape. silent:
-        series of a healthy system, or of another fault. at: the time at which the rule
-        is evaluated. labels: the alert's labels besides its severity. summary: the text
-        of the alert.
+    Attributes:
+        fires: the series for which the rule fires, in promtool's notation.
+        born: the series of a counter that is above 0 at its first scrape.
+        silent: series of a healthy system, or of another fault.
+        at: the time at which the rule is evaluated.
+        labels: the alert's labels besides its severity.
+        summary: the text of the alert.
     """
 
     fires: dict[str, str]

@@ -22,10 +22,11 @@ class Member:
     """
     A program that consumes topics in its own process, simulated or real.
 
-    Args: host: the program's clock and random draws, and the numbers of its world.
-        book: the program reports to it everything that a judge has to know. make:
-        returns the consumer; called in the thread that polls. topics: a list of topics,
-        or a pattern.
+    Args:
+        host: the program's clock and random draws, and the numbers of its world.
+        book: the program reports to it everything that a judge has to know.
+        make: returns the consumer; called in the thread that polls.
+        topics: a list of topics, or a pattern.
 
     Attributes:
         todo: calls that it makes before its next poll, in the thread that polls.

@@ -10,16 +10,24 @@ class Nemesis:
     Seconds are virtual in the simulated world. Each method named in ``weights()`` draws one
     event.
 
-    Attributes: rng: makes all draws. members: the members that have not been asked to
-        leave, and have not ended. leaving: those that were asked. operator: holds the
-        group; None without an operator. faults: how many faults there were, where they
-        are counted. every: the mean time between two events. at_first: the number of
-        members that begin. fewest: no member leaves or is killed if there are no more.
-        most: no member joins if there are as many. owners: the owners of holds. limits:
-        the times for which holds are placed; None for no limit. blocks: the times for
-        which a block holds. naps: the times for which a program does not poll. freezes:
-        the times for which a process is frozen. brokers: the number of brokers.
-        failures: how a broker fails. failing: the times for which a broker fails.
+    Attributes:
+        rng: makes all draws.
+        members: the members that have not been asked to leave, and have not ended.
+        leaving: those that were asked.
+        operator: holds the group; None without an operator.
+        faults: how many faults there were, where they are counted.
+        every: the mean time between two events.
+        at_first: the number of members that begin.
+        fewest: no member leaves or is killed if there are no more.
+        most: no member joins if there are as many.
+        owners: the owners of holds.
+        limits: the times for which holds are placed; None for no limit.
+        blocks: the times for which a block holds.
+        naps: the times for which a program does not poll.
+        freezes: the times for which a process is frozen.
+        brokers: the number of brokers.
+        failures: how a broker fails.
+        failing: the times for which a broker fails.
         group_scopes: the scopes of the operator's holds.
     """
 

@@ -114,10 +114,14 @@ def AiokafkaMember(loop, team, name, assignor="range", control=None, **more):  #
     """
     Make a member that is polled on its own thread.
 
-    Args: loop: its event loop. team: the cluster, the group and the topic. name: its
-        client id. assignor: its assignor. control: the control topics that it obeys;
-        None: it obeys no hold and does not report, as plain clients do not. more:
-        settings of the client.
+    Args:
+        loop: its event loop.
+        team: the cluster, the group and the topic.
+        name: its client id.
+        assignor: its assignor.
+        control: the control topics that it obeys; None: it obeys no hold and does not
+            report, as plain clients do not.
+        more: settings of the client.
     """
     more = {"name": name, "assignor": assignor, "control": control, **more}
     consumer = loop.call(aiokafka, team, **more)

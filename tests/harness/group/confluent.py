@@ -51,10 +51,13 @@ def ConfluentMember(team, name, protocol=NEWER, control=None, **more):  # noqa: 
     """
     Make a member that polls on its own thread.
 
-    Args: team: the cluster, the group and the topic. name: its client id. protocol: its
-        assignor, or ``consumer``. control: the control topics that it obeys; None: it
-        obeys no hold and does not report, as plain clients do not. more: settings of
-        the client.
+    Args:
+        team: the cluster, the group and the topic.
+        name: its client id.
+        protocol: its assignor, or ``consumer``.
+        control: the control topics that it obeys; None: it obeys no hold and does not
+            report, as plain clients do not.
+        more: settings of the client.
     """
     consumer = confluent(team, name, protocol, control=control, **more)
     return Running(BlockingConsumer(consumer), team.topic)

@@ -77,7 +77,8 @@ class ExecutorFixture(Desk):
     """
     A :class:`Desk` whose handlers run as in a worker; a test calls its turns.
 
-    Attributes: runner: the executor that runs the handlers.
+    Attributes:
+        runner: the executor that runs the handlers.
     """
 
     make_decisions = CountingDecisions

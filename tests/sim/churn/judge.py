@@ -62,12 +62,15 @@ class Ownership:
     """
     A partition's time at one member, from one assignment to its end.
 
-    Attributes: began: when the broker was asked for the assignment; it did not begin
-        before. firsts: the offsets at which it may begin: a committed offset, or the
-        log's start. next: the next record's offset; None until the first has come.
-        is_new: no record that was fetched before it may be delivered in it. is_first:
-        this member has never owned the partition before. is_fetched: a Fetch has asked
-        for the partition. running: the record that a Worker's handler has begun last.
+    Attributes:
+        began: when the broker was asked for the assignment; it did not begin before.
+        firsts: the offsets at which it may begin: a committed offset, or the log's
+            start.
+        next: the next record's offset; None until the first has come.
+        is_new: no record that was fetched before it may be delivered in it.
+        is_first: this member has never owned the partition before.
+        is_fetched: a Fetch has asked for the partition.
+        running: the record that a Worker's handler has begun last.
     """
 
     began: float

@@ -10,8 +10,10 @@ class Logs:
     """
     Knows every record that was ever in the partitions, also after retention.
 
-    Attributes: starts: for each partition, its first start and each start to which
-        retention moved it. committed: the group's offsets at the last check.
+    Attributes:
+        starts: for each partition, its first start and each start to which retention
+            moved it.
+        committed: the group's offsets at the last check.
     """
 
     def __init__(self, cluster, group, topics):

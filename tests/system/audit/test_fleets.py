@@ -43,7 +43,9 @@ class Fleets:
     """
     The topics, their producers and the pods. A context manager.
 
-    Attributes: topics: the topic of each fleet. groups: the group of each fleet.
+    Attributes:
+        topics: the topic of each fleet.
+        groups: the group of each fleet.
     """
 
     def __init__(self, broker, folder):

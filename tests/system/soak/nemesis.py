@@ -35,8 +35,8 @@ class MemberProcess:
     """
     A member, as the nemesis sees it; its program is ``tests/system/soak/member.py``.
 
-    Attributes: holds: owner and scope of the holds that it had to place and has not
-        lifted.
+    Attributes:
+        holds: owner and scope of the holds that it had to place and has not lifted.
     """
 
     is_calm = False

@@ -26,8 +26,9 @@ class Producer:
     """
     Writes bursts of records in its own thread, until :meth:`end`.
 
-    Attributes: acknowledged: how many records all replicas have. unanswered: how many
-        records had no answer a minute after the end.
+    Attributes:
+        acknowledged: how many records all replicas have.
+        unanswered: how many records had no answer a minute after the end.
     """
 
     def __init__(self, bootstrap, rate, journals):

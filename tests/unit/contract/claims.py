@@ -76,11 +76,13 @@ class Claim:
     """
     A claim of a page about a client.
 
-    Attributes: page: the page of the sentence. text: a part of the sentence, or of the
-        table's row, that occurs only once. client: the client that the sentence is
-        about. proof: tests as ``path::name``; cases as ``case:name``; for a figure the
-        program that measures it as ``bench:name``; or a statement of the client's
-        maintainers, as a URL, which the reader's page must have, too.
+    Attributes:
+        page: the page of the sentence.
+        text: a part of the sentence, or of the table's row, that occurs only once.
+        client: the client that the sentence is about.
+        proof: tests as ``path::name``; cases as ``case:name``; for a figure the program
+            that measures it as ``bench:name``; or a statement of the client's
+            maintainers, as a URL, which the reader's page must have, too.
     """
 
     page: str

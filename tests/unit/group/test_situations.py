@@ -58,9 +58,12 @@ class Situation:
     """
     A group, and the verdicts on it: levels and words.
 
-    Attributes: view: the group. group: the verdict on it. partitions: the verdicts on
-        its partitions, the worst first. members: the verdicts on its members, the worst
-        first. sentence: a part of the group's sentence.
+    Attributes:
+        view: the group.
+        group: the verdict on it.
+        partitions: the verdicts on its partitions, the worst first.
+        members: the verdicts on its members, the worst first.
+        sentence: a part of the group's sentence.
     """
 
     view: View
