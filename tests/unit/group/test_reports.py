@@ -3,8 +3,10 @@
 import time
 
 import pytest
-from kafka import TopicPartition
+from kafka import KafkaProducer, TopicPartition
+from kafka.errors import KafkaTimeoutError
 
+from safeconsumer._kafka.of_group.producers import UntracedProducer
 from safeconsumer.group.broker_clock import BrokerClock
 from safeconsumer.group.report_wire import decode_report, encode_report
 from safeconsumer.group.reports import ControlStatus, MemberReports, Reporter
@@ -129,3 +131,13 @@ def test_time_that_a_status_topic_keeps_is_no_time_of_the_broker(offset_ms):
     reporter.stop(time.monotonic() + 60)
     assert clock.is_settled
     assert bool(measured) is bool(offset_ms)
+
+
+def test_a_dropped_producer_with_an_unanswered_report_raises_no_error(monkeypatch):
+    """The garbage collector would print it, in any thread and at any time."""
+
+    def close(_self, **_):
+        raise KafkaTimeoutError
+
+    monkeypatch.setattr(KafkaProducer, "close", close)
+    UntracedProducer.__new__(UntracedProducer).__del__()
