@@ -214,7 +214,7 @@ class Part:
             facts.HandlerBegan: self._handler_began,
             facts.AutoReset: self._auto_reset,
             entries.LogStart: self._log_starts,
-            entries.Named: lambda fact: self.topic_ids.add(fact.topic_id),
+            entries.Named: lambda fact: self.topic_ids.update(fact.topics.values()),
             facts.Released: self._released,
             entries.Moved: lambda fact: self.epochs[-1].runs.add(fact.start, fact.next),
             Owned: self._owned,

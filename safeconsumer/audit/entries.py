@@ -138,7 +138,7 @@ class Named(Entry, tag="named"):
     """The id of the topic, which was not known when the ownership began."""
 
     tp: str
-    topic_id: str
+    topics: dict[str, str]
 
 
 class Transactional(Entry, tag="transactional"):

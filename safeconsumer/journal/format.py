@@ -41,7 +41,7 @@ Events of every consumer:
   was (``poll(update_offsets=False)``); of the first record ``written``, when the broker
   appended it, or ``created``, the producer's time of it. Polls that
   return nothing are not written;
-- ``named``: ``tp``, ``topic_id``: the id of the topic, if ``assigned`` does not have it, as
+- ``named``: ``tp``, ``topics``: the id of the topic, if ``assigned`` does not have it, as
   the client did not know it yet;
 - ``transactional``: ``tp``: from here on records may be a transaction's, which leaves
   offsets without a record: its markers, and aborted records;

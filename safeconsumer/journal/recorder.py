@@ -425,7 +425,8 @@ class Recorder:
 
     def named(self, tp: TopicPartition, topic_id: str) -> None:
         """Write the id of a topic that was not known when the ownership began."""
-        self._write_without_raising("named", {"tp": tp_text(tp), "topic_id": topic_id})
+        topics = {tp.topic: topic_id}
+        self._write_without_raising("named", {"tp": tp_text(tp), "topics": topics})
 
     def transactional(self, tp: TopicPartition) -> None:
         """Write, once in an ownership, that a batch of a transaction was read."""

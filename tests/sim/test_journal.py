@@ -400,7 +400,7 @@ def test_id_of_a_topic_that_was_assigned_before_it_was_known_follows(lab, tmp_pa
     (assigned,) = entries_in(tmp_path, "assigned")
     (named,) = entries_in(tmp_path, "named")
     assert (assigned["topics"], named["tp"]) == ({}, "t:0")
-    assert named["topic_id"] == id_text(lab.cluster.topics.get("t").id)
+    assert named["topics"] == {"t": id_text(lab.cluster.topics.get("t").id)}
     reader.consumer.close()
 
 
