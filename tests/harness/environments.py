@@ -42,4 +42,8 @@ def _make(folder, requirement):
         install = [made / "bin" / "python", "-m", "pip", "install", "-q"]
         failure = f"pip could not install {requirement}"
         must_run([*install, *requirement.split()], failure, _TIMEOUT)
-        made.rename(folder)
+        try:
+            made.rename(folder)
+        except OSError:
+            if not folder.is_dir():  # otherwise another process was quicker
+                raise

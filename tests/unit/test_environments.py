@@ -1,0 +1,39 @@
+"""Environments with other packages, which several workers of pytest may make at once."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.harness import environments
+
+
+@pytest.fixture
+def make(tmp_path, monkeypatch):
+    """Return a function that makes an environment; ``meanwhile`` runs before its rename."""
+
+    def make(meanwhile):
+        monkeypatch.setattr(environments, "cache_folder", lambda: tmp_path)
+        monkeypatch.setattr(
+            environments.venv, "create", lambda made, **_: Path(made).mkdir()
+        )
+        monkeypatch.setattr(environments, "must_run", lambda *_: meanwhile())
+        return environments.python_of("some-package==1")
+
+    return make
+
+
+def test_environment_that_another_process_made_meanwhile_is_used(make):
+    def finish():
+        folder = environments._folder("some-package==1")
+        (folder / "bin").mkdir(parents=True)
+
+    assert make(finish).parent.is_dir()
+
+
+def test_environment_whose_folder_cannot_be_made_is_an_error(make, tmp_path):
+    def block():
+        environments._folder("some-package==1").write_text("a file")
+
+    with pytest.raises(OSError, match="Not a directory"):
+        make(block)
+    assert [one.name for one in (tmp_path / "clients").iterdir() if one.is_dir()] == []
