@@ -192,7 +192,7 @@ class HandOver:
         """
         Forget old marks of topics that are not consumed here.
 
-        Such a topic may have been deleted, or its consumers may be stopped. The owner
+        Such a topic may have been deleted, or its consumers may have stopped. The owner
         of a partition sends its mark at every join.
         """
         self.known = {

@@ -47,7 +47,7 @@ def _why_not(version: str) -> str:
 
 
 def not_supported(found: str, why: str) -> UnsupportedKafkaPythonError:
-    """Make the error, which has the found version, the reason, and the install command."""
+    """Return the error: it names the found version, the reason and the install command."""
     message = f"{found} is not supported ({why}): install '{SUPPORTED}'"
     return UnsupportedKafkaPythonError(message)
 

@@ -133,9 +133,9 @@ class UnreadOutputs:
     """
     Gives up outputs of this process that have no reader.
 
-    1. The output becomes ``/dev/null``, under the same number. 2. A signal interrupts
-       every thread: a blocked write fails with EINTR, and Python repeats it under that
-       number, where it succeeds.
+    1. The output becomes ``/dev/null``, under the same number.
+    2. A signal interrupts every thread: a blocked write fails with EINTR, and Python
+       repeats it under that number, where it succeeds.
     """
 
     def __init__(self) -> None:

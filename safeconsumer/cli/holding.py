@@ -81,10 +81,10 @@ class ChangeOptions:
 
     Attributes:
         group: the consumer group.
-        owner: the owner of the holds, if it was typed.
+        owner: the owner of the holds, if the command line names it.
         dry_run: whether the plan is only shown.
         output: where results go.
-        connect: gives the connection.
+        connect: returns the connection.
     """
 
     group: str

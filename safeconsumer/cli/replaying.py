@@ -25,7 +25,7 @@ _REPORT_INTERVAL = 2.0
 # Internal topics of Kafka and of this package: a letter must not make a replay write
 # offsets or holds.
 _INTERNAL = "__"
-# Errors that concern one letter, at any time.
+# Errors of one letter that every later try would meet.
 _FINAL = (
     kafka_errors.InvalidRecordError,
     kafka_errors.MessageSizeTooLargeError,

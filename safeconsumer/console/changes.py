@@ -364,9 +364,9 @@ def _agrees(now: Plan, given: Mapping[str, str], is_wanted: IsWanted) -> bool:
         is_agreed = not now.needs and not isinstance(now.action, ResetTo)
     else:
         is_agreed = agreed == now.digest
-    # 1. A lift waits for the broker, and the client gives up. 2. Somebody else lifts the
-    # hold, and another one is placed. 3. The broker answers: a write now would lift the
-    # new hold.
+    # 1. A lift waits for the broker, and the client gives up.
+    # 2. Somebody else lifts the hold, and another one is placed.
+    # 3. The broker answers: a write now would lift the new hold.
     if is_agreed and not is_wanted():
         raise Problem(503, "Nothing was written.", "the client has gone")
     return is_agreed

@@ -154,8 +154,10 @@ def _next(
     before: _LastCommit | None, offset: int, now: float, by: str | None
 ) -> _LastCommit:
     if before is None or before.by != by:
-        # 1. The cluster reports the offset. 2. The member commits. 3. An operator holds
-        # the partition. 4. The hold is read: that commit did not disobey it.
+        # 1. The cluster reports the offset.
+        # 2. The member commits.
+        # 3. An operator holds the partition.
+        # 4. The hold is read: that commit did not disobey it.
         return _LastCommit(offset, now, by, is_first=True)
     if before.offset == offset:
         return evolve(before, is_first=False)

@@ -129,7 +129,7 @@ def survey_of(admin: KafkaAdminClient, besides: Iterable[str]) -> Survey:
 
     Args:
         admin: the client.
-        besides: further groups, which the cluster may not list.
+        besides: further groups, which the cluster perhaps does not list.
 
     Raises:
         KafkaError: no broker answers, or one refuses to list its groups.

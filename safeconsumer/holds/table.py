@@ -408,9 +408,7 @@ class Table(NamedTuple):
         """Note that a ``poll`` begins; most polls gate no partition, and keep this table."""
         holds, assigned = self.gating_holds, self.gating_assigned
         if self.assigned:
-            is_held = view.is_quiet_throughout() and all(
-                map(self.holds.covers, view.gates)
-            )
+            is_held = view.is_all_quiet() and all(map(self.holds.covers, view.gates))
             holds, assigned = (self.holds if is_held else None), self.assigned
         if holds is None and self.gating_holds is None and not self.in_call:
             return self

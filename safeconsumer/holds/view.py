@@ -271,7 +271,7 @@ class View(NamedTuple):
         owners = (APP, WHOLE) if owner == APP else (owner,)
         return self.holds.covered_by(owners, self.assigned)
 
-    def is_quiet_throughout(self) -> bool:
+    def is_all_quiet(self) -> bool:
         """Return whether all assigned partitions are quiet."""
         return len(self.quiet) == sum(map(len, self.assigned.values()))
 

@@ -1,7 +1,7 @@
 """
-Provides ``format("safekafka")``: Spark's own Kafka source, steered by holds.
+Provides ``format("safekafka")``: Spark's own Kafka source, controlled by holds.
 
-Delivery journals are DataFrames, and are judged by :func:`findings`.
+Also reads delivery journals as DataFrames, which :func:`findings` judges.
 
 Importing this package does not need pyspark; :func:`register` does.
 """

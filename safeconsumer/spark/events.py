@@ -1,11 +1,11 @@
-"""Defines the events of a steered stream."""
+"""Defines the events of a controlled stream."""
 
 from safeconsumer.events.base import Event, Partitions
 
 
 class StreamEvent(Event):
     """
-    Parent of the events of a steered stream.
+    Parent of the events of a controlled stream.
 
     Attributes:
         stream: the name of the stream in this session.

@@ -19,10 +19,10 @@ class PollTimeoutError(AssertionError):
 
 
 def poll_until(
-    consumers: Any,  # noqa: ANN401  kafka-python is untyped
+    consumers: Any,  # noqa: ANN401 - kafka-python is untyped
     condition: Callable[[], object],
     *,
-    silently: Any = (),  # noqa: ANN401  kafka-python is untyped
+    silently: Any = (),  # noqa: ANN401 - kafka-python is untyped
     awaited: str = "the condition",
     timeout: float = 30.0,
 ) -> list[Any]:
@@ -67,7 +67,7 @@ def poll_until(
     return round_.records
 
 
-def consumers_of(given: Any) -> tuple[Any, ...]:  # noqa: ANN401  kafka-python is untyped
+def consumers_of(given: Any) -> tuple[Any, ...]:  # noqa: ANN401 - kafka-python is untyped
     """
     Return one consumer, or several, as a tuple.
 

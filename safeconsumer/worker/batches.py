@@ -157,7 +157,7 @@ class Batch:
 
     @property
     def is_revoked(self) -> bool:
-        """Return whether the partition is being revoked; its next owner may repeat some."""
+        """Return whether the partition is leaving; its next owner may repeat records."""
         return self._ticket.task.epoch.revoked.is_set()
 
     def done(self, indexes: int | Iterable[int] | None = None) -> None:

@@ -88,7 +88,8 @@ def _demo():
     if not all(int(leaked) or int(lost) for _, leaked, lost in rows):
         yield "README.md: a row in which kafka-python does not fail"
     others = [one.name for one in SITUATIONS if not one.is_counted]
-    sentence = f"plays the {_COUNTS[len(counted)]}, a killed worker and a held group"
+    count = _COUNTS[len(counted)]
+    sentence = f"plays these {count} cases, a killed worker and a held group"
     if others != ["worker", "group"] or sentence not in readme:
         yield f"README.md: lacks {sentence!r}, or the demo has others than {others}"
 

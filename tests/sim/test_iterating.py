@@ -117,9 +117,10 @@ def test_a_partition_gained_after_a_lost_membership_flows(lab, assignor, takes):
     """
     Its gate opens after half a second; the paused partition stays paused.
 
-    1. Everything is paused. 2. The membership is lost. 3. The member regains its
-    partitions and one more, in the middle of a step without a time limit; or so late
-    that a poll begins meanwhile.
+    1. Everything is paused.
+    2. The membership is lost.
+    3. The member regains its partitions and one more, in the middle of a step without a
+       time limit; or so late that a poll begins meanwhile.
     """
     (p0,) = lab.topic("t", 1, records=3)
     reader = Reader(lab, SafeConsumer, "t", how="iterate", assignor=assignor)

@@ -215,8 +215,9 @@ def test_join_of_an_earlier_membership_starts_no_heartbeats(lab):
     """
     A heartbeat without a member id would fence the new member.
 
-    1. A static member joins. 2. It unsubscribes and subscribes again. 3. A broker before 2.5
-    answers SyncGroup without the name of the protocol.
+    1. A static member joins.
+    2. It unsubscribes and subscribes again.
+    3. A broker before 2.5 answers SyncGroup without the name of the protocol.
     4. The member does not poll for some heartbeats.
     """
     reader, tp = static_member(lab, api_version=(2, 3))

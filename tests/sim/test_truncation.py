@@ -188,7 +188,7 @@ def test_a_clean_election_moves_nothing(lab):
     assert second.moves() == []
 
 
-# ------------------------------------------------------------ where it cannot be asked
+# ------------------------------------------------------------ without OffsetForLeaderEpoch
 
 
 def test_broker_without_offset_for_leader_epoch_is_still_read(lab):

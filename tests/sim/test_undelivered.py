@@ -21,8 +21,9 @@ def test_a_commit_during_a_poll_has_no_record_that_a_pause_puts_back(lab, decode
     """
     P8: a pause on another thread puts back a record that the poll has taken.
 
-    1. A poll takes records of both. 2. Another thread pauses one and commits. 3. The
-    records of the paused one go back.
+    1. A poll takes records of both.
+    2. Another thread pauses one and commits.
+    3. The records of the paused one go back.
     """
     reader = Meddled(lab, group_id=GROUP, decoder=decoder)
     consumer = reader.consumer

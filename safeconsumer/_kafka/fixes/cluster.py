@@ -1,4 +1,4 @@
-"""Extends upstream's cluster metadata, which asks again if an answer is incomplete."""
+"""Extends upstream's cluster metadata: it asks again if an answer is incomplete."""
 
 import math
 import time

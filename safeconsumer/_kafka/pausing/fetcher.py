@@ -1,4 +1,4 @@
-"""Extends upstream's fetcher: keeps data of quiet partitions, purges that of ended ones."""
+"""Extends upstream's fetcher: keeps quiet partitions' data, purges ended ownerships'."""
 
 import math
 from collections import defaultdict
@@ -527,10 +527,11 @@ class PauseSafeFetcher(Fetcher):
         timestamps_and_epochs: Mapping[TopicPartition, tuple[int, int]],
         partitions: Collection[TopicPartition],  # noqa: ARG002 - upstream's
     ) -> None:
-        # 1. A broker is asked where a partition begins. 2. The partition is lost, read
-        # and committed by others, regained, and waits for the same answer again. 3. The
-        # first answer comes. Upstream would use it, and committed records would come
-        # again.
+        # 1. A broker is asked where a partition begins.
+        # 2. The partition is lost, read and committed by others, regained, and waits for
+        #    the same answer again.
+        # 3. The first answer comes.
+        # Upstream would use it, and committed records would come again.
         assignment, stamped = self._subscriptions.assignment, {}
         with self._subscriptions._lock:
             for tp, (strategy, epoch) in timestamps_and_epochs.items():

@@ -488,8 +488,8 @@ class LedgerSubscription(SubscriptionState):
         super().reset_missing_positions()
 
     def _begins_at_its_start(self, tp: TopicPartition) -> bool:
-        # Whether the partition was added while a worker has the consumer, or recreated
-        # while it was held, and away in between.
+        # Returns whether the partition was added while a worker has the consumer, or its
+        # topic was recreated under a hold while it was not assigned.
         count, _ = self._first_seen.get(tp.topic, (math.inf, None))
         if self._skips_no_record:
             return int(tp.partition) >= count

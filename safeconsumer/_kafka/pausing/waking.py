@@ -29,9 +29,9 @@ class Wakeup:
 
     1. The caller sets ``is_asked``, and then ends the registered waits.
     2. A wait registers itself, and then reads ``is_asked``. So at least one of the two
-       sees the other. 3. The poll gives up, as if its time were over, and clears
-       ``is_asked`` at its end. The request that it waited for stays pending, and the
-       next poll uses its answer.
+       sees the other.
+    3. The poll gives up, as if its time were over, and clears ``is_asked`` at its end.
+       The request that it waited for stays pending, and the next poll uses its answer.
 
     Thread rules: :meth:`ask` on any thread and in a signal handler; it takes no lock.
 

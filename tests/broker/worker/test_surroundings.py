@@ -112,7 +112,7 @@ def app(_environ, start_response):
 
 
 def answer(path):
-    """Return the body that an HTTP server on a Unix socket answers."""
+    """Return the body of an answer of the HTTP server on a Unix socket."""
     with socket.socket(socket.AF_UNIX) as asking:
         asking.settimeout(30)
         asking.connect(str(path))

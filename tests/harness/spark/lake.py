@@ -12,9 +12,9 @@ from tests.harness.producing import numbered, write
 from tests.harness.spark import sink
 from tests.harness.waiting import repeat_until
 
-# Other programs may use the machine, too.
+# Seconds; other programs may load the machine, too.
 LIMIT = 240.0
-# Some rows of a task have passed by then.
+# The last digit of the offset at which a task waits: some of its rows have passed.
 _MIDDLE = 5
 
 

@@ -145,7 +145,8 @@ def typed(team, command, *arguments, owner="alice", status=Status.DONE):
     """
     Run a command for the group, and check how it ends.
 
-    Returns: Its stdout if it succeeds, otherwise its line on stderr.
+    Returns:
+        Its stdout if it succeeds, otherwise its line on stderr.
     """
     whose = ("--owner", owner) if command in _OWNED else ()
     ended = run(team, command, "--group", team.group, *whose, *arguments)

@@ -61,8 +61,10 @@ def test_a_frozen_confluent_member_keeps_holds_and_commits_nothing_stale(
     """
     Its partitions go to another member, and come back in part.
 
-    1. It reads, and commits by itself. 2. A partition is held, and it obeys. 3. It is
-    frozen until another member owns everything. 4. That member reads on, and commits.
+    1. It reads, and commits by itself.
+    2. A partition is held, and it obeys.
+    3. It is frozen until another member owns everything.
+    4. That member reads on, and commits.
     5. It goes on, with records that it had fetched before the freeze, and joins again.
     """
     team = story.team

@@ -86,9 +86,10 @@ def test_no_report_shows_a_partition_as_quiet_while_it_is_given(*, is_single):
     """
     A hold that arrives as records are given is obeyed, or the records are busy.
 
-    1. The member asks whether it may return records. 2. The partition counts as in
-    hand. 3. A hold arrives, and a report is made. 4. The member checks the hold, and
-    returns no record.
+    1. The member asks whether it may return records.
+    2. The partition counts as in hand.
+    3. A hold arrives, and a report is made.
+    4. The member checks the hold, and returns no record.
     """
     one = Consumer(ZERO)
     reports = []

@@ -42,8 +42,9 @@ def test_events_of_two_threads_come_in_the_order_of_the_ledger():
     """
     The last event of every hook is "removed".
 
-    1. One thread places a hold; a hook is slow to handle that. 2. Another thread lifts
-    it, and does not wait for the hook. 3. The first thread delivers both events.
+    1. One thread places a hold; a hook is slow to handle that.
+    2. Another thread lifts it, and does not wait for the hook.
+    3. The first thread delivers both events.
     """
     slow, log = Slow(), EventLog()
     lab = LedgerLab(slow, log)
@@ -87,9 +88,10 @@ def test_event_added_as_the_delivering_thread_stops_is_delivered():
     """
     The thread that finds the turn taken may go away.
 
-    1. A thread has delivered all events. 2. Another thread appends an event and finds
-    the turn taken. 3. The first thread gives the turn back, reads the queue once more,
-    and delivers the event.
+    1. A thread has delivered all events.
+    2. Another thread appends an event and finds the turn taken.
+    3. The first thread gives the turn back, reads the queue once more, and delivers the
+       event.
     """
     log = EventLog()
     outbox = _outbox(log)
@@ -176,8 +178,9 @@ def test_pause_returns_after_all_observers_if_another_thread_applied_it():
     """
     A worker starts nothing after the pause (W10).
 
-    1. A thread queues its change. 2. Another thread applies it, and is slow to call the
-    observers. 3. The first thread calls them before it returns.
+    1. A thread queues its change.
+    2. Another thread applies it, and is slow to call the observers.
+    3. The first thread calls them before it returns.
     """
     lab = LedgerLab(owns=[A])
     inside, released = threading.Event(), threading.Event()

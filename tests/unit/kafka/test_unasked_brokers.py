@@ -59,8 +59,9 @@ def test_a_leader_is_asked_once_metadata_knows_it(consumer, monkeypatch):
     """
     kafka-python 3.0.12 never asks it again.
 
-    1. Metadata is read while broker 2 starts. 2. The old leader's answer names broker 2
-    as the new leader (KIP-951). 3. Metadata knows it.
+    1. Metadata is read while broker 2 starts.
+    2. The old leader's answer names broker 2 as the new leader (KIP-951).
+    3. Metadata knows it.
     """
     fetcher, asked_for = consumer._fetcher, list[str]()
     monkeypatch.setattr(
