@@ -33,6 +33,7 @@ from safeconsumer._kafka.pausing.listeners import (
     refuse_blocking,
     refuse_if_closed,
     refuse_in_listener,
+    refuse_in_signal_handler,
 )
 from safeconsumer._kafka.polling import UPSTREAM_NEXT, Polling
 from safeconsumer._kafka.structs import ConsumerRecord, TopicPartition
@@ -665,6 +666,8 @@ class SafeConsumer(UpstreamConsumer):
                 return known
             if partition in set(self._subscription.assignment):
                 refuse_blocking(self, "position")
+        if self._subscription.delivered_position(partition) is None:
+            refuse_in_signal_handler(self, "position")
         fetched: int | None = super().position(partition, timeout_ms)
         known = self._subscription.delivered_position(partition)
         return fetched if known is None else known
@@ -750,6 +753,7 @@ class SafeConsumer(UpstreamConsumer):
                 when it has stopped, and a ``Pump`` gives it back.
         """
         refuse_in_listener(self, "close")
+        refuse_in_signal_handler(self, "close")
         self._safe_iteration.refuse_if_in_child()
         if not self._closed:
             self._subscription.refuse_other_end("close")

@@ -13,7 +13,10 @@ from safeconsumer._kafka.consumed import RepeatedChange
 from safeconsumer._kafka.fixes.timers import ExactTimer
 from safeconsumer._kafka.hold_calls import HoldCalls
 from safeconsumer._kafka.pausing.iteration import Iteration, refuse_second_poll
-from safeconsumer._kafka.pausing.listeners import refuse_in_listener
+from safeconsumer._kafka.pausing.listeners import (
+    refuse_in_listener,
+    refuse_in_signal_handler,
+)
 from safeconsumer._kafka.structs import ConsumerRecord, TopicPartition
 
 # The method that upstream calls for each record; if the class has another one later, a
@@ -88,6 +91,7 @@ class Polling:
             self._subscription.refuse_other_poll()
             if self._ledger.outbox.is_at_work_here():
                 refuse_second_poll()
+        refuse_in_signal_handler(self._consumer, "poll")
         return self._iteration.one_poll(
             lambda: self._poll(upstream, timeout_ms, max_records, update_offsets)
         )

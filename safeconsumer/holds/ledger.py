@@ -389,6 +389,10 @@ class PauseLedger:
             return False  # in a signal handler that interrupted a change
         return self.outbox.deliver()
 
+    def is_locked_here(self) -> bool:
+        """Return whether this thread is in a call that other threads wait for."""
+        return self._lock._is_owned()  # type: ignore[attr-defined, no-any-return]  # noqa: SLF001 - as threading.Condition asks it
+
     # ------------------------------------------------------------ applying changes
 
     def _apply(

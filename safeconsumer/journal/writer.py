@@ -240,6 +240,10 @@ class JournalWriter:
                 self._is_closed = True
                 os.close(self._end.part.file)
 
+    def is_locked_here(self) -> bool:
+        """Return whether this thread is in a call that other threads wait for."""
+        return self._lock._is_owned()  # type: ignore[attr-defined, no-any-return]  # noqa: SLF001 - as threading.Condition asks it
+
     def renew(self) -> None:
         """Forget the consumer and other threads' calls: a forked child has neither."""
         # A signal handler may write while its thread does: the lock admits it, and its

@@ -652,17 +652,66 @@ def test_call_in_a_signal_handler_is_answered_or_refused(lab, inside):
     assert lab.committed(tp) == len(reader.log)
 
 
+SHORT = {
+    "pause": lambda consumer, tp: (consumer.pause(tp), consumer.resume(tp)),
+    "seek": lambda consumer, tp: consumer.seek(tp, 1),
+    "commit_async": lambda consumer, _tp: consumer.commit_async(),
+}
+
+
 @pytest.mark.contract("P12")
-@pytest.mark.parametrize("part", ["_subscription", "_coordinator"])
-def test_call_that_would_wait_for_the_interrupted_one_is_refused(lab, part):
-    lab.topic("t", 1, records=1)
-    reader = Reader(lab, SafeConsumer, "t")
+@pytest.mark.parametrize("call", SHORT.values(), ids=SHORT)
+def test_commit_in_a_signal_handler_within_a_short_call_does_not_hang(
+    lab, call, tmp_path
+):
+    """The IO thread needs the locks of the ledger, the journal and a future, too."""
+    (tp,) = lab.topic("t", 1, records=3)
+    reader = Reader(lab, SafeConsumer, "t", max_poll_records=1, journal=tmp_path)
     reader.take(1)
-    with getattr(reader.consumer, part)._lock:
-        for call in (reader.consumer.commit, reader.consumer.topics):
+    interrupts = interrupting(OURS)
+
+    def come():
+        with suppress(BlockingCallInSignalHandlerError):
+            reader.consumer.commit(timeout_ms=5000)
+
+    for number in itertools.count():
+        lab.sleep(0.01)
+        if not interrupts.reach(number, partial(call, reader.consumer, tp), come):
+            break
+    assert number > 10
+    reader.consumer.commit()
+    assert lab.committed(tp) == 1
+
+
+LOCKS = {
+    "subscription": lambda consumer: consumer._subscription._lock,
+    "coordinator": lambda consumer: consumer._coordinator._lock,
+    "ledger": lambda consumer: consumer._subscription.ledger._lock,
+    "journal": lambda consumer: consumer._safe_journal.writer._lock,
+}
+
+
+@pytest.mark.contract("P12")
+@pytest.mark.parametrize("lock", LOCKS.values(), ids=LOCKS)
+def test_call_that_would_wait_for_the_interrupted_one_is_refused(lab, lock, tmp_path):
+    (tp,) = lab.topic("t", 1, records=1)
+    reader = Reader(lab, SafeConsumer, "t", journal=tmp_path)
+    consumer = reader.consumer
+    reader.take(1)
+    consumer.seek_to_beginning(tp)
+    refused = (
+        consumer.commit,
+        consumer.topics,
+        consumer.poll,
+        consumer.close,
+        partial(next, consumer),
+        partial(consumer.position, tp),
+    )
+    with lock(consumer):
+        for call in refused:
             with pytest.raises(BlockingCallInSignalHandlerError, match="wakeup"):
                 call()
-    reader.consumer.commit()
+    assert consumer.position(tp) == 0
 
 
 @simulated(seeds=1, nightly=3)

@@ -50,12 +50,18 @@ def refuse_in_signal_handler(consumer: KafkaConsumer, call: str) -> None:
     """
     Refuse a call for whose answer the IO thread needs a lock that this thread has.
 
-    1. A call takes upstream's lock of the subscription, or of the coordinator.
+    1. A call takes upstream's lock of the subscription or of the coordinator, or that of
+       the ledger or of the journal.
     2. A signal handler interrupts it, on the same thread, and calls ``commit``.
     3. The IO thread waits for that lock, and the handler for the IO thread.
     """
-    locks = consumer._subscription._lock, consumer._coordinator._lock
-    if any(one._is_owned() for one in locks):
+    subscription, journal = consumer._subscription, consumer._safe_journal
+    if (
+        subscription._lock._is_owned()
+        or consumer._coordinator._lock._is_owned()
+        or subscription.ledger.is_locked_here()
+        or (journal is not None and journal.writer.is_locked_here())
+    ):
         message = (
             f"{call}() was called by a signal handler, and waits for the call that the "
             f"handler has interrupted: remember the signal, or call wakeup(), and do it "

@@ -215,7 +215,8 @@ class InterruptibleFuture(LoopFuture):
     ) -> bool:
         with self._lock:
             if not self.is_done:
-                waiting.append(call)
+                # No call: a signal handler that interrupts one here waits for this lock.
+                waiting += [call]
             return not self.is_done
 
 
