@@ -335,6 +335,10 @@ class StockHoldsTopic:
             closing.callback(self._reader.close)
 
 
+class _NoStatusTopicError(kafka_errors.UnknownTopicOrPartitionError):  # type: ignore[misc]  # kafka-python is untyped
+    """A producer finds no such topic; a broker may say so for a moment only."""
+
+
 class StockReports:
     """A :class:`~safeconsumer.group.control_clients.ReportProducer` on kafka-python."""
 
@@ -349,7 +353,7 @@ class StockReports:
                 self._name, key=key, value=value, partition=0, timestamp_ms=at_ms
             )
         except kafka_errors.KafkaTimeoutError as error:
-            raise kafka_errors.UnknownTopicOrPartitionError(*error.args) from error
+            raise _NoStatusTopicError(*error.args) from error
         return int(future.get(WRITE_SECONDS).timestamp)
 
     def close(self) -> None:
@@ -361,9 +365,7 @@ def status_topic(base: Mapping[str, Any], name: str) -> StatusTopic:
     """Return the writer of a status topic; it connects at the first report."""
     return StatusTopic(
         partial(StockReports, base, name),
-        is_missing=lambda one: isinstance(
-            one, kafka_errors.UnknownTopicOrPartitionError
-        ),
+        is_missing=lambda one: isinstance(one, _NoStatusTopicError),
         is_refused=lambda one: isinstance(one, _REFUSED),
         is_lasting=True,
     )

@@ -177,6 +177,21 @@ def test_a_member_that_starts_without_its_control_topics_waits_or_flows(
     lab.until(lambda: read(a) == (15 if is_open else 10))
 
 
+@pytest.mark.contract("G8")
+@operated()
+def test_a_member_reports_again_soon_after_a_broker_knew_no_topic_once(lab, operator):
+    """A broker may answer so while a topic's leader moves; the topic exists."""
+    lab.topic("t", 1, records=5)
+    operator.member("a")
+    lab.sleep(30)
+    reports = lab.cluster.log(str(CONTROL.status_topic), 0)
+    lab.cluster.fail("Produce", error=3, count=1)
+    lab.sleep(10)
+    before = reports.end
+    lab.sleep(5)
+    assert reports.end > before
+
+
 @operated()
 def test_a_broker_that_flaps_is_reported_once_a_minute(lab, operator):
     emitted = []
