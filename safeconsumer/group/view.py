@@ -470,6 +470,7 @@ class View:
         moves: held partitions whose committed offset moved: between two recent views while
             a member that does not report owned them, or according to one view alone.
         age: seconds since the view was current, if that is too long; otherwise None.
+        judged: the view from before it became too old; None if it is not too old.
         incarnation: how many times the holds topic was recreated, as far as its reader
             knows.
     """
@@ -489,6 +490,7 @@ class View:
     recently_expired: tuple[HoldRecord, ...] = ()
     moves: Mapping[TopicPartition, Move] = field(factory=dict)
     age: float | None = None
+    judged: "View | None" = None  # its verdicts are cached, so ageing is cheap
     incarnation: int = 0
 
     # ------------------------------------------------------------ what is known
@@ -717,11 +719,12 @@ class View:
     @cached_property
     def members(self) -> tuple[Member, ...]:
         """All members, the worst first; their verdicts include what they deliver."""
+        if self.judged is not None:
+            return tuple(map(self._aged, self.judged.members))
         rows = self.rows.items()
         alarms = {tp for tp, one in rows if one.verdict.level is Level.ALARM}
         found = (_disobeying(one, alarms) for one in self.all_members)
-        worst = sorted(found, key=lambda one: (one.verdict.rank, one.name))
-        return tuple(map(self._aged, worst))
+        return tuple(sorted(found, key=lambda one: (one.verdict.rank, one.name)))
 
     # ------------------------------------------------------------ partitions
 
@@ -768,9 +771,10 @@ class View:
     @cached_property
     def partitions(self) -> tuple[Row, ...]:
         """The group's partitions, held ones first, then the worst."""
+        if self.judged is not None:
+            return tuple(map(self._aged, self.judged.partitions))
         rows = self.rows.values()
-        found = sorted(rows, key=lambda one: (not one.holds, one.verdict.rank))
-        return tuple(map(self._aged, found))
+        return tuple(sorted(rows, key=lambda one: (not one.holds, one.verdict.rank)))
 
     @property
     def has_unknown_rows(self) -> bool:
@@ -934,10 +938,8 @@ class View:
     @cached_property
     def verdict(self) -> Verdict:
         """The verdict on the group."""
-        now = self._verdict_on_group()
-        return now if self.age is None else now.aged(self.age)
-
-    def _verdict_on_group(self) -> Verdict:
+        if self.judged is not None:
+            return self.judged.verdict.aged(self.age or 0.0)
         if not self.holds and self.ends is None:
             return verdicts.HOLDS_UNKNOWN
         if not self.holds and self.kept:
@@ -952,12 +954,10 @@ class View:
 
     def aged(self, age: float) -> "View":
         """Return the view as it counts after this many seconds without an update."""
-        return evolve(self, age=age)
+        return evolve(self, age=age, judged=self)
 
     def _aged(self, one: T) -> T:
-        if self.age is None:
-            return one
-        return evolve(one, verdict=one.verdict.aged(self.age))
+        return evolve(one, verdict=one.verdict.aged(self.age or 0.0))
 
 
 def urgency(view: View) -> tuple[int, bool, int, str]:
