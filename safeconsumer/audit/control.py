@@ -57,9 +57,9 @@ class Record:
         is_held: whether it holds; if not, it lifts.
         end: when the hold expires; ``inf`` if it does not.
         more: the other fields of its key: its version, and fields of a later version. A
-            key that differs in these fields is another hold. targets: partitions, such
-            as ``orders:3``, with the offsets to which the hold moves the group while it
-            is in force.
+            key that differs in these fields is another hold.
+        targets: partitions, such as ``orders:3``, with the offsets to which the hold
+            moves the group while it is in force.
     """
 
     group: str

@@ -7,13 +7,14 @@ reports of the consumer about its own state:
 
 - a hold that the process placed itself is in force from the return of ``pause`` to the
   call of ``resume``, or to the moment that its call named (``until``); from the return
-  of a failed ``resume`` it is in force again; - the order of calls that overlap on
-  several threads is open: a hold is in doubt if a ``resume`` of it was under way during
-  its ``pause``, and beyond the earliest end if several pauses of it with different ends
-  overlap; - an entry that such a hold ended in another way counts only with a cause
-  outside the library: :mod:`safeconsumer.audit.hold_ends`; - a hold of an operator or a
-  group is in force from the entry that reports it to the moment at which, by a later
-  entry, it was lifted or expired.
+  of a failed ``resume`` it is in force again;
+- the order of calls that overlap on several threads is open: a hold is in doubt if a
+  ``resume`` of it was under way during its ``pause``, and beyond the earliest end if
+  several pauses of it with different ends overlap;
+- an entry that such a hold ended in another way counts only with a cause outside the
+  library: :mod:`safeconsumer.audit.hold_ends`;
+- a hold of an operator or a group is in force from the entry that reports it to the
+  moment at which, by a later entry, it was lifted or expired.
 """
 
 import math

@@ -113,9 +113,7 @@ def _print_report(report: Report) -> Status:
 
 
 def _set_up_logging() -> None:
-    if not logging.getLogger(
-        "safeconsumer"
-    ).hasHandlers():  # the program has no handler
+    if not logging.getLogger("safeconsumer").hasHandlers():  # nor has the program one
         logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
         logging.getLogger("safeconsumer").setLevel(logging.INFO)
         logging.getLogger("kafka.cluster").addFilter(_OnceAMinute())

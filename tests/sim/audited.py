@@ -104,9 +104,8 @@ class Program:
         for owner in ("app", "ops"):
             self.consumer.resume_all(owner=owner)
         while not self.is_over:
-            with suppress(
-                KafkaError, _UnreadableError
-            ):  # a block of an earlier call may be left
+            # A block of an earlier call may be left.
+            with suppress(KafkaError, _UnreadableError):
                 self._read(500)
         with suppress(KafkaError):
             self.consumer.commit()

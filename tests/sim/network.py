@@ -17,9 +17,8 @@ from tests.sim.world import World
 
 PORT = 9092
 _FASTEST, _SLOWEST = 0.0002, 0.002  # seconds until bytes arrive
-_FIRST_NUMBER = (
-    100_000  # a simulated socket's number; real sockets have smaller numbers
-)
+# The first simulated socket's number; real sockets have smaller numbers.
+_FIRST_NUMBER = 100_000
 _real_selector = selectors.DefaultSelector
 _real_pair = socket.socketpair
 

@@ -39,9 +39,8 @@ ANSWERED = {
     "quiet": lambda consumer: consumer.quiet(),
     "resume": lambda consumer: consumer.resume(P0),
     "subscription": lambda consumer: consumer.subscription(),
-    "wakeup": lambda consumer: (
-        consumer.wakeup()
-    ),  # a handler of SIGTERM may be called late
+    # a handler of SIGTERM may be called late
+    "wakeup": lambda consumer: consumer.wakeup(),
 }
 
 

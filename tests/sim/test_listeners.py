@@ -195,9 +195,8 @@ def test_blocking_call_in_a_listener_raises_a_typed_error(lab):
         if not assigned:
             return
         for name, call in BLOCKING.items():
-            with pytest.raises(
-                RuntimeError
-            ) as caught:  # upstream's error at this place
+            # upstream's error at this place
+            with pytest.raises(RuntimeError) as caught:
                 call(reader.consumer, min(assigned))
             assert isinstance(caught.value, BlockingCallInListenerError), name
             assert ("commit_async" in str(caught.value)) == (name == "commit"), name

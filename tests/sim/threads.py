@@ -29,9 +29,8 @@ from tests.sim import network
 from tests.sim.world import World
 
 _OS_THREAD = threading.get_ident()
-_FIRST_IDENT = (
-    10_000_000  # of simulated threads; the numbers of real ones are far larger
-)
+# The first number of simulated threads; the numbers of real ones are far larger.
+_FIRST_IDENT = 10_000_000
 
 _real_lock = threading.Lock
 _real_rlock = threading.RLock

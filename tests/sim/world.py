@@ -28,9 +28,8 @@ _LOOK = 1e-6  # seconds; otherwise a deadline 1e-14 s away would never pass
 _TURN = 100e-6  # seconds that a turn costs, about as much as a real one
 _LONGEST_TURN = 0.01  # seconds that a turn costs if the process has not slept for long
 _UNWINDINGS = 20  # how often a task may refuse to end
-_LOOKS = (
-    20_000  # readings of the clock in one turn; our tests' programs make at most 2,416
-)
+# Readings of the clock in one turn; our tests' programs make at most 2,416.
+_LOOKS = 20_000
 _ALL_LOOKS = _LOOKS * _LOOK
 _BUSIEST = 50_000  # turns without sleep; our tests' programs take at most 7,649
 _OWN_FILES = ("/sim/world.py", "/sim/threads.py", "/threading.py")

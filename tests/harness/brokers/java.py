@@ -24,9 +24,8 @@ from tests.harness.waiting import Bound, code_of
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 # Linux's file system in memory; Docker gives containers one of 64 MB.
 _MEMORY = Path("/dev/shm")  # noqa: S108  only as a parent of mkdtemp's
-_NAME = (
-    "safeconsumer-kafka-of-"  # with a process id; a killed process leaves its folder
-)
+# With a process id; a killed process leaves its folder.
+_NAME = "safeconsumer-kafka-of-"
 _ROOM = 2 << 30  # bytes, free
 _BATCH = struct.Struct(">qi")  # base offset, and the number of bytes behind it
 # The JVM starts quickly, at the cost of its speed in long runs.

@@ -57,9 +57,8 @@ def compiled(target, sources=SOURCES):
         manifest = {
             "Manifest-Version": "1.0",
             "Build-Jdk": _jdk(javac),
-            "Source": digest(
-                sources
-            ),  # A line has at most 72 bytes; this one has so many.
+            # A line has at most 72 bytes; this one has so many.
+            "Source": digest(sources),
         }
         lines = "".join(f"{name}: {value}\r\n" for name, value in manifest.items())
         (classes / MANIFEST).write_text(lines + "\r\n", newline="")

@@ -287,9 +287,8 @@ class Fuzz:
         log = self.lab.cluster.log(*tp)
         while count > 0:
             some = min(count, self.dice.choice([1, 7, 20]))
-            if self.lab.now < self.ending.get(
-                tp, 0.0
-            ):  # the seek may go on to this offset
+            # The seek may go on to this offset.
+            if self.lab.now < self.ending.get(tp, 0.0):
                 self.book.pass_over(tp.partition, range(log.end, log.end + some))
             offsets = range(log.end, log.end + some)
             values = [offset + self.cuts * A_CUT for offset in offsets]

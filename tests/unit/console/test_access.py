@@ -232,9 +232,8 @@ def test_unknown_group_is_not_found(console, accept, group):
 
 HOLD = {"group": HELD, "scopes": "t:0", "reason": "x", "for": "1h"}
 LIFT = {"group": HELD, "scope": "topic-005:0", "owner": "alice"}
-SURROGATE = (
-    "\ud800"  # a surrogate cannot be encoded in UTF-8, so an answer with it fails
-)
+# A surrogate cannot be encoded in UTF-8, so an answer with it fails.
+SURROGATE = "\ud800"
 
 
 @pytest.mark.parametrize(

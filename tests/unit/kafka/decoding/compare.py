@@ -32,9 +32,8 @@ class Case:
     fetch_offset: int = 0
     # how many records each ``take`` requests; the last number is repeated
     takes: Sequence[int | None] = (None,)
-    drained_after: int = (
-        _MOST_TAKES  # the number of takes; the other records are dropped
-    )
+    # The number of takes; the other records are dropped.
+    drained_after: int = _MOST_TAKES
     check_crcs: bool = True
     committed: bool = False
     aborted: Sequence[Aborted] = ()
