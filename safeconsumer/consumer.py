@@ -751,6 +751,8 @@ class SafeConsumer(UpstreamConsumer):
             ForkedConsumerError: the consumer was made in another process.
             ConsumerInUseError: a ``Worker`` or ``Pump`` has the consumer: it closes it
                 when it has stopped, and a ``Pump`` gives it back.
+            BlockingCallInSignalHandlerError: a signal handler called it, and would wait
+                for the call that it has interrupted: close after that call instead.
         """
         refuse_in_listener(self, "close")
         refuse_in_signal_handler(self, "close")

@@ -390,7 +390,7 @@ class PauseLedger:
         return self.outbox.deliver()
 
     def is_locked_here(self) -> bool:
-        """Return whether this thread is in a call that other threads wait for."""
+        """Return whether this thread has the ledger's lock, as a signal handler may."""
         return self._lock._is_owned()  # type: ignore[attr-defined, no-any-return]  # noqa: SLF001 - as threading.Condition asks it
 
     # ------------------------------------------------------------ applying changes

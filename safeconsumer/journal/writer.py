@@ -241,7 +241,7 @@ class JournalWriter:
                 os.close(self._end.part.file)
 
     def is_locked_here(self) -> bool:
-        """Return whether this thread is in a call that other threads wait for."""
+        """Return whether this thread has the journal's lock, as a signal handler may."""
         return self._lock._is_owned()  # type: ignore[attr-defined, no-any-return]  # noqa: SLF001 - as threading.Condition asks it
 
     def renew(self) -> None:

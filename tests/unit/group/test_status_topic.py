@@ -9,7 +9,7 @@ from safeconsumer.group.control_clients import StatusTopic
 
 
 class Producers:
-    """Producers that write, or raise; ``closed`` counts those that were given up."""
+    """Producers that write, or raise; ``closed`` counts the abandoned ones."""
 
     def __init__(self):
         self.made, self.closed, self.error = 0, 0, None
@@ -80,7 +80,7 @@ def test_a_report_that_comes_late_leaves_no_producer_behind():
     assert producers.made == 0
 
 
-def test_a_producer_that_is_made_while_the_topic_is_closed_is_given_up():
+def test_a_producer_that_is_made_while_the_topic_is_closed_is_abandoned():
     producers = Producers()
 
     def connect():

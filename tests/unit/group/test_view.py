@@ -663,6 +663,16 @@ def test_verdict_of_an_old_view_has_its_age():
     assert viewed().aged(12.0).verdict.sentence == "12s ago: nothing held"
 
 
+def test_an_old_view_ages_verdicts_that_were_judged_before(monkeypatch):
+    """Judging many partitions takes milliseconds, and each request ages the view anew."""
+    view = over(A, report("a", 0, holds=1))
+    judged = view.members
+    monkeypatch.setattr("safeconsumer.group.view._disobeying", None)
+    aged = view.aged(12.0).members
+    assert [one.name for one in aged] == [one.name for one in judged] != []
+    assert all(one.verdict.sentence.startswith("12s ago: ") for one in aged)
+
+
 @pytest.mark.parametrize(
     "besides", [(), (hold("t:1"),)], ids=["alone", "beside a lasting hold"]
 )
