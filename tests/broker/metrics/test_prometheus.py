@@ -14,8 +14,8 @@ from prometheus_client import CollectorRegistry, start_http_server
 
 from safeconsumer import Worker, metrics
 from safeconsumer.console.figures import Figures
-from safeconsumer.testing._ports import free_port
 from tests.harness.brokers.java import tied_to_us
+from tests.harness.brokers.ports import reserved_port
 from tests.harness.console.harness import (
     console,
     until_complete,
@@ -38,7 +38,7 @@ HOUR_MS = 3_600_000
 def prometheus(folder, targets):
     """Scrape every target each second; lend the address."""
     assert PROMETHEUS is not None
-    port, config = free_port(), folder / "prometheus.yml"
+    port, config = reserved_port(), folder / "prometheus.yml"
     jobs = [{"job_name": name, **one} for name, one in targets.items()]
     document = {
         "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},

@@ -6,8 +6,8 @@ from contextlib import ExitStack
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from safeconsumer.testing._ports import free_port
 from tests.harness.brokers.java import JavaBroker, OwnBroker
+from tests.harness.brokers.ports import reserved_port
 from tests.harness.brokers.settings import TEST_SETTINGS
 
 BROKERS = 3
@@ -35,7 +35,7 @@ class Node(JavaBroker):
         super().__init__()
         self.number = number
         self.name = f"broker-{number}"
-        self.controller = f"127.0.0.1:{free_port()}"
+        self.controller = f"127.0.0.1:{reserved_port()}"
         self.quorum = ()
 
     def restart(self):

@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 from safeconsumer.testing import ExistingCluster
-from safeconsumer.testing._ports import free_port
 from tests.harness.brokers import jars
+from tests.harness.brokers.ports import reserved_port
 from tests.harness.brokers.settings import (
     CLUSTER_ID,
     GROUP_CONFIG,
@@ -47,7 +47,7 @@ class JavaBroker(OwnBroker):
     kind = "java"
 
     def __init__(self):
-        self._port = free_port()
+        self._port = reserved_port()
         super().__init__(f"127.0.0.1:{self._port}")
         self._folder = folder_for_data(_in_memory())
         self._process = None
@@ -143,7 +143,7 @@ class JavaBroker(OwnBroker):
         return [java, *_JVM, logging, "-cp", path, *arguments]
 
     def _write_properties(self):
-        controller = f"127.0.0.1:{free_port()}"
+        controller = f"127.0.0.1:{reserved_port()}"
         settings = {
             "process.roles": "broker,controller",
             "node.id": 1,

@@ -17,8 +17,8 @@ from kafka.admin import (
 from safeconsumer import Control
 from safeconsumer.cli.commands import safeconsumer
 from safeconsumer.cli.errors import Status
-from safeconsumer.testing._ports import free_port
 from tests.harness.brokers.java import JavaBroker
+from tests.harness.brokers.ports import reserved_port
 from tests.harness.brokers.settings import TEST_SETTINGS
 
 # Passwords are long, so that a search finds a leaked one anywhere.
@@ -51,7 +51,7 @@ class SecuredBroker(JavaBroker):
         return self.client_of("operator")
 
     def _write_properties(self):
-        controller = f"127.0.0.1:{free_port()}"
+        controller = f"127.0.0.1:{reserved_port()}"
         users = " ".join(f'user_{name}="{word}"' for name, word in PASSWORDS.items())
         settings = {
             "process.roles": "broker,controller",

@@ -10,7 +10,7 @@ import pytest
 from attrs import frozen
 
 from safeconsumer import spark as safe
-from safeconsumer.testing._ports import free_port
+from tests.harness.brokers.ports import reserved_port
 from tests.harness.docs.pages import spark_example
 from tests.harness.processes import logged, ran
 from tests.harness.spark import connector
@@ -50,7 +50,7 @@ class Cluster:
 def cluster(tmp_path_factory):
     """Lend a cluster with two workers of one core each; no test ends any of the three."""
     folder = tmp_path_factory.mktemp("cluster")
-    port, log = free_port(), folder / "master.log"
+    port, log = reserved_port(), folder / "master.log"
     address = f"spark://127.0.0.1:{port}"
     where = ["--host", "127.0.0.1"]
     with ExitStack() as started:

@@ -3,7 +3,7 @@
 import pytest
 
 from safeconsumer.errors import SparkSettingError
-from safeconsumer.testing._ports import free_port
+from tests.harness.brokers.ports import reserved_port
 from tests.harness.docs.pages import (
     blocks,
     printed_after,
@@ -30,7 +30,7 @@ def test_the_tutorial_prints_the_output_of_its_page(
     """A stream is held, and goes on; the broker is the page's own."""
     code = "\n".join(lake.adapted(one) for one in STREAM)
     assert f"EmbeddedBroker({PORT})" in code
-    port = free_port()
+    port = reserved_port()
     code = code.replace(PORT, f"port={port}")
     code = code.replace(lake.broker.bootstrap, f"127.0.0.1:{port}")
     exec(compile(code, str(STREAM[0].page), "exec"), {})  # noqa: S102 - our own text
