@@ -84,7 +84,7 @@ def test_hold_that_changes_between_read_and_write_is_not_overwritten(team, monke
     with monkeypatch.context() as patch:
         patch.setattr(Operator, "look", late)
         why = pause(team, "@all", "--for", "1h", status=FAILED)
-    assert "the holds have changed meanwhile. Nothing was changed" in why
+    assert "the holds have changed in the meantime. Nothing was changed" in why
     (one,) = past(team)
     assert (one["reason"], one["expires_at"]) == ("test", None)
 
@@ -545,7 +545,7 @@ def test_resume_of_a_topic_names_the_held_partitions(team):
     pause(team, f"{team.topic}:0-1")
     pause(team, f"{team.topic}:3", owner="bob")
     dry = tried(team, "resume", team.topic, "--dry-run")
-    assert "nothing begins to flow by it now\n" in dry.stdout
+    assert "no partition starts to flow now\n" in dry.stdout
     ended = tried(team, "resume", team.topic)
     assert dry.stderr == ended.stderr
     assert dry.exit_code == ended.exit_code == FAILED
