@@ -861,7 +861,7 @@ def _kept(plan: Plan, seconds: float | None) -> Iterator[Point]:
 
 def waiting(view: View, partitions: Sequence[TopicPartition]) -> int | None:
     """
-    Return the number of records in partitions after the committed offsets.
+    Return the number of records after the committed offsets of partitions.
 
     None if one of the lags is unknown.
     """

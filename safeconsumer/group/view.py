@@ -340,7 +340,8 @@ class Row:
         return is_behind or self.why in {_IN_HAND, _IN_BATCH}
 
 
-# ---------------------------------------------------------------- whether it is quiet
+# ---------------------------------------------------------------- whether a group is
+# quiet
 
 
 @frozen(kw_only=True)

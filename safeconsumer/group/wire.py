@@ -28,7 +28,8 @@ MAX_GROUP_LENGTH = 1024
 MAX_NAME_LENGTH = 255
 # Kafka's own limit for the name of a topic.
 _MAX_TOPIC_LENGTH = 249
-# Milliseconds: a bit over ten years, more than needed and less than dates allow.
+# Milliseconds of slightly over ten years, more than any hold needs and less than dates
+# allow.
 MAX_TTL_MS = 10 * 366 * 24 * 3600 * 1000
 
 # The end of the year 9999.
@@ -236,7 +237,7 @@ def _texts(value: object) -> tuple[tuple[str, int, str], ...]:
 
 
 def is_group(group: object) -> bool:
-    """Return whether control records can name such a group."""
+    """Return whether control records can name a group."""
     return _is_text(group, MAX_GROUP_LENGTH, 1)
 
 

@@ -407,7 +407,7 @@ def test_a_followed_history_ends_if_the_broker_is_away_at_first(team):
     asked = ("history", "--follow", "-o", "json")
     typed(team, *asked, status=Status.UNREACHABLE)
     shown = " ".join(run(team, "history", "--help").stdout.split())
-    why = "If no broker answers at first it ends with 3. Once it has begun it waits"
+    why = "If no broker answers at the start, the status is 3. After that, the command waits"
     assert why in shown
 
 

@@ -361,10 +361,10 @@ def test_the_number_of_holds_that_cannot_be_read_is_unknown():
 @pytest.mark.parametrize(
     ("view", "text", "whole", "cell"),
     [
-        (commits(held(A), ZERO), "lag unknown: t:0 cannot be asked", None, "unknown"),
+        (commits(held(A), ZERO), "lag unknown: t:0 cannot be queried", None, "unknown"),
         (
             evolve(commits(held(A), ZERO, ONE), lags={ZERO: 5}),
-            "lag unknown: t:1 cannot be asked",
+            "lag unknown: t:1 cannot be queried",
             None,
             "unknown",
         ),
