@@ -120,8 +120,8 @@ def _read(consumer: Any, tps: list[TopicPartition]) -> TopicJournal:  # noqa: AN
     at = time.time()
     consumer.assign(tps)
     for tp, first in firsts.items():
-        # Seek explicitly, because the log may start later by the time of the first
-        # poll.
+        # This seek is explicit, because the log may start later by the time of the
+        # first poll.
         consumer.seek(tp, first)
     found: dict[Named, Spans] = {}
     for tp, several in records.read(consumer, ends):

@@ -1,4 +1,4 @@
-"""Implements ``safeconsumer audit``: reports what journals prove or refute."""
+"""Implements ``safeconsumer audit``: reports the guarantees that journals prove or refute."""
 
 import json
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence

@@ -57,7 +57,7 @@ def _ended() -> Iterator[None]:
         # The errors mean that standard output is not a file, as in tests, or is closed.
         with contextlib.suppress(AttributeError, OSError, ValueError):
             nowhere = os.open(os.devnull, os.O_WRONLY)
-            # the rest of the output is written there
+            # the rest of the output goes to os.devnull
             os.dup2(nowhere, sys.stdout.fileno())
         raise SystemExit(Status.CLOSED) from None
     except KeyboardInterrupt:
@@ -73,7 +73,7 @@ class _Commands(Listing):
         return [*WHERE]
 
     def uses(self, ctx: click.Context) -> dict[str, list[str]]:  # noqa: ARG002 - click's
-        """Return the names of commands, by their purpose."""
+        """Return the names of commands by purpose."""
         return {use: [*names] for use, names in _COMMANDS.items()}
 
     def get_command(

@@ -189,7 +189,7 @@ def servers_of(text: str) -> list[str]:
         is_alone = not host or (":" in host and not host.endswith("]"))
         is_number = port.isascii() and port.isdigit() and len(port) < 6  # noqa: PLR2004 - 65535
         is_port = is_number and 0 < int(port) < 65536  # noqa: PLR2004 - TCP's
-        # An example of a wrong address is that of a web page.
+        # A common mistake is the address of a web page.
         if "/" in one or not (is_alone or is_port):
             message = f"{one[:100]!r} is not HOST:PORT"
             raise CommandError(message)

@@ -38,7 +38,7 @@ def dead_letters() -> None:
 def _parse_place(
     _context: click.Context, parameter: click.Parameter, text: str
 ) -> tuple[str, tuple[int, int] | None]:
-    # Returns a topic, and the place of a single letter in it or None.
+    # Returns a topic, and the partition and offset of a single letter in it, or None.
     if match := _LETTER.fullmatch(letters.place_of(text)):
         return match[1], (int(match[2]), int(match[3]))
     if parameter.name == "letter":

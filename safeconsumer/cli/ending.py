@@ -47,7 +47,7 @@ def ended_by_signals(
 
     def check(count: int) -> None:
         nonlocal hanging, end
-        # If only a handler's thread is in the hook, run() has returned by now.
+        # If only the thread of a handler is in the hook, run() has returned by now.
         if hanging is not None and not is_over:
             os._exit(report(hanging))
         hanging = None if is_over else hanging_report(worker)
@@ -104,7 +104,7 @@ def stopped_by_signals(
         with taking((signal.SIGINT, signal.SIGTERM), take):
             yield
     finally:
-        if count:  # Python would flush stdout at its exit, without the watching thread
+        if count:  # Python's flush at exit would come without the watching thread
             with contextlib.suppress(OSError, ValueError):
                 sys.stdout.flush()
         is_over = True

@@ -111,7 +111,8 @@ class ChangeOptions:
             flags: the given consents, by the names of the options.
 
         Raises:
-            CommandError: the plan needs a flag that was not given, or has changed.
+            CommandError: the plan needs a flag that was not given, or the plan has
+                changed.
         """
         if self.dry_run:
             self._show(operator, plan)
@@ -189,7 +190,7 @@ class Wait:
 
     Attributes:
         seconds: the longest time to wait; None if the user wants no wait.
-        what: the state that it waits for, as a word.
+        what: the awaited state, as a word.
         judge: judges a view of the group.
     """
 
@@ -507,7 +508,7 @@ def _lifted(
         return Done(plan=plan, acknowledged=operator.write(plan.changes))
 
     def agrees(now: Plan) -> bool:
-        _refuse(now, flags)  # the user named the scope, whatever its current holds are
+        _refuse(now, flags)  # the user named the scope, regardless of its current holds
         return True
 
     return carry_out(operator, view, plan.action, operator, agrees)
@@ -574,7 +575,7 @@ def _refuse_in_vain(context: click.Context, done: Done, limit: float | None) -> 
 
 
 def _advice(plan: Plan) -> str:
-    """Return advice on lifting the holds of other owners or scopes, which exist."""
+    """Return advice on lifting the existing holds of other owners or scopes."""
     if later := later_version_scopes(plan):
         return f"nothing was lifted: a later version holds {later}; upgrade first"
     scopes = {one.key.scope for one in plan.changes}

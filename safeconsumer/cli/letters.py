@@ -23,11 +23,11 @@ from safeconsumer.worker.letters_format import Letter, letter_of
 
 HEAD = ("letter", "written", "from", "error", "attempts", "group", "message")
 _MESSAGE = 60
-# The maximum number of letters that one poll returns, which limits the memory besides
-# fetched data.
+# The maximum number of letters that one poll returns, which limits the memory used in
+# addition to fetched data.
 _POLL_RECORDS = 500
 _ANSWER_MS = 10_000
-# The number of topics, or errors, that a message names.
+# The maximum number of topics, or errors, that a message names.
 _NAMED = 5
 
 Marks = dict[TopicPartition, OffsetAndMetadata]
@@ -212,7 +212,7 @@ def _existing(base: Mapping[str, Any], origins: Collection[str]) -> set[str]:
 def _ends(
     base: Mapping[str, Any], tps: Collection[TopicPartition]
 ) -> Mapping[TopicPartition, int]:
-    # Returns the ends of only those partitions that have a leader.
+    # Only the ends of partitions that have a leader are returned.
     if not tps:
         return {}
     with clients.Queries(base) as queries:

@@ -40,7 +40,7 @@ def main() -> None:
     try:
         commands = importlib.import_module("safeconsumer.cli.commands")
         commands.safeconsumer()
-    except Abandoned as end:  # Python would wait for threads of to_thread()
+    except Abandoned as end:  # a normal exit would wait for threads of to_thread()
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(int(end.code or 0))

@@ -72,7 +72,7 @@ def check_has_reader() -> None:
     watched = select.poll()
     try:
         watched.register(sys.stdout.fileno(), 0)
-    except (AttributeError, OSError, ValueError):  # stdout is no file, or closed
+    except (AttributeError, OSError, ValueError):  # stdout is no file or closed
         return
     if any(events & select.POLLERR for _, events in watched.poll(0)):
         raise BrokenPipeError

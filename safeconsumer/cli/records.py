@@ -54,7 +54,9 @@ def read(
         now = {tp: _position(consumer, tp) for tp in left}
         idle = 0 if any(now[tp] != positions[tp] for tp in left) else idle + 1
         if idle > _MAX_IDLE_POLLS:
-            message = f"{min(left).topic} could not be read to the end: is the broker up?"
+            message = (
+                f"{min(left).topic} could not be read to its end; is the broker up?"
+            )
             raise CommandError(message, Status.UNREACHABLE)
         positions |= now
         left = {tp for tp in left if now[tp] < ends[tp]}

@@ -113,7 +113,7 @@ def _print_report(report: Report) -> Status:
 
 
 def _set_up_logging() -> None:
-    if not logging.getLogger("safeconsumer").hasHandlers():  # nor does the program
+    if not logging.getLogger("safeconsumer").hasHandlers():  # the program has none
         logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")
         logging.getLogger("safeconsumer").setLevel(logging.INFO)
         logging.getLogger("kafka.cluster").addFilter(_OnceAMinute())
@@ -174,7 +174,7 @@ def _run_worker(worker: Worker) -> Report:
             return worker.run()
     except (SafeConsumerError, KafkaError, OSError) as error:
         status = Status.REFUSED if is_refused(error) else Status.FAILED
-        # these errors concern settings, or topics that exist
+        # such an error concerns a setting, or an existing topic
         if isinstance(error, WorkerSettingError):
             status = Status.USAGE
         raise CommandError(str(error) or type(error).__name__, status) from error

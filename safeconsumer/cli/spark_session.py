@@ -31,7 +31,7 @@ def session(master: str) -> Iterator[Any]:
     except ModuleNotFoundError as error:
         message = f"this needs pyspark: {PYSPARK}"
         raise MissingExtraError(message) from error
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # otherwise PATH's python3
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)  # by default PATH's python3
     builder = SparkSession.builder.master(master)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:  # spark-submit has not started the JVM
         builder = builder.appName(_NAME)

@@ -97,7 +97,7 @@ def _import_module(module: str) -> Any:  # noqa: ANN401 - a module
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise  # the module that exists imports it
+            raise  # an existing module imports it
         problem = (
             f"there is no module {error.name}, neither installed nor in {Path.cwd()}"
         )

@@ -51,7 +51,8 @@ class NeverReachedError(Exception):
 
 NOT_FLOWING = "not flowing: "
 # Returns whether a group is in the wanted state, and a sentence about it; the argument
-# is the end of the wait on the monotonic clock, as a condition may query the cluster.
+# is the end of the wait on the monotonic clock, because a condition may query the
+# cluster.
 Condition = Callable[[View, float], tuple[bool, str]]
 # Raises at the first look if the wait cannot succeed; a check may query the cluster.
 Check = Callable[[Operator, View], None]

@@ -87,7 +87,7 @@ def _show_groups(operator: Operator, output: Output, *, is_all: bool) -> None:
     if not readable.ends:
         checks.check_set_up(operator)
     if not every:
-        with suppress(ControlTopicError):  # a missing right to read holds is an error
+        with suppress(ControlTopicError):  # without the right to read holds this raises
             operator.holds()
     unread = dict.fromkeys(readable.unread)
     unread.update(dict.fromkeys(why for one in every for why in one.unread))

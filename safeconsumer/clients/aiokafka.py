@@ -93,7 +93,7 @@ class AIOKafkaConsumer(HoldingConsumer, UpstreamConsumer):
         self._calls = LoopCalls()
         self._clients = control_clients(configs, self._calls)
         if control is not None:
-            # Raises for a wrong control.
+            # This call raises if the control argument is wrong.
             self._member.control_of(control, self._clients)
         # The task that starts control; None before that, and once control has ended.
         self._attaching: asyncio.Future[None] | None = None

@@ -258,7 +258,7 @@ class HoldsTopic:
     another connection. Neither consumer joins a group.
 
     Args:
-        base: how to reach the cluster.
+        base: the settings of the connection.
         name: the topic.
         calls: runs coroutines in the member's loop.
     """
@@ -282,7 +282,7 @@ class HoldsTopic:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the reader has reached the end that the topic had at the start."""
+        """Whether the reader has reached the end that the topic had at :meth:`begin`."""
         return self._progress.is_complete
 
     def facts(self) -> Facts:
@@ -316,7 +316,8 @@ class HoldsTopic:
 
     async def _begin(self) -> tuple[Beginning, ConsumerRecord | None]:
         tp = self._partition
-        # Its idle fetches end soon, because a request waits behind them.
+        # The query consumer's idle fetches end soon, because a request waits behind
+        # them.
         query_consumer = UpstreamConsumer(
             **self._base, fetch_max_wait_ms=_QUERY_FETCH_MS
         )
@@ -368,7 +369,7 @@ class HoldsTopic:
         tp, reader = self._partition, self._reader
         if reader is None:
             raise errors.ConsumerStoppedError
-        # aiokafka has no topic ids: so the last record that was read is read again.
+        # aiokafka has no topic ids, so the last record that was read is read again.
         at, last = self._progress.at, self._last
         if last is not None and self._progress.is_time_to_compare():
             reader.seek(tp, last.offset)
@@ -398,7 +399,7 @@ class HoldsTopic:
     # ------------------------------------------------------------ asking
 
     def ask_end(self, answer: Callable[[Offsets | None], object]) -> None:
-        """Answer with the topic's current end; None if it was recreated since the start."""
+        """Answer with the topic's current end; None if recreated since :meth:`begin`."""
         self._calls.start(self._ask_end(answer))
 
     async def _ask_end(self, answer: Callable[[Offsets | None], object]) -> None:

@@ -77,7 +77,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
         MissingExtraError: confluent-kafka is not installed; the import raises it.
         ControlSettingError, HookTypeError: an argument is not acceptable.
         ControlTopicError: the settings of the holds topic would let Kafka delete holds.
-        KafkaException: confluent-kafka's, for its settings.
+        KafkaException: confluent-kafka refuses a setting.
 
     After an exception no thread keeps running.
 
@@ -343,7 +343,7 @@ class Consumer(HoldingConsumer, UpstreamConsumer):
 
     def store_offsets(self, *args: Any, **kwargs: Any) -> None:  # noqa: ANN401 - upstream's
         """Store offsets for a later commit, as confluent-kafka does."""
-        self._store_given()  # first: a later call would overwrite these offsets
+        self._store_given()  # first: a later store would overwrite these offsets
         super().store_offsets(*args, **kwargs)
 
     def commit(self, *args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - upstream's

@@ -21,7 +21,7 @@ class TopicLostError(Exception):
 @frozen
 class Beginning:
     """
-    The offset at which a reading of the holds topic starts.
+    The offset at which reading of the holds topic starts.
 
     Attributes:
         at: the first offset to read.
@@ -64,7 +64,7 @@ class Progress:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the reader has reached the end that the topic had at the start."""
+        """Whether the reader has reached the end that the topic had at :meth:`begin`."""
         return self.at >= self._end
 
     @property
@@ -139,5 +139,5 @@ class Progress:
             self._waited = 0.0
 
     def lose(self, why: str) -> None:
-        """Make the next turn raise."""
+        """Make the next :meth:`note_turn` raise an error."""
         self._lost = TopicLostError(f"{self._name} {why}")

@@ -109,7 +109,7 @@ class HoldsTopic:
     another connection.
 
     Args:
-        base: how to reach the cluster.
+        base: the settings of the connection.
         name: the topic.
         group: the member's group. The consumer never joins the group; with the group's
             name it needs no rights beyond the member's.
@@ -129,7 +129,7 @@ class HoldsTopic:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the reader has reached the end that the topic had at the start."""
+        """Whether the reader has reached the end that the topic had at :meth:`begin`."""
         return self._progress.is_complete
 
     def facts(self) -> Facts:
@@ -209,7 +209,7 @@ class HoldsTopic:
             self._progress.lose("was recreated")
 
     def ask_end(self, answer: Callable[[Offsets | None], object]) -> None:
-        """Answer with the topic's current end; None if it was recreated since the start."""
+        """Answer with the topic's current end; None if recreated since :meth:`begin`."""
         self._ask(_LAST).add_done_callback(partial(self._answer, answer))
 
     def _ask(self, which: Any) -> Any:  # noqa: ANN401 - confluent-kafka's, untyped
@@ -309,7 +309,7 @@ def _readable(
             at_ms = NO_TIME_MS if kind == TIMESTAMP_NOT_AVAILABLE else at_ms
             found.append(RawRecord(message.key(), message.value(), offset, at_ms))
             at = offset + 1
-        elif error.code() == _EOF:  # past compacted records
+        elif error.code() == _EOF:  # the end may be past compacted records
             at = max(at, offset)
         else:
             return found, at, error

@@ -68,8 +68,8 @@ class Member:
     Attributes:
         ledger: has the holds.
         view: returns the ledger's view.
-        client_id: as above.
-        group_id: likewise.
+        client_id: the argument.
+        group_id: the argument.
         is_closed: whether the member has ended.
         is_over: whether the member's consumer is closed, and all its own holds have
             ended.
@@ -182,10 +182,10 @@ class Member:
 
     def obey(self, control: Control, clients: ControlClients) -> None:
         """
-        Obey and report the holds of the group; call this method before an assignment.
+        Obey the holds of the group, and report; call this before an assignment.
 
         Raises:
-            ControlSettingError: as :meth:`control_of`.
+            ControlSettingError: as for :meth:`control_of`.
             ControlTopicError: the settings of the holds topic would let Kafka delete
                 holds; no thread is left running.
         """
@@ -218,7 +218,7 @@ class Member:
 
         Args:
             gained: the partitions of these ownerships.
-            cause: the reason of the change.
+            cause: the reason for the change.
             all_: whether no other partition is owned now.
             departed: the partitions of ownerships that have ended.
         """
@@ -266,8 +266,7 @@ class Member:
             for call in self._after_joins:
                 call()
 
-    # ------------------------------------------------------------ queries by the
-    # consumer
+    # ------------------------------------------------------------ the consumer's calls
 
     def quiet(self) -> frozenset[TopicPartition]:
         """Return the assigned partitions whose records may not be given now."""
@@ -323,7 +322,7 @@ class Member:
 
     def _close_control(self) -> None:
         if self._dropping is not None:
-            self._dropping.detach()  # it refers to the hooks, which may refer to the consumer
+            self._dropping.detach()  # it holds the hooks, which may hold the consumer
         if self._control is not None:
             self._control.close()
 
@@ -404,7 +403,7 @@ class HoldingConsumer:
             The holds that still cover the targets or parts of them.
 
         Raises:
-            TargetTypeError, ScopeSyntaxError: as :meth:`hold`.
+            TargetTypeError, ScopeSyntaxError: as for :meth:`hold`.
             HoldSettingError: the owner is not acceptable, or is an operator.
         """
         checked_owner(owner)

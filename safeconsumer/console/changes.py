@@ -69,7 +69,7 @@ Given = Mapping[str, str]
 
 @contextmanager
 def _input_errors_answered() -> Iterator[None]:
-    """Answer a request with an invalid value by a problem that gives the reason."""
+    """Turn an error about an invalid value into a problem that gives the reason."""
     try:
         yield
     except (HoldSettingError, MissingExtraError, ScopeSyntaxError) as error:

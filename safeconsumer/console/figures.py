@@ -15,7 +15,8 @@ from safeconsumer.metrics.prometheus import Base, Sample, family
 
 _METRICS = {one.name: one for one in table.of("console")}
 
-# Seconds that a scrape waits for a first answer; Prometheus allows ten for a scrape.
+# Seconds that a scrape waits for a first answer; Prometheus allows ten seconds for a
+# scrape.
 _FIRST_ANSWER_SECONDS = 1.0
 
 # A hold that ends within this many seconds, and was not placed just now, counts as
@@ -84,7 +85,7 @@ def _limits(state: State, topics: AbstractSet[str]) -> _Limits:
     found = state.questions.asked(
         ("retention", *names), lambda one: one.retention(names), _FIRST_ANSWER_SECONDS
     )
-    state.limits.update(found or {})  # without an answer the last one stays
+    state.limits.update(found or {})  # without an answer the last limits stay
     return state.limits
 
 

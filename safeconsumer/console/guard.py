@@ -151,7 +151,7 @@ class Auth:
         if request.method == "HEAD":
             return Response()
         if _is_ahead_of_time(request):
-            # so that the browser sends the request again at the click
+            # the browser then sends the request again at the click
             return Response(status_code=503)
         given = request.query_params.get("token", "")
         is_lasting = self._lasting is not None and _same(given, self._lasting)

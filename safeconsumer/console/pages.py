@@ -168,7 +168,7 @@ class _Form:
 
     Attributes:
         path: the path of its route; its template has the same name.
-        fields: the names of its fields, as a program gives them.
+        fields: the names of its fields, as a program sends them.
         action: makes an action from the fields.
         is_filled: returns whether the fields suffice for a preview; None if the form
             has no field that a person could correct.
@@ -340,7 +340,7 @@ async def _answer_shared(
 
 
 def _version(snapshot: Snapshot) -> tuple[int, ...]:
-    # On a page with old data each sentence names the age.
+    # On a page with old data each sentence states the age.
     ticks = int(snapshot.age / _TICK) if snapshot.is_old else 0
     return snapshot.version, ticks, int(snapshot.times.here / _LONG_TICK)
 
@@ -358,7 +358,7 @@ def _unless_known(
 
 
 async def _answer_form(form: _Form, request: Request) -> Response:
-    """Answer with a form, for which the cluster may be queried."""
+    """Answer with a form, which may require a query to the cluster."""
     snapshot = state_of(request).snapshot()
     if is_program(request):
         return await background.answer(request, lambda _: _preview(form, request))

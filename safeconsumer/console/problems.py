@@ -22,7 +22,7 @@ _PAGE = """<!doctype html><html lang="en"><meta charset="utf-8">
 
 
 def is_program(request: Request) -> bool:
-    """Return whether a request has to be answered in JSON."""
+    """Return whether a request must be answered in JSON."""
     several = ",".join(request.headers.getlist("accept")).split(",")
     kinds = set(map(_kind, several))
     return (JSON in kinds and "text/html" not in kinds) or kind_of_body(request) == JSON

@@ -61,7 +61,7 @@ class TopicAlarms:
         Returns:
             Whether this call made the topic ready.
         """
-        if self.is_ready:  # nearly every call
+        if self.is_ready:  # nearly every call returns here
             return False
         now, _ = self._ledger.now()
         if self._read_at is None:

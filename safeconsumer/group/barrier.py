@@ -42,7 +42,7 @@ class _Waiting:
     is_open: bool = False
 
     def is_plausible(self, ends: Offsets) -> bool:
-        """Return whether these can be the ends of the topics that were read so far."""
+        """Return whether these can be the ends of the topics that were read until now."""
         return all(end >= self.floor.get(tp, 0) for tp, end in ends.items())
 
 
@@ -82,7 +82,7 @@ class Barrier:
 
     def close(self, owned: Owned) -> None:
         """
-        Note gated partitions, and request the ends that must be read before they flow.
+        Note gated partitions, and request the ends to read before the partitions flow.
 
         The ledger calls this method at an assignment, under the client's locks, so it
         does not block.

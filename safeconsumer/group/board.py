@@ -34,7 +34,7 @@ SILENT_AFTER = 15.0
 # Seconds for which views name a member that no longer reports: Kafka lists a killed
 # member until its session times out, after 45 s by default. A member that Kafka does
 # not list, and that has not reported that it stopped, may be frozen and continue later.
-# During this time the state of its partitions is unknown, except of those that it
+# During this time the state of its partitions is unknown, except for those that it
 # reported as quiet by a hold that is still in force. A process that is frozen for
 # longer leaves no trace.
 NAMED_FOR = 4 * SILENT_AFTER

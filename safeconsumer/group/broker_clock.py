@@ -11,7 +11,7 @@ _PATIENCE = 30.0
 
 class BrokerClock:
     """
-    Compares the broker's clock with this process's monotonic one.
+    Compares the broker's clock with this process's monotonic clock.
 
     The broker adds its timestamp to a report after the report is sent and before it is
     acknowledged. At the acknowledgement the broker's clock therefore shows that time or
@@ -51,7 +51,8 @@ class BrokerClock:
         Return the broker's time in seconds since the epoch; None while it is unknown.
 
         Args:
-            moment: this moment on the monotonic clock and on this machine's wall clock.
+            moment: the current time on the monotonic clock and on this machine's wall
+                clock.
         """
         passed, wall = moment
         ahead = self._ahead

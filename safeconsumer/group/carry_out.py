@@ -2,8 +2,8 @@
 Carries out exactly the plan that the operator agreed to, once, or writes no record.
 
 1. The module reads the holds again on the connection that writes, because the view from
-   which the shown plan was made may be old: a follower that is cut off notices that
-   late.
+   which the shown plan was made may be old: a follower that loses its connection
+   notices the loss late.
 2. It makes the plan again from these holds. If the result of the plan exists already,
    it writes no record: the same form was sent twice, or another operator made the same
    change.

@@ -339,7 +339,7 @@ class StockHoldsTopic:
 
 
 class _NoStatusTopicError(kafka_errors.UnknownTopicOrPartitionError):  # type: ignore[misc]  # kafka-python is untyped
-    """A producer finds no such topic; a broker may report that only temporarily."""
+    """The status topic does not exist, or a broker temporarily reports that."""
 
 
 class StockReports:

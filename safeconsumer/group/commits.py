@@ -31,9 +31,9 @@ class Move:
     Attributes:
         before: the earlier offset; or an offset that the group had not passed when the
             hold was placed.
-        after: the current offset. is_proven: whether the move is proven to be recent;
-            otherwise the offset is only known to be past records whose timestamps are
-            later than the hold.
+        after: the current offset.
+        is_proven: whether the move is proven to be recent; otherwise the offset is only
+            known to be past records whose timestamps are later than the hold.
     """
 
     before: int
@@ -122,7 +122,7 @@ class CommitWatch:
         self, group: str, facts: GroupFacts, silent: Mapping[TopicPartition, str]
     ) -> dict[TopicPartition, Move]:
         """
-        Note a group's offsets; return the held ones that silent members have moved.
+        Note a group's offsets; return the held partitions that silent members moved.
 
         A move counts only between two calls that both find the partition held and owned
         by the same silent member. The first such call is never the earlier of the two,
@@ -162,7 +162,7 @@ def _next(
         # 1. The cluster reports the offset.
         # 2. The member commits.
         # 3. An operator holds the partition.
-        # 4. The hold is read; the member's commit did not disobey it.
+        # 4. The members read the hold; the earlier commit did not disobey it.
         return _LastCommit(offset, now, by, is_first=True)
     if before.offset == offset:
         return evolve(before, is_first=False)

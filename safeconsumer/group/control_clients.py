@@ -43,7 +43,7 @@ class HoldsTopic(Protocol):
 
     @property
     def positions(self) -> Offsets:
-        """The offset below which all records were returned that still exist."""
+        """The offset below which all existing records were returned."""
 
     @property
     def is_complete(self) -> bool:
@@ -82,7 +82,7 @@ class ReportProducer(Protocol):
     """A library's producer for one status topic."""
 
     def write(self, key: bytes, value: bytes, at_ms: int) -> int:
-        """Write a report, wait for its acknowledgement, and return its time by the broker."""
+        """Write a report, wait for its acknowledgement, and return the broker's timestamp."""
 
     def close(self) -> None:
         """Drop the producer without waiting for its end."""

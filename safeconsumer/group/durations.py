@@ -46,7 +46,7 @@ def duration_text(seconds: float) -> str:
 
 def parse_moment(text: str) -> float:
     """
-    Return a time in epoch seconds: ``2h`` is two hours ago; otherwise a date and time.
+    Return the epoch seconds of ``2h``, which is two hours ago, or of a date and time.
 
     Raises:
         ValueError: the text is neither; the message shows how to write a time.

@@ -51,7 +51,7 @@ class ControlUnavailable(ControlEvent):
 
 class ControlUnchecked(ControlEvent):
     """
-    A control topic's settings are unknown, or could lose holds or end them wrongly.
+    A control topic's settings are unknown, or could make it lose or wrongly end holds.
 
     Attributes:
         topics: the control topics.

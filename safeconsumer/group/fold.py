@@ -1,5 +1,5 @@
 """
-Folds control records into the holds that exist: the last record of each key counts.
+Folds control records into the existing holds; the last record of each key counts.
 
 Members, commands and the console all use this class. Offsets define the order of
 records; timestamps are kept only for people and for expiry.
@@ -76,7 +76,7 @@ class Fold:
 
     def take(self, records: Iterable[RawRecord]) -> tuple[list[HoldRecord], int]:
         """
-        Apply the next records; return the last of each key, and the unreadable count.
+        Apply records; return the last of each key, and the number of unreadable ones.
 
         If the fold covers all groups, only the last readable record of each key is
         decoded, because a topic has the records of a month and later records supersede

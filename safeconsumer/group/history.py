@@ -213,8 +213,8 @@ def entries(
     Return the entries of records, in their order.
 
     A tombstone has no entry if the topic has no hold before it, or if that hold had
-    expired. As long as a record is not compacted, the topic still has the records
-    before it.
+    expired. Until compaction reaches a record, the topic keeps the previous record of
+    its key.
 
     Args:
         records: all records of a group, or of all groups, as they are on the topic.

@@ -96,7 +96,7 @@ class GroupControl:
         if self._reporter is not None:
             wake, wakers = self._reporter.wake, self._ledger.wakers
             self._ledger.wakers = [one for one in wakers if one != wake]
-            self._reporter.ask_to_stop()  # both threads end at the same time
+            self._reporter.ask_to_stop()  # both threads stop at the same time
         self._reader.stop(until)
         if self._reporter is not None:
             self._reporter.stop(until)

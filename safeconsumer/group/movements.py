@@ -58,7 +58,7 @@ class Movement:
         return name_of(self.tp)
 
     def sentence(self) -> str:
-        """Describe it in a sentence."""
+        """Describe the movement in a sentence."""
         if self.is_moved:
             return f"moved to {self.offset:,}"
         if self.is_unknown:
@@ -187,7 +187,7 @@ def _reported_obstacle(
 
 
 def reasons(several: Iterable[Movement], state: str = "not moved yet") -> Iterator[str]:
-    """Yield a sentence for each reason, with the partitions that it keeps from moving."""
+    """Yield a sentence for each reason, with the partitions that it prevents from moving."""
     unknown = f"committed at the target, but {_UNKNOWN}"
     found: dict[tuple[str, str], list[TopicPartition]] = {}
     for one in several:

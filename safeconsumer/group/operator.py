@@ -60,12 +60,12 @@ class Operator:
     """
     Holds whole groups, lifts these holds and shows them, as the commands do.
 
-    Its principal needs an operator's rights, which ``safeconsumer control acls``
-    prints. A principal that may write to the holds topic can lift all holds on it, so
-    give teams that must not control each other's groups separate topics
+    The operator's principal needs the rights that ``safeconsumer control acls`` prints.
+    A principal that may write to the holds topic can lift all holds on it, so give
+    teams that must not control each other's groups separate topics
     (``Control.prefixed``).
 
-    An operator is a context manager, which closes its clients. Its holds stay in force.
+    An operator is a context manager, which closes its clients; its holds stay in force.
 
     Thread rules: one thread at a time; every method waits for the broker.
 
@@ -185,7 +185,7 @@ class Operator:
         Records are folded by offset, as members fold them; the result includes expired
         holds.
         """
-        # Holds can be read without the reports, which are many.
+        # The many reports are not needed to read the holds.
         settings = evolve(self.settings, status_topic=None)
         self._read(settings, is_strict=True)
         return self.board.holds(group)

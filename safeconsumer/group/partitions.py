@@ -163,5 +163,5 @@ def folded(
 
 
 def folded_cells(several: Sequence[HoldRecord]) -> list[tuple[str, ...]]:
-    """Return the cells of holds, as :func:`folded` returns rows."""
+    """Return the cells of holds, folded like the rows of :func:`folded`."""
     return folded(map(HoldRecord.cells, several), [one.scope for one in several])

@@ -76,7 +76,7 @@ _SENT_AGAIN = 60.0
 
 
 class Cluster(Protocol):
-    """Lists names that no view has, in case a scope or a group looks mistyped."""
+    """Lists the groups and topics of the cluster, in case a name looks mistyped."""
 
     def groups(self) -> Sequence[str]:
         """Return the names of all groups."""
@@ -113,7 +113,7 @@ class Action(Protocol):
         """Yield sentences about the plan, each with a level."""
 
     def facts(self) -> list[Any]:
-        """Return the action's part of a digest, without the ids of its records."""
+        """Return the parts of the action that a digest covers, without record ids."""
 
     def document(self, plan: "Plan", /) -> dict[str, Any]:
         """Return the effect of the action's plan as plain JSON values."""
@@ -216,7 +216,7 @@ class Plan:
     @cached_property
     def digest(self) -> str:
         """
-        A text that is equal for two plans that change the same existing holds alike.
+        A text that is equal for two plans that change the same holds in the same way.
 
         The digest leaves out values that change without an operator: sentences, times,
         and the existing partitions, because an agreement to ``@all`` is valid for all
@@ -296,11 +296,11 @@ class TimedHolds:
         return [ControlKey(self.group, self.owner, str(one)) for one in self.scopes]
 
     def points(self, plan: Plan, /) -> Iterator[Point]:
-        """Yield sentences about covered partitions, members that disobey, and the end."""
+        """Yield sentences about covered partitions, disobeying members, and the end."""
         return _placed(plan, self.seconds)
 
     def facts(self) -> list[Any]:
-        """Return the action's part of a digest."""
+        """Return the parts of the action that a digest covers."""
         return [self.group, self.owner, list(map(str, self.scopes)), self.seconds]
 
     def document(self, plan: Plan, /) -> dict[str, Any]:
@@ -372,7 +372,7 @@ class Place(TimedHolds):
         return wanted.ttl_ms <= hold.ttl_ms
 
     def facts(self) -> list[Any]:
-        """Return the action's part of a digest."""
+        """Return the parts of the action that a digest covers."""
         return [*TimedHolds.facts(self), self.reason]
 
 
@@ -539,7 +539,7 @@ class Extend(TimedHolds):
     def _refusals(
         self, key: ControlKey, own: HoldRecord | None, plan: Plan
     ) -> Iterator[Need]:
-        """Yield reasons why a hold cannot be extended; the first counts."""
+        """Yield reasons why a hold cannot be extended; the first reason counts."""
         scope, view, again = key.scope, plan.view, "pause places it again"
         if is_later(own) or (own is None and later_version_scopes(plan, key)):
             yield refusal(f"a later version holds {scope}", "upgrade first")
@@ -582,7 +582,7 @@ class Extend(TimedHolds):
         return TimedHolds.points(self, plan)
 
     def facts(self) -> list[Any]:
-        """Return the action's part of a digest."""
+        """Return the parts of the action that a digest covers."""
         return [*TimedHolds.facts(self), self.offset]
 
 
@@ -726,7 +726,7 @@ class Lift:
             yield "waiting", f"{stay} held by others"
 
     def facts(self) -> list[Any]:
-        """Return the action's part of a digest."""
+        """Return the parts of the action that a digest covers."""
         holds = [(one.scope, one.owner, one.id, one.offset) for one in self.holds]
         return [self.group, self.by, holds]
 
@@ -751,7 +751,7 @@ def is_later(one: HoldRecord | None) -> bool:
 
 def later_version_scopes(plan: Plan, *keys: ControlKey) -> str:
     """
-    Return the scopes whose keys a later version wrote, and only that version can write.
+    Return the scopes whose keys a later version wrote, and only it can write.
 
     Args:
         plan: the plan.

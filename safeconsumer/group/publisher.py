@@ -47,7 +47,8 @@ class Change:
         Return the change for an owner that holds the scope already.
 
         Args:
-            at: since when it is held, in seconds since the epoch; None if unknown.
+            at: since when the scope is held, in seconds since the epoch; None if
+                unknown.
         """
         if self.hold is None or at is None:
             return self
@@ -125,7 +126,7 @@ def publish(
             that were acknowledged, those that were not written, and those whose result
             is unknown.
         KeyboardInterrupt: the call was interrupted; the message names the same changes.
-        BaseException: a signal handler raised it; the results are unknown.
+        BaseException: a signal handler raised the exception; the results are unknown.
     """
     writing = _Writing(topic, wanted)
     try:

@@ -61,7 +61,7 @@ class KeptHold:
 
 
 def kept_holds_text(several: Sequence[KeptHold]) -> str:
-    """Describe the first few of some kept holds."""
+    """Describe the first few of several kept holds."""
     more = [f"and {len(several) - _FEW} more"] if len(several) > _FEW else []
     return "; ".join([*(one.line for one in several[:_FEW]), *more])
 
@@ -77,7 +77,8 @@ class Report:
         client_id: Kafka's ``client_id``.
         host: the host on which it runs.
         state: ``ready``, ``unavailable`` (no control topic), or ``stopped``.
-        at_ms: when it was made by the member's clock, in milliseconds since the epoch.
+        at_ms: when the report was made, by the member's clock, in milliseconds since
+            the epoch.
         applied: by control topic, the offset up to which the member obeys.
         holds: the number of operators' holds that it obeys.
         skipped: the number of control records that it could not read.
@@ -177,7 +178,7 @@ def for_people(name: str) -> str:
 
 
 def place(tp: tuple[str, int]) -> str:
-    """Return a partition as lines of reports name it, even ``re:3`` of the topic ``re``."""
+    """Return a partition as lines of reports name it, even ``re:3`` for the topic ``re``."""
     topic, number = tp
     return f"{topic}:{number}"
 

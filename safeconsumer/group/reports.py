@@ -39,7 +39,7 @@ _KAFKA_MS = 1_293_840_000_000
 _RETRY = 3.0
 # Seconds for the last report, because the group waits until the member has left.
 _LAST_SECONDS = 1.0
-# The host that reports name, for people.
+# The name of this host in reports, for people.
 HOST = socket.gethostname()[:100]
 # The state of a partition that is not moved yet, without a known obstacle.
 MOVING = "is being moved"
@@ -74,9 +74,9 @@ class ReportSource(Protocol):
     """
     The state of a consumer's client, or of a Spark stream, that a report needs.
 
-    Any thread may call this, first for the view of holds, then for the busy partitions,
-    because the program may have received records of a partition just before the hold. A
-    busy partition is not reported as quiet.
+    Any thread may call these methods. A report reads the view of holds before the busy
+    partitions, because the program may have received records of a partition just before
+    the hold. A busy partition is not reported as quiet.
     """
 
     @property
@@ -102,10 +102,10 @@ class Client(ReportSource, Protocol):
     ledger: PauseLedger
 
     def call_after_joins(self, call: Callable[[], object]) -> None:
-        """Call a function, which must be quick, after each join that completes."""
+        """Call a function after each completed join; the function must be quick."""
 
     def note_broker_time(self, at: float, sent: float, received: float) -> None:
-        """Note that the broker's clock showed a time between two monotonic times."""
+        """Note that the broker's clock showed ``at`` between two monotonic times."""
 
     def carry_out(self, resets: Resets) -> bool:
         """Move owned partitions to the targets of resets; return False if unable to do so."""
@@ -135,8 +135,8 @@ class Reporter:
         self._make = report
         self._soon = min(interval, _RETRY)
         self._clock = clock
-        # Unlike an Event's set(), put() may interrupt itself, as signal handlers also
-        # pause.
+        # Unlike an Event's set(), put() is reentrant: a signal handler that pauses may
+        # call it.
         self._changes: SimpleQueue[None] = SimpleQueue()
         self._stopping = InterruptibleEvent()
         self._is_missing = False
@@ -222,7 +222,7 @@ class MemberReports:
         group: the consumer group.
         client_id: the consumer's ``client_id``.
         read_status: returns the state of the control topics.
-        client: gives the holds that it obeys, and its busy partitions.
+        client: gives the holds that the member obeys, and its busy partitions.
         skew: seconds by which this member lifts holds late.
     """
 
@@ -245,7 +245,7 @@ class MemberReports:
         self._has_failed = False
 
     def report(self, state: str | None = None) -> Report:
-        """Return the current report; with a state it names no owned or quiet partitions."""
+        """Return the current report; with ``state`` it names no owned or quiet partitions."""
         status = self._read_status()
         view = self._client.view()
         busy = {*self._client.busy(), *self._busy_elsewhere(view)}

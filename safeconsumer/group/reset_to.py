@@ -132,7 +132,7 @@ class PartitionMove:
     Attributes:
         start: the first offset of its log.
         end: the offset after its last record.
-        committed: the group's committed offset at that time; None if there is none.
+        committed: the group's committed offset; None if there is none.
         offset: the target; None if the target counts from a committed offset and there
             is none.
     """
@@ -233,8 +233,8 @@ def _asked_already(
     """
     Return the targets of an owner's holds for which the same text was typed.
 
-    Targets of a topic that was recreated since are left out: they belong to the deleted
-    one.
+    Targets of a topic that was recreated since are left out, as they belong to the
+    deleted topic.
     """
     same = [
         evolve(one, hold=evolve(one.hold, reset=_typed_as(one.hold.reset, to.text)))
@@ -318,7 +318,7 @@ class ResetTo:
     topic_ids: Mapping[str, str]
 
     def _over(self, view: View) -> dict[TopicPartition, HoldRecord]:
-        """Return the hold of the owner that covers each partition, the first of several."""
+        """Return the owner's hold that covers each partition; the first if several do."""
         # For this version a key of a later version covers everything; only that version
         # writes such a key.
         held = [
@@ -493,7 +493,7 @@ class ResetTo:
                 yield "note", f"{report.client_id} is a stream: its offsets do not move"
 
     def facts(self) -> list[Any]:
-        """Return the action's part of a digest."""
+        """Return the parts of the action that a digest covers."""
         to = sorted((*tp, at.offset) for tp, at in self.places.items())
         return [self.group, self.owner, to, sorted(self.topic_ids.items())]
 

@@ -44,7 +44,7 @@ class Grant:
 
     @property
     def pattern(self) -> str:
-        """The name as an ACL writes it."""
+        """The name in the form that ACLs use."""
         return self.name[:-1] if self.is_prefix else self.name
 
     def command(self) -> str:

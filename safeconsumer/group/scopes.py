@@ -1,4 +1,4 @@
-"""Reads scopes as they are typed, and suggests corrections of mistakes."""
+"""Parses scopes as users type them, and suggests corrections of mistakes."""
 
 from collections.abc import Callable, Iterable, Sequence
 from difflib import get_close_matches

@@ -98,8 +98,8 @@ class Control:
             checked when the reader connects. A topic that has become unfit counts as
             unavailable until it is repaired.
         start_timeout: the maximum seconds for which the consumer's constructor waits
-            for the topics' settings; it refuses topics from which Kafka would delete
-            holds.
+            for the topics' settings; the constructor refuses topics from which Kafka
+            would delete holds.
         trust_topic: whether the member does not request those settings, for brokers
             that cannot return them; a warning reports that once.
         resets: whether this member moves its partitions if a hold of its group requests

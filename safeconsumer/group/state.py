@@ -21,7 +21,7 @@ _REPORT_SKIPPED_EVERY = 10.0
 # Seconds after which the record of an expired hold is forgotten. Until then a correction of
 # the broker's time can put the hold in force again.
 _KEPT_AFTER_END = 3600.0
-# Seconds between two searches for such records.
+# Seconds between two searches for expired holds to forget.
 _FORGET_EVERY = 60.0
 
 
@@ -38,7 +38,7 @@ class ControlState:
         clock: the broker's clock, as far as it is known.
         resets: keeps the targets of resets; None if this member moves nothing.
 
-    Thread rules: any thread; the one lock is taken before the ledger's. The ledger's
+    Thread rules: any thread; its lock is taken before the ledger's. The ledger's
     ``deliver()`` delivers the events.
     """
 
@@ -171,7 +171,7 @@ class ControlState:
             return None
         now, at = self._clock.time(moment), one.at
         if at is None:
-            # The duration of such a hold counts from the time when it is read, so the
+            # Without a record time the duration counts from the time of reading, so the
             # hold ends late, never early.
             now = at = moment[1]
         expires_at = None if body.ttl_ms is None else at + body.ttl_ms / 1000

@@ -55,7 +55,7 @@ _COORDINATOR_ERRORS = (
 
 # By group, the requests without an answer, each with the reason.
 _Missing = dict[str, list[tuple[str, Exception]]]
-# By group, the error of a request about it.
+# By group, the error of a request about the group.
 _Errors = dict[str, Exception]
 
 T = TypeVar("T")

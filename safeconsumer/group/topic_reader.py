@@ -166,7 +166,7 @@ class TopicReader:
         return {tp.topic: records for tp, records in polled.items()}
 
     def replaced(self, ids: Mapping[str, object | None]) -> tuple[str, ...]:
-        """Return the topics whose ids differ from those being read. Any thread may call."""
+        """Return the topics whose ids differ from the known ids. Any thread may call it."""
         # An admin client's ids are text, but the ids in a consumer's metadata are not.
         return tuple(
             name

@@ -14,14 +14,14 @@ _LEAST_KEPT_MS = _DAY_MS
 _LEAST_BYTES = wire.MAX_VALUE_BYTES + wire.MAX_KEY_BYTES + 1024
 _LEAST_STATUS_BYTES = report_wire.MAX_REPORT_BYTES + wire.MAX_KEY_BYTES + 1024
 
-# The holds topic is the operators' journal of the last days.
+# The holds topic serves as the operators' journal for this many days.
 HISTORY_DAYS = 30
 
 # One partition gives one order and one end offset. Holds expire by the broker's time.
 # Kafka compacts no record of the last 30 days, and keeps only the last older record of
-# each hold, so a member reads a month's records and these at its start. The maximum lag
-# is Kafka's default, no limit, because a broker's own maximum may be shorter than the
-# minimum, which Kafka refuses.
+# each hold, so a member reads a month's records and these at its start. The maximum
+# compaction lag is Kafka's default, no limit, because a broker's own maximum may be
+# shorter than this minimum, and Kafka refuses such settings.
 HOLDS_SETTINGS: Mapping[str, str] = {
     "cleanup.policy": "compact",
     "delete.retention.ms": str(7 * _DAY_MS),
@@ -83,7 +83,7 @@ def require_fit(facts: Facts) -> None:
 
 
 def faults(facts: Facts) -> tuple[str, ...]:
-    """Return why a topic is unfit to keep holds, each with advice; () if it is fit."""
+    """Return why a topic is unfit to keep holds, with advice; () if it is fit."""
     if fault := _not_one(facts, absent(facts.name)):
         return (fault,)
     policy = (facts.settings or {}).get("cleanup.policy", "compact")
@@ -110,7 +110,7 @@ def _not_one(facts: Facts, absent: str) -> str:
 
 
 def advice(facts: Facts) -> tuple[str, ...]:
-    """Return recommended changes of a topic that is fit, each as a sentence."""
+    """Return recommended changes to a topic that is fit, each as a sentence."""
     if facts.settings is None:
         return (unknown_settings(facts),)
     what = "holds expire by the clock of the host that placed them"

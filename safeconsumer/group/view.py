@@ -1,5 +1,5 @@
 """
-Describes one group at one time: its members, its partitions, and their verdicts.
+Describes one group at one point in time: its members, partitions, and verdicts.
 
 Commands, pages, JSON and metrics show a :class:`View`. A view makes no requests, and
 computes its verdicts on first access:
@@ -340,8 +340,7 @@ class Row:
         return is_behind or self.why in {_IN_HAND, _IN_BATCH}
 
 
-# ---------------------------------------------------------------- whether a group is
-# quiet
+# ---------------------------------------------------------------- quiet groups
 
 
 @frozen(kw_only=True)
@@ -447,7 +446,7 @@ def reasons_of(found: Iterable[tuple[str, str]]) -> Iterator[str]:
 @frozen(kw_only=True)
 class View:
     """
-    One group at one time; ``unread`` names the parts that could not be read.
+    One group at one point in time; ``unread`` names the parts that could not be read.
 
     Verdicts on members and partitions are computed once, on first access.
 
@@ -472,7 +471,7 @@ class View:
             them.
         moves: held partitions whose committed offset moved: between two recent views while
             a member that does not report owned them, or according to one view alone.
-        age: seconds since the view was current, if that is too long; otherwise None.
+        age: seconds since the view was current, if the view is too old; otherwise None.
         judged: the view from before it became too old; None if it is not too old.
         incarnation: how many times the holds topic was recreated, as far as its reader
             knows.
@@ -519,7 +518,7 @@ class View:
 
     @cached_property
     def consumed(self) -> tuple[TopicPartition, ...]:
-        """The partitions that the group owns or has committed for, even in a rebalance."""
+        """Partitions that the group owns or has committed offsets of, even in a rebalance."""
         # During a rebalance only the members' reports name their partitions.
         reported = (tp for one in self.reports for tp in partitions_of(one.assigned))
         return tuple(sorted({*self.facts.partitions, *reported}))
@@ -721,7 +720,7 @@ class View:
 
     @cached_property
     def members(self) -> tuple[Member, ...]:
-        """All members, the worst first; their verdicts include what the members deliver."""
+        """All members, the worst first, judged also by the partitions that they deliver."""
         if self.judged is not None:
             return tuple(map(self._aged, self.judged.members))
         rows = self.rows.items()
@@ -1004,7 +1003,7 @@ def _is_out_of_date(facts: MemberFacts, report: Report, last: int) -> bool:
     Return whether a report is of an earlier generation than the last reported one.
 
     With KIP-848 the epoch of all members rises whenever one joins or leaves. Members
-    that keep their partitions may not notice.
+    that keep their partitions may not notice that.
     """
     generation = report.generation or -1
     if facts.epoch is None:

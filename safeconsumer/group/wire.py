@@ -22,13 +22,13 @@ VERSION = 1
 # A pattern has at most 4,096 characters of up to 4 bytes.
 MAX_KEY_BYTES = 20_000
 MAX_VALUE_BYTES = 64 * 1024
-# Kafka's group ids are strings whose length fits an INT16; those in use are short.
+# Kafka's group ids are strings whose length fits an INT16; the ids in use are short.
 MAX_GROUP_LENGTH = 1024
 # A DNS name has at most 253 characters; a principal may be a certificate's subject.
 MAX_NAME_LENGTH = 255
 # Kafka's own limit for the name of a topic.
 _MAX_TOPIC_LENGTH = 249
-# Milliseconds of slightly over ten years, more than any hold needs and less than dates
+# Slightly over ten years in milliseconds: more than any hold needs, less than dates
 # allow.
 MAX_TTL_MS = 10 * 366 * 24 * 3600 * 1000
 
