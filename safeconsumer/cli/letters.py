@@ -233,8 +233,8 @@ def opened(
     Args:
         base: kafka-python's configuration.
         topic: the topic of dead letters.
-        group: the group at whose committed offsets reading starts; None: reading starts
-            at the first letter.
+        group: the group at whose committed offsets reading starts; with None, reading
+            starts at the first letter.
         at: partition and offset of the only letter to read; None for all.
 
     Raises:

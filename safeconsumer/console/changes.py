@@ -81,7 +81,7 @@ def _input_errors_answered() -> Iterator[None]:
 
 def hold_action(state: State, owner: str, given: Given) -> Action:
     """
-    Return the action that places holds or, with ``extends``, makes one last longer.
+    Return the action that places holds or, with ``extends``, extends a hold.
 
     Args:
         state: the console's state.
