@@ -56,8 +56,8 @@ from safeconsumer.holds.explain import counted
 from safeconsumer.holds.scope import Scope
 
 _CLUSTER_ERRORS = (KafkaError, OSError, ControlTopicError)
-# The message of a refusal, and its exit status; @all needs none, as nobody types it by
-# mistake.
+# The message and exit status of each refusal; nobody types @all by mistake, so it is
+# not refused.
 _REFUSALS = {
     Consent.FUTURE: ("{why} (use --future to hold it for later)", Status.USAGE),
     Consent.REPLACE: (

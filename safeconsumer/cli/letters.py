@@ -177,7 +177,7 @@ class Letters:
 
         Raises:
             CommandError: the group has members.
-            KafkaError: the broker refuses, or does not answer.
+            KafkaError: the broker refuses the commit, or does not answer.
         """
         try:
             self.consumer.commit(marks, timeout_ms=_ANSWER_MS)
@@ -239,7 +239,7 @@ def opened(
 
     Raises:
         CommandError: the topic does not exist.
-        KafkaError: the broker does not answer, or refuses.
+        KafkaError: the broker does not answer, or refuses a request.
     """
     numbers = sorted(existing(base, [topic])[topic])
     tps = [TopicPartition(topic, one) for one in numbers if not at or one == at[0]]

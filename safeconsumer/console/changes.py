@@ -148,7 +148,7 @@ def lift_action(_: State, owner: str, given: Given) -> Action:
 def _named(one: Mapping[str, str]) -> NamedHold:
     scope, offset = one["scope"], one.get("offset")
     owner = checked_name(one.get("owner", "")).removeprefix(OPERATOR)
-    try:  # unparsed, so that a later version's hold can be lifted, too
+    try:  # the scope stays unparsed: a later version's can be lifted
         scope.encode()
     except UnicodeEncodeError as error:
         message = f"a scope must be Unicode text, not {scope[:60]!a}"

@@ -1,4 +1,4 @@
-"""Defines the clients, of any library, with which members read and write control topics."""
+"""Defines the clients of any library with which members read and write control topics."""
 
 import time
 from collections.abc import Callable, Sequence

@@ -193,7 +193,7 @@ def reset_action(
         if to.at_ms is not None:
             later = offsets_at(to.at_ms)
             wanted |= {tp: at for tp, at in later.items() if at >= 0}
-    # requested last, because the logs may grow until then
+    # requested last, because the logs may grow in the meantime
     ends = offsets_at(OffsetSpec.LATEST)
     return ResetTo(
         group=view.group,
