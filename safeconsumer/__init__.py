@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.10.0"
 
-# The names that most programs use; ``errors``, ``holds`` and ``worker`` export the
-# others.
+# The names that most programs use; ``errors``, ``holds`` and ``worker`` have more.
 __all__ = [
     "ALL",
     "Batch",
@@ -64,7 +63,7 @@ __all__ = [
 
 # Maps each public name outside ``worker`` to its module. A module is imported when its
 # name is first used, because pytest loads our plugin, and this package with it, in
-# every project that has safeconsumer installed. Loading the plugin must not import
+# every project that has safeconsumer installed. The plugin must not import
 # kafka-python.
 _HOMES = {
     "ALL": "holds.scope",

@@ -10,8 +10,7 @@ from safeconsumer.errors.base import WorkerSettingError
 def is_number(value: object) -> bool:
     """Return whether a value is a finite number in the range of a float, not a bool."""
     is_numeric = isinstance(value, int | float) and not isinstance(value, bool)
-    # isfinite() would raise for integers too large for a float. NaN fails this
-    # comparison.
+    # isfinite() raises for integers beyond every float. NaN fails this comparison.
     return is_numeric and abs(value) <= sys.float_info.max  # type: ignore[arg-type]  # a number
 
 

@@ -300,8 +300,7 @@ class SafeConsumer(UpstreamConsumer):
             StopIteration: after that time, or when the consumer is closed.
             ConcurrentPollError: another thread is polling or iterating.
         """
-        # Tracing libraries, for example, wrap upstream's method and must see every
-        # record.
+        # Tracing, for example, wraps upstream's method and must see every record.
         is_wrapped = UpstreamConsumer.__next__ is not UPSTREAM_NEXT
         try:
             # A running iterator never waits, so its records need no new deadline.
@@ -362,8 +361,8 @@ class SafeConsumer(UpstreamConsumer):
         call of :meth:`assignment` returned, partitions of the topic that are gained
         later are paused, too, until the next ``resume`` by ``app``. Placing a hold
         again replaces its reason, lifetime and duration, but a plain pause never
-        shortens another hold. Without targets, or on a closed consumer, the call holds
-        nothing.
+        shortens another hold. Without targets, or on a closed consumer, nothing is
+        held.
 
         Args:
             targets: partitions, scopes as text (``orders:3``, ``orders:0-2,5``,
@@ -471,8 +470,8 @@ class SafeConsumer(UpstreamConsumer):
         :meth:`quiet` also returns partitions that only other owners' holds or a gate
         keep quiet. After ``resume(*paused())`` no plain pause of the application is
         left that could take effect later. The result has the same objects as
-        :meth:`assignment`, so a ``pause`` of all of a topic's partitions also pauses
-        the topic.
+        :meth:`assignment`, so a ``pause`` of all partitions of a topic pauses the
+        topic.
 
         Args:
             owner: the owner, for example the ``Hold.owner`` of any of :meth:`holds`.
@@ -497,8 +496,7 @@ class SafeConsumer(UpstreamConsumer):
         """
         Return every hold, even if it covers no partition that is assigned here now.
 
-        A strict hold beneath a plain pause by the same owner follows that pause in the
-        result.
+        A strict hold beneath a plain pause by the same owner comes right after it.
         """
         return self._safe_ledger.every_hold()
 
@@ -602,8 +600,7 @@ class SafeConsumer(UpstreamConsumer):
     def _safe_seek(
         self, moved: Mapping[TopicPartition, int | None], seek: Callable[[], None]
     ) -> None:
-        # The seek is noted first, because a metadata response may arrive right after
-        # the seek.
+        # This comes first, since a metadata response may arrive right after the seek.
         self._subscription.note_seek(moved)
         with self._safe_journaled(lambda it: it.seeking(moved)):
             self._safe_iteration.change_and_end(seek)
@@ -665,7 +662,7 @@ class SafeConsumer(UpstreamConsumer):
         Return the offset of the next record of a partition, as kafka-python does.
 
         Records that a ``poll`` under way on another thread has taken but not returned
-        do not count. In a rebalance listener the call works for partitions that have a
+        do not count. In a rebalance listener the call works for partitions with a
         position.
         """
         known: int | None
@@ -705,8 +702,7 @@ class SafeConsumer(UpstreamConsumer):
             BlockingCallInSignalHandlerError: a signal handler called ``commit``, which
                 would wait for the interrupted call.
         """
-        # This comes first: in listeners of a worker's consumer commit_async() is
-        # refused, too.
+        # First: in listeners of a worker's consumer, commit_async() is refused, too.
         self._coordinator.refuse_other_commit(offsets)
         refuse_blocking(self, "commit")
         super().commit(offsets, timeout_ms)
@@ -785,8 +781,7 @@ class SafeConsumer(UpstreamConsumer):
                 super().close(autocommit=autocommit, timeout_ms=timeout_ms)
             finally:
                 self._safe_ledger.close()
-                # Upstream's close() leaves a thread and sockets behind if a listener
-                # raises.
+                # Upstream's close() leaves a thread and sockets if a listener raises.
                 self._client.close()
                 # If a poll is under way, it closes the fetcher when it ends.
                 with suppress(ConcurrentPollError):

@@ -16,8 +16,8 @@ class SafeConsumerError(Exception):
     """
     The parent of every error of this package.
 
-    Catch this class to handle all of these errors; the message names the problem and
-    the remedy.
+    Catch this class to handle all of them; the message names the problem and the
+    remedy.
     """
 
     __module__ = _PUBLIC
@@ -247,8 +247,7 @@ class StreamStalledError(SafeConsumerError, TimeoutError):
     """
     Records of a planned batch did not arrive; the message names the partition.
 
-    Restart the query once its brokers respond; the query then reads the whole batch
-    again.
+    Restart the query once its brokers respond; the whole batch is then read again.
     """
 
 
@@ -313,8 +312,8 @@ class ProcessDiedError(SafeConsumerError):
     """
     A process of the process executor exited while it was processing this record.
 
-    Look for a crash, or for a kill by the operating system, for example when memory ran
-    out.
+    Look for a crash, or for a kill by the operating system, for example for lack of
+    memory.
     """
 
 

@@ -94,8 +94,7 @@ class CommitRefusedError(HandlersCannotRunError, CommitFailedError):
     A commit was requested while a ``Worker`` or ``Pump`` makes the consumer's commits.
 
     Remove the call, because finished records are committed without it. Nothing was
-    sent. If a handler raises this error, the worker stops, as it would otherwise retry
-    the record.
+    sent. If a handler raises this error, the worker stops; it would otherwise retry.
     """
 
 

@@ -138,8 +138,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - of any type
-    # Imports the events of group control and of workers, which a plain consumer does
-    # not need.
+    # Imports the events of group control and of workers, which a consumer does not
+    # need.
     if name in __all__:
         for room in ("group", "worker"):
             home = import_module(f"safeconsumer.{room}.events")

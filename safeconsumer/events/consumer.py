@@ -30,8 +30,7 @@ class HoldEvent(Event):
 
     @property
     def _are_own(self) -> bool:
-        # A program that pauses and resumes ten times a second needs no log lines about
-        # that.
+        # A program that pauses and resumes ten times a second needs no log lines.
         owners = {one.owner for one in self.holds}
         return all(one in _OWN or is_routine(one) for one in owners)
 
@@ -164,7 +163,7 @@ class HoldsEnded(HoldEvent):
 
     The holds ended with the assignment to which they were bound, as plain pauses do, or
     with the consumer. Or they were handed over to the next owner, or were under a whole
-    pause that expired. The level is debug if a call of the application ended its own
+    pause that expired. The level is debug if the application's call ended its own
     holds.
 
     Attributes:
@@ -450,8 +449,7 @@ class TopicRecreated(Event):
             held, or a worker consumes it; otherwise ``auto_offset_reset``. With "none"
             the next ``poll`` raises, as it does for a partition without a position. For
             a partition that was just gained the value is "committed": reading starts at
-            the group's committed offset, if there is one for the new topic, otherwise
-            as above.
+            the group's committed offset, if the new topic has one, otherwise as above.
     """
 
     __match_args__ = ("partition", "position", "old_id", "new_id")
@@ -494,8 +492,7 @@ class PauseNotHandedOver(Event):
 
     Attributes:
         partitions: the paused partitions.
-        is_whole: whether the partitions were under a pause of everything assigned of
-            the topic.
+        is_whole: whether everything assigned of the topic was paused as a whole.
     """
 
     __match_args__ = ("partitions",)

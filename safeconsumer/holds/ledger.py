@@ -119,8 +119,7 @@ class PauseLedger:
         # the number of times that partitions became quiet or started to flow
         self._moves = 0
         self._table = Table()
-        # The view that readers get; if it is None, the next reader makes it from the
-        # table.
+        # The view that readers get; if it is None, the next reader makes it.
         self._view: View | None = View()
         self.settled: frozenset[TopicPartition] | None = frozenset()
         self._named = NamedPartitions()

@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterable
 from safeconsumer.holds.scope import TopicPartition
 
 # The number of partitions to remember besides the owned ones, which take about 1 MB.
-# Under a hold of everything, an endless series of new topic names would fill the
-# memory.
+# Under a hold of everything, endless new topic names would fill the memory.
 MOST_AWAY = 10_000
 
 

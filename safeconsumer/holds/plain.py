@@ -50,8 +50,7 @@ class NamedPartitions:
         Args:
             named: the partitions, each with its snapshot.
             placed: the holds of the call; the whole pause gets their reason and end.
-            now: the time on the monotonic clock; a pause that has expired by then does
-                not count.
+            now: the time on the monotonic clock; pauses expired by then do not count.
             holds: the holds before the call.
         """
         plain = next(one for one in placed if one.lifetime is Lifetime.PLAIN)
@@ -97,8 +96,7 @@ class NamedPartitions:
 
 class _Pauses:
     # The pauses of one topic's partitions that one call of assignment() returned, and
-    # those of these pauses that expire. A program may pause thousands of partitions one
-    # by one.
+    # those of these pauses that expire. A program may pause thousands one by one.
 
     def __init__(self) -> None:
         self.by_name: dict[TopicPartition, Hold] = {}

@@ -33,11 +33,10 @@ class Holds:
     __slots__ = ("_narrow", "_wide")
 
     def __init__(self, holds: Iterable[Hold] = ()) -> None:
-        # The holds of topics and partitions, by topic and partition; None is the whole
+        # Holds of topics and partitions, by topic and partition; None is the whole
         # topic.
         self._narrow: dict[str, dict[int | None, ByOwner]] = {}
-        # The holds of patterns and of everything; each lookup checks all of these
-        # holds.
+        # Holds of patterns and of everything; each lookup checks all of these holds.
         self._wide: dict[Scope, ByOwner] = {}
         if holds:
             self._change((), holds)
@@ -123,8 +122,7 @@ class Holds:
                     for topic, held in self._narrow.items()
                     if scope.covers((topic, 0))
                 ]
-        # A scope may have the holds of thousands of owners, so each scope is compared
-        # once.
+        # A scope may have the holds of thousands of owners, so it is compared once.
         wide = {one: by for one, by in self._wide.items() if _overlap(scope, one)}
         return tuple(_each((*near, wide)))
 
@@ -284,8 +282,7 @@ def covers(view: View, tp: TopicPartition) -> bool:
     """
     Return whether a gate, or a hold other than a worker's routine ones, covers a partition.
 
-    A partition that is no longer assigned counts as covered, because another member has
-    it.
+    A partition that is no longer assigned counts as covered: another member has it.
     """
     if tp not in view.quiet:  # the usual case
         return not view.owns(tp)
