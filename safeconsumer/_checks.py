@@ -55,6 +55,6 @@ def share_of_one(_self: object, attribute: "Attribute[float]", value: object) ->
     if not is_number(value) or not 0 <= value < 1:  # type: ignore[operator]  # a number
         message = (
             f"{attribute.name} must be 0 or more and less than 1, not {value!r}: "
-            f"polling must continue below the mark at which it stops"
+            f"polling must resume below the limit at which it stops"
         )
         raise WorkerSettingError(message)

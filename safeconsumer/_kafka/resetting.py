@@ -48,13 +48,13 @@ _TIMEOUT_MS = 2000.0
 
 States = dict[TopicPartition, OwnedPartitionState]
 
-BUSY = "waits: the program, or a handler, works on records of it"
-JOINING = "waits: its group rebalances"
-UNREAD = "waits: the holds topic is not read up to its assignment yet"
+BUSY = "waits: the program, or a handler, is processing its records"
+JOINING = "waits: its group is rebalancing"
+UNREAD = "waits: the holds topic was not read up to its assignment yet"
 RECREATED = "is not moved: its topic was deleted and recreated since"
-NO_POSITION = "waits: its position is asked for"
+NO_POSITION = "waits: its position was requested, and is not known yet"
 SILENT = (
-    "waits: its coordinator does not answer, or a transaction that commits offsets of it "
+    "waits: its coordinator does not respond, or a transaction that commits its offsets "
     "is open"
 )
 
@@ -111,7 +111,7 @@ class Resetting:
                 try:
                     await self._check_targets()
                 except Exception:
-                    log.exception("resets of the group are tried again")
+                    log.exception("resets of the group failed, and are tried again")
                 await self._coordinator._net.sleep(_CHECK_SECONDS)
         finally:
             self._is_running = False
@@ -321,7 +321,7 @@ class Resetting:
                 method, sorted(partitions)
             )
         except Exception:
-            log.exception("a rebalance listener failed as partitions were reset")
+            log.exception("a rebalance listener failed while partitions were reset")
 
     async def _commit(self, due: States, targets: Mapping[Any, Target]) -> None:
         # A new ownership may have a gate, which the reader of the holds topic opens.

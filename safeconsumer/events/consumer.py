@@ -472,9 +472,8 @@ class TopicRecreated(Event):
                 "seek_to_beginning() reads them, and a held partition is read from there"
             )
         return (
-            "check whether records of the old topic that were not read are missed; if "
-            "your program names offsets in commit(), name those of records that poll() "
-            "has returned since"
+            "check whether the program needs unread records of the old topic; if it passes "
+            "offsets to commit(), these must be of records that poll() has returned since"
         )
 
 

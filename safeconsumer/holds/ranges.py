@@ -53,8 +53,8 @@ def spread(text: str) -> Iterator[str]:
         end = int(last) if dash else int(first)
         if not int(first) <= end < int(first) + MOST:
             message = (
-                f"{text[:60]!r}: a range goes up, over {MOST} partitions at most; "
-                "name the topic for all of it"
+                f"{text[:60]!r}: a range must be ascending, with at most {MOST} "
+                "partitions; name the topic to cover all of it"
             )
             raise ScopeSyntaxError(message)
         yield from (f"{topic}:{number}" for number in range(int(first), end + 1))

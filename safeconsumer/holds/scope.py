@@ -190,7 +190,7 @@ def _checked_partition(topic: object, number: object) -> Partition:
         raise ScopeSyntaxError(message)
     if not 0 <= which <= _MAX_PARTITION:
         text = partition_text(name, which)
-        message = f"{text} is no partition: allowed are 0 to {_MAX_PARTITION}"
+        message = f"{text} is not a partition: the last number is {_MAX_PARTITION}"
         raise ScopeSyntaxError(message)
     return Partition(name, which)
 
@@ -220,7 +220,7 @@ def pattern(compiled: CompiledPattern) -> Pattern:
     """
     text = compiled.pattern
     if not isinstance(text, str):
-        message = f"pattern {text!r} is of bytes; topic names are text"
+        message = f"pattern {text!r} is made of bytes; topic names are text"
         raise ScopeSyntaxError(message)
     check_expression(text)
     if isinstance(compiled, re.Pattern) and re.compile(text).flags != compiled.flags:

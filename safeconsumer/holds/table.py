@@ -94,7 +94,7 @@ from safeconsumer.holds.view import NOTHING, Assigned, Holds, View, affected_by
 
 NEVER = math.inf
 
-CALL_GATE = "gained during a poll() that began all paused"
+CALL_GATE = "gained during a poll() that started with everything paused"
 CONTROL_GATE = "waits until the control topics are read"
 
 # The maximum number of remembered partitions that departed while they were quiet, about

@@ -16,23 +16,23 @@ Offsets = dict[TopicPartition, OffsetAndMetadata]
 
 _NOT_OWNED = (
     "this member does not own it, and its owner may be ahead. Under subscribe() "
-    "commit assigned partitions, or in on_partitions_revoked() those that it gets; "
-    "records that are not committed by then come again at the next owner"
+    "commit assigned partitions, or in on_partitions_revoked() those passed to it; "
+    "the next owner reads all records again that are not committed by then"
 )
-_NOT_JOINED = "this member has not joined its group yet, or not again: poll() joins"
+_NOT_JOINED = "this member has not joined its group yet, or not again; poll() joins"
 _LOST = (
     "the membership was lost, because too much time passed between two polls "
     "(max_poll_interval_ms) or no heartbeat came through, and others may own it "
-    "by now; the next poll() joins again, and uncommitted records come again"
+    "by now; the next poll() joins again, and uncommitted records are read again"
 )
 _RECREATED = (
-    "the topic was deleted and recreated, and the offset is of the one that was "
-    "deleted, or was not read yet; commit what poll() has returned since, or seek there "
-    "first"
+    "the topic was deleted and recreated, and the offset belongs to the deleted topic "
+    "or was not read yet; commit only records that poll() has returned since, or seek "
+    "to the offset first"
 )
 _RESET = (
-    "an operator has moved it to another offset since, by reset-offsets; commit what "
-    "poll() has returned after that, or seek there first"
+    "an operator has moved it to another offset with reset-offsets since; commit only "
+    "records that poll() has returned after that, or seek to the offset first"
 )
 
 

@@ -270,9 +270,11 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             if is_from_handler(error):
                 raise
             if isinstance(error, _OUT_OF_DATE):
-                log.warning("The last commit failed, no member any more: %s", error)
+                log.warning(
+                    "The last commit failed after the membership ended: %s", error
+                )
             else:
-                log.exception("The last commit failed: records come again")
+                log.exception("The last commit failed; records will be read again")
 
     def time_to_next_poll(self) -> float:
         """
@@ -796,8 +798,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         is_taken = self._subscription.taken_by is not None
         if is_taken and not getattr(offsets, "is_of_worker", False):
             message = (
-                "a Worker or Pump has this consumer and commits what is done: leave out "
-                "commit(), commit_async() and group_metadata(), with offsets or without; "
+                "a Worker or Pump uses this consumer and commits finished records: leave "
+                "out commit(), commit_async() and group_metadata(), with or without offsets; "
                 "they would commit past records that other handlers have not finished. "
                 "Nothing was sent"
             )
@@ -1061,7 +1063,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
             self._quiet_when_asked = None  # the next poll asks again
         except KafkaError:
             log.debug(
-                "it is not known what is committed of held partitions", exc_info=True
+                "the committed offsets of held partitions are unknown", exc_info=True
             )
 
     @property

@@ -351,8 +351,8 @@ def refuse_second_poll() -> NoReturn:
     """
     message = (
         "a poll or a step of an iteration is under way: two threads poll one "
-        "consumer at the same time, or a hook or signal handler does in the middle "
-        "of a poll; use one thread, and poll after the call has returned"
+        "consumer at the same time, or a hook or signal handler polls during a "
+        "poll; use one thread, and poll after the current call has returned"
     )
     raise ConcurrentPollError(message)
 

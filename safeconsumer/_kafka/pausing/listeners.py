@@ -41,7 +41,7 @@ def refuse_if_closed(consumer: KafkaConsumer, call: str) -> None:
     # listener, because a listener may still commit.
     if consumer._net._closed:
         message = (
-            f"{call}() needs the network, and this consumer is closed: make another"
+            f"{call}() needs the network, and this consumer is closed: create another"
         )
         raise ConsumerClosedError(message)
 
@@ -64,8 +64,8 @@ def refuse_in_signal_handler(consumer: KafkaConsumer, call: str) -> None:
     ):
         message = (
             f"{call}() was called by a signal handler, and waits for the call that the "
-            f"handler has interrupted: remember the signal, or call wakeup(), and do it "
-            f"after poll() has returned"
+            f"handler has interrupted: record the signal, or call wakeup(), and repeat "
+            f"the call after poll() has returned"
         )
         raise BlockingCallInSignalHandlerError(message)
 

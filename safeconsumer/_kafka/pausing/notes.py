@@ -84,10 +84,10 @@ class Notes:
             sent = await send()
             self._is_refused = True
             log.warning(
-                "the broker refuses the note of %d bytes by which commits name the "
-                "journal, as offset.metadata.max.bytes or the size of a commit does not "
-                "allow it: commits have none from now on, and audit cannot judge where "
-                "the next owner begins: %s",
+                "the broker refuses the note of %d bytes with which commits name the "
+                "journal, because of offset.metadata.max.bytes or the size of a commit; "
+                "later commits have no note, and audit cannot judge where the next owner "
+                "starts: %s",
                 len(commit.note.encode()),
                 error,
             )

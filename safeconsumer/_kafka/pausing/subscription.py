@@ -183,8 +183,8 @@ class LedgerSubscription(SubscriptionState):
         """
         if self._is_taken_from("poll"):
             message = (
-                "a Worker or Pump has this consumer and polls it: leave out poll() and "
-                "iteration; records come to the handler, or in batches"
+                "a Worker or Pump uses this consumer and polls it: leave out poll() and "
+                "iteration; the handler, or the Pump's program, receives the records"
             )
             raise ConcurrentPollError(message)
 
@@ -200,9 +200,9 @@ class LedgerSubscription(SubscriptionState):
         """
         if self._is_taken_from(call):
             message = (
-                f"{call}() was called while a Worker or Pump has this consumer: call "
-                f"worker.stop(), which commits what is done and closes the consumer, or "
-                f"leave the block of the Pump first; nothing was changed"
+                f"{call}() was called while a Worker or Pump uses this consumer: call "
+                f"worker.stop(), which commits finished records and closes the consumer, "
+                f"or leave the block of the Pump first; nothing was changed"
             )
             raise ConsumerInUseError(message)
 
