@@ -18,7 +18,7 @@ class InterruptibleEvent:
 
     1. :meth:`wait` registers its lock, and then reads whether the event is set.
     2. :meth:`set` sets the event, and then releases the registered locks. Therefore at
-      least one of the two threads sees what the other did.
+      least one of the two calls sees what the other did.
 
     Thread rules: any thread and any signal handler may call every method.
     """

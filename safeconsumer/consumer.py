@@ -82,8 +82,9 @@ class SafeConsumer(UpstreamConsumer):
             consumer uses.
         hooks: functions that are called with every event (``safeconsumer.events``) on
             any thread, and must be quick. An ``Exception`` from a hook is counted in
-            :attr:`hook_failures` and has no other effect; ``KeyboardInterrupt`` and
-            ``SystemExit`` are raised once all hooks have received the event.
+            :attr:`hook_failures` and does not affect the consumer;
+            ``KeyboardInterrupt`` and ``SystemExit`` are raised once all hooks have
+            received the event.
         log: whether to log events, with structlog if it is configured, otherwise with
             the standard logger ``safeconsumer``.
         configs: any of kafka-python's settings.
@@ -245,7 +246,7 @@ class SafeConsumer(UpstreamConsumer):
 
     @cached_property  # a subclass may set this, unlike a property
     def decoder(self) -> str:
-        """The decoder of record batches in use, ``"compiled"`` or ``"python"``."""
+        """The record batch decoder in use, ``"compiled"`` or ``"python"``."""
         return self._safe_decoder
 
     @property
@@ -357,10 +358,10 @@ class SafeConsumer(UpstreamConsumer):
         touch positions, commits or other holds. A partition that several holds cover
         flows only when all of them are lifted.
 
-        Targets need not be assigned yet. If they are all partitions of a topic that one
-        call of :meth:`assignment` returned, partitions of the topic that are gained
-        later are paused, too, until the next ``resume`` by ``app``. Placing a hold
-        again replaces its reason, lifetime and duration, but a plain pause never
+        Targets need not be assigned yet. If the targets are all partitions of a topic
+        that one call of :meth:`assignment` returned, partitions of the topic that are
+        gained later are paused, too, until the next ``resume`` by ``app``. Placing a
+        hold again replaces its reason, lifetime and duration, but a plain pause never
         shortens another hold. Without targets, or on a closed consumer, nothing is
         held.
 
@@ -453,7 +454,7 @@ class SafeConsumer(UpstreamConsumer):
         The hold lasts for the whole block, through any rebalance, and is lifted however
         the block ends. Arguments and errors are those of :meth:`pause`. Without targets
         the call raises ``HoldSettingError``, because nothing would be held in the
-        block. An ``owner`` that already holds a target raises it, too, because the end
+        block. An ``owner`` that already holds a target is refused, too, because the end
         of the block would lift that hold.
         """
         return self._safe_hold_calls.held(
@@ -496,7 +497,8 @@ class SafeConsumer(UpstreamConsumer):
         """
         Return every hold, even if it covers no partition that is assigned here now.
 
-        A strict hold beneath a plain pause by the same owner comes right after it.
+        A strict hold beneath a plain pause by the same owner comes right after that
+        pause.
         """
         return self._safe_ledger.every_hold()
 
@@ -504,9 +506,9 @@ class SafeConsumer(UpstreamConsumer):
         """
         Return the reasons why a partition is quiet, one line per hold.
 
-        A line names the hold's scope, owner, reason, start and end (UTC). The result is
-        empty if the partition flows. If nothing covers the partition and it is not
-        assigned here, the line says so.
+        A line names the hold's scope, owner, reason, start and end (UTC). If the
+        partition flows, the result is empty. If nothing covers the partition and it is
+        not assigned here, the only line says so.
         """
         scope = arguments.partition_of(tp)
         view = self._safe_ledger.view()
@@ -606,7 +608,8 @@ class SafeConsumer(UpstreamConsumer):
             self._safe_iteration.change_and_end(seek)
 
     def _safe_go_back(self, partition: TopicPartition, offset: int) -> None:
-        # Seek back, on our own account, to a record that a poll has returned.
+        # Seek back to a record that a poll has returned; the program does not call
+        # this.
         with self._safe_journaled(lambda it: it.seeking({partition: offset})):
             seek = partial(self._subscription.go_back, partition, offset)
             self._safe_iteration.change_and_end(seek)
@@ -632,7 +635,7 @@ class SafeConsumer(UpstreamConsumer):
 
     def assignment(self) -> set[TopicPartition]:
         """
-        Return the partitions assigned now.
+        Return the currently assigned partitions.
 
         A ``pause`` of all partitions that this method returned also pauses their topics
         (see :meth:`pause`). The method takes no lock, so signal handlers may call it.
@@ -702,7 +705,7 @@ class SafeConsumer(UpstreamConsumer):
             BlockingCallInSignalHandlerError: a signal handler called ``commit``, which
                 would wait for the interrupted call.
         """
-        # First: in listeners of a worker's consumer, commit_async() is refused, too.
+        # Checked first: refuse_blocking() may suggest commit_async(), refused as well.
         self._coordinator.refuse_other_commit(offsets)
         refuse_blocking(self, "commit")
         super().commit(offsets, timeout_ms)

@@ -34,7 +34,7 @@ def check_flags(**flags: object) -> None:
 
 def check_handover(value: object, group_id: object) -> None:
     """Refuse an unknown ``pause_handover``, or a handover without a group."""
-    if value not in ("off", "assignor"):  # a list has no hash
+    if value not in ("off", "assignor"):  # a list is not hashable
         message = f"pause_handover must be 'off' or 'assignor', not {value!r}"
         raise HoldSettingError(message)
     if value == "assignor" and not group_id:
@@ -65,7 +65,7 @@ def check_reset(value: object) -> None:
 
 
 def check_assignable(one: object) -> None:
-    """Refuse anything but a ``TopicPartition`` with a text and a whole number."""
+    """Refuse anything but a ``TopicPartition`` with a topic name and a whole number."""
     is_partition = isinstance(one, TopicPartition) and isinstance(one.topic, str)
     if not is_partition or not hasattr(one.partition, "__index__"):  # type: ignore[attr-defined]  # it is a TopicPartition then
         message = (
@@ -118,7 +118,7 @@ def scope_of(target: object) -> Scope:
             ``IllegalTargetError``, a subclass, if Kafka allows no such name or number.
     """
     if isinstance(target, AssignedPartition) and target.scope is not None:
-        return target.scope  # it was checked when it was assigned
+        return target.scope  # the scope was checked on assignment
     try:
         if isinstance(target, TopicPartition):
             return scopes.partition(*target)
@@ -169,7 +169,7 @@ def _refuse_other_types(target: object) -> None:
     if isinstance(target, list | set | frozenset):
         message = f"targets are given one by one: pause(*targets), not {target!r:.200}"
         raise TargetTypeError(message)
-    if type(target) is tuple:  # kafka-python takes no plain tuple either
+    if type(target) is tuple:  # kafka-python accepts no plain tuple either
         message = (
             f"a partition is a TopicPartition or text like 'orders:3', not {target!r}"
         )

@@ -154,11 +154,11 @@ class EarlyHolds:
     @contextmanager
     def checked(self, fits: Fits, call: str) -> Iterator[None]:
         """
-        Check the noted holds before the block chooses what is consumed.
+        Check the remembered holds before the block changes what is consumed.
 
         Raises:
-            NotConsumedError: a hold does not fit. The next call checks all holds again,
-                as it does if the block raises.
+            NotConsumedError: a hold does not fit the change. The next call checks all
+                holds again, as it does if the block raises.
         """
         keys, holds = tuple(self._keys), self._ledger.view().holds
         for key in keys:

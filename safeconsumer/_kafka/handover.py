@@ -172,7 +172,7 @@ class HandOver:
 
     def before_join(self) -> None:
         """
-        Choose the marks of the next join, before it revokes and after the listener.
+        Choose the marks of the next join, both before and after the listener is called.
 
         The mark of an owned partition shows whether the partition is paused now. If the
         group knows a partition as paused and its owner has resumed it, the mark says

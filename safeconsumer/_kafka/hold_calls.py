@@ -79,7 +79,7 @@ class HoldCalls:
         for_: float | timedelta | None,
         lifetime: Lifetime | None,
     ) -> None:
-        """Place the holds of a call of ``SafeConsumer.pause``, and raise its errors."""
+        """Place the holds for a call of ``SafeConsumer.pause``, and raise its errors."""
         found = scopes_of(targets)
         if self._ended:
             self.lift_interrupted()

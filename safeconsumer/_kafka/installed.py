@@ -1,4 +1,4 @@
-"""Checks the version of kafka-python, and explains a failed import of it."""
+"""Checks the version of kafka-python, and explains failed imports."""
 
 import re
 from functools import cache

@@ -1,4 +1,4 @@
-"""Provides a worker and a journal with a consumer's membership in its group."""
+"""Gives a worker and a journal access to a consumer's group membership."""
 
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping

@@ -34,7 +34,7 @@ KafkaSSLTransport: Any = import_module(_WITH_TLS).KafkaSSLTransport
 KafkaNetSocket: Any = (
     None if HAS_BACKENDS else import_module("kafka.net.inet").KafkaNetSocket
 )
-# Version 3.0 has no such class; a kind of its KafkaNetSocket connects through a proxy.
+# Version 3.0 has no such class; one kind of KafkaNetSocket connects through a proxy.
 KafkaTCPProxy: Any = (
     import_module("kafka.net.proxy").KafkaTCPProxy if HAS_BACKENDS else None
 )
@@ -76,7 +76,7 @@ def run(net: Any, call: Callable[..., Any], timeout_ms: float | None) -> Any:  #
     """
     Run a coroutine function that takes a timeout, and wait for its value.
 
-    None means ``default_api_timeout_ms``, if kafka-python has that setting.
+    A timeout of None means ``default_api_timeout_ms``, where that setting exists.
     """
     limit = {}
     if HAS_BACKENDS:
@@ -111,7 +111,7 @@ def loop_error(net: Any) -> object:  # noqa: ANN401 - as above
 
 
 def join_sender(producer: Any, seconds: float) -> None:  # noqa: ANN401 - as above
-    """Wait until the sender of a producer that is being closed has ended, or for a time."""
+    """Wait up to ``seconds`` for the sender of a closing producer to end."""
     if HAS_BACKENDS:
         ended = producer._sender._loop_future
         producer._net.wait_for(ended, seconds * 1000, raise_error=False)

@@ -1,4 +1,4 @@
-"""Wraps kafka-python's polls, and its steps of an iteration."""
+"""Wraps the polls and the iteration steps of kafka-python."""
 
 import math
 import threading
@@ -77,7 +77,7 @@ class Polling:
         it. Any thread may call this.
         """
         at = self._polled_at
-        now, wall = self._ledger.now()  # read after ``at``, so that it is never earlier
+        now, wall = self._ledger.now()  # read after ``at``, so never earlier than it
         return None if at is None else wall - (now - at)
 
     def poll(
@@ -177,7 +177,7 @@ class Polling:
         self._subscription.refuse_other_poll()
         step: Callable[[], ConsumerRecord] = self._step
         if is_wrapped:
-            # A lambda, with ``self`` in a cell, would cost a tenth of a record's time.
+            # A lambda, with ``self`` in a cell, would make each record a tenth slower.
             step = partial(self._iteration.wrapped_step, upstream)
         try:
             return self._iteration.alone(step, goes_on=is_wrapped)
@@ -187,7 +187,7 @@ class Polling:
 
     def _step(self) -> ConsumerRecord:
         # Upstream calls next(), and if a signal handler raised right after that call,
-        # the record would be lost. A loop makes no call.
+        # the record would be lost. A ``for`` loop makes no such call.
         consumer = self._consumer
         if consumer._closed:
             raise StopIteration
@@ -204,7 +204,7 @@ class Polling:
         """Return a generator of the next polls' records, which is empty after a wake-up."""
         if self._fetcher.wakeup.is_asked:
             self._iteration.begin()
-            self._consumer._consumer_timeout = -math.inf  # only this step uses it
+            self._consumer._consumer_timeout = -math.inf  # only this step uses this
             nothing: tuple[ConsumerRecord, ...] = ()
             return (record for record in nothing)
         records: Generator[ConsumerRecord, None, None] = self._iteration.records()

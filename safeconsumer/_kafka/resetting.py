@@ -283,7 +283,7 @@ class Resetting:
 
     async def _ask_for_ids(self) -> None:
         coordinator = self._coordinator
-        with suppress(KafkaError):  # the known ids count then, as for commits
+        with suppress(KafkaError):  # on failure the known ids count, as for commits
             update = coordinator._cluster.request_update()
             await coordinator._manager.wait_for(update, PATIENCE * 1000)
 

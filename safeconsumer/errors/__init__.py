@@ -1,5 +1,5 @@
 """
-Exports the errors of this package, all of which are ``SafeConsumerError``.
+Exports the errors of this package, which all derive from ``SafeConsumerError``.
 
 This module is for users; no other module of the package imports it. Some errors are
 also subclasses of kafka-python's errors, so that code which already catches those keeps

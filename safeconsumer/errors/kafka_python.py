@@ -55,7 +55,7 @@ class ConsumerClosedError(SafeConsumerError, IllegalStateError, RuntimeError):
     A call that needs the network was made on a closed consumer.
 
     Create a new consumer, or make the call before ``close``. It is a subclass of
-    ``IllegalStateError``, which kafka-python's ``poll`` raises then, and of
+    ``IllegalStateError``, which kafka-python's ``poll`` raises in that case, and of
     ``RuntimeError``, which its other calls raise.
     """
 
@@ -94,13 +94,13 @@ class CommitRefusedError(HandlersCannotRunError, CommitFailedError):
     A commit was requested while a ``Worker`` or ``Pump`` makes the consumer's commits.
 
     Remove the call, because finished records are committed without it. Nothing was
-    sent. If a handler raises this error, the worker stops; it would otherwise retry.
+    sent. If a handler raises this error, the worker stops instead of retrying.
     """
 
 
 class ConsumerInUseError(HandlersCannotRunError, IllegalStateError):
     """
-    The consumer was to be closed or reassigned while a ``Worker`` or ``Pump`` uses it.
+    The consumer cannot be closed or reassigned while a ``Worker`` or ``Pump`` uses it.
 
     Call ``worker.stop()``, or leave the block of the ``Pump``. A ``close``,
     ``unsubscribe`` or ``assign`` now would leave finished work uncommitted, which would

@@ -82,7 +82,7 @@ class Event:
 
     def as_dict(self, most: int | None = None) -> dict[str, object]:
         """
-        Return every field as plain JSON values; partitions as ``orders:3``.
+        Return every field as plain JSON values, with partitions such as ``orders:3``.
 
         Args:
             most: the maximum number of values of a list, or None for no limit; the last

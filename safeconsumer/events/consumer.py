@@ -81,7 +81,7 @@ class PatternCoversNothing(HoldEvent):
 
 class HoldCoversNothing(HoldEvent):
     """
-    Holds name topics or partitions that a member on another library does not consume.
+    Holds name targets that a member with another client library does not consume.
 
     A name may be mistyped. The event is reported once for each hold, when the hold is
     placed or, if nothing is assigned then, after the next assignment. Patterns have an
@@ -445,10 +445,10 @@ class TopicRecreated(Event):
             None if that is not known.
         old_id: the id of the topic that was deleted, as Kafka writes it.
         new_id: the id of the topic that has its name now.
-        begins: the offset at which reading starts: "earliest" if the partition was
-            held, or a worker consumes it; otherwise ``auto_offset_reset``. With "none"
-            the next ``poll`` raises, as it does for a partition without a position. For
-            a partition that was just gained the value is "committed": reading starts at
+        begins: the point at which reading starts: "earliest" if the partition was held,
+            or a worker consumes it; otherwise ``auto_offset_reset``. With "none" the
+            next ``poll`` raises, as it does for a partition without a position. For a
+            partition that was just gained the value is "committed": reading starts at
             the group's committed offset, if the new topic has one, otherwise as above.
     """
 

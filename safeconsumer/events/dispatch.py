@@ -26,7 +26,7 @@ class Dispatcher:
     Attributes:
         failures: how often each hook raised, or was not called because another hook
             hangs, by the first ``repr`` of the hook.
-        takeover: records which threads are in a hook; None if no thread takes work
+        takeover: the record of the threads that are in hooks; None if no thread takes
             over.
     """
 
@@ -97,9 +97,9 @@ class Outbox:
     """
     The events that wait for the hooks, in chronological order.
 
-    One thread at a time delivers them, so that every hook gets every event once and in
-    that order. Another call in the meantime, on another thread or from within a hook,
-    leaves its events to the delivering thread, which always finds them:
+    One thread at a time delivers the events, so that every hook gets every event once
+    and in that order. Another call in the meantime, on another thread or from within a
+    hook, leaves its events to the delivering thread, which always finds them:
 
     1. The other call appends its event before it tries to take the turn.
     2. If it does not get the turn, the delivering thread has the turn at that moment.
@@ -168,7 +168,7 @@ class Outbox:
         count = 0
         while self.waiting and count < limit:
             # An event leaves the queue after the hooks have received it. After an
-            # interrupt in between, the hooks get the event twice, and never miss it.
+            # interrupt in between, the hooks get the event twice, but never miss it.
             stop = self._dispatcher.dispatch(self.waiting[0])
             self.waiting.popleft()
             count += 1

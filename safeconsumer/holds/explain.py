@@ -8,7 +8,7 @@ from safeconsumer.holds.hold import WHOLE, Hold, Lifetime, with_beneath
 from safeconsumer.holds.scope import Partition, TopicPartition
 from safeconsumer.holds.view import View
 
-# datetime supports no later year; stopping a day before leaves room for time zones.
+# datetime supports years up to 9999; its last day is avoided because of time zones.
 _END_OF_CALENDAR = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
 

@@ -16,7 +16,7 @@ from safeconsumer.holds.scope import Partition, Scope
 MAX_REASON_BYTES = 1024
 MAX_OWNER_LENGTH = 249
 
-# Matches line breaks and tabs, with the blanks around them.
+# Matches line breaks and tabs, with surrounding blanks.
 _BREAK = re.compile(r"\s*[^\S ]\s*")
 
 # The owner of holds that the drop-in ``pause()`` places.
@@ -46,7 +46,7 @@ KINDS = ("local", "worker", "operator")
 
 
 class WorkerOwner(str):
-    """The owner of a hold that a worker places; no other owner may have this prefix."""
+    """The owner of a worker's hold; no other owner may have the prefix ``worker:``."""
 
     __slots__ = ()
 
@@ -78,7 +78,7 @@ class Hold:
 
     Attributes:
         scope: the held partition, topic or pattern, or everything.
-        owner: its owner; no owner can change another owner's holds.
+        owner: the owner; no owner can change another owner's holds.
         reason: free text for people, or None.
         placed_at: seconds since the epoch.
         expires_at: seconds since the epoch, or None for no limit.
@@ -123,7 +123,7 @@ class Hold:
             words = ("safeconsumer", "resume", "--group", group_id or "GROUP")
             what = (*words, "--owner", owner)
             where, scope = ("--bootstrap", "HOST:PORT"), str(self.scope)
-            if scope.startswith("-"):  # such a topic name is no option
+            if scope.startswith("-"):  # must not look like an option
                 return shlex.join((*what, *where, "--", scope))
             return shlex.join((*what, scope, *where))
         if self.owner == WHOLE:

@@ -2,11 +2,11 @@
 Keeps the holds of one consumer and their effect on its assignment.
 
 One lock guards the ledger. A signal handler that interrupts a change on its own thread
-queues its own change, and the interrupted thread applies it before any reader gets an
-answer. The quiet partitions are one frozenset, which the first reader after a change
-rebuilds. Lock order: upstream's subscription lock, then the ledger's lock. The only
-foreign code that runs under the ledger's lock is the matching of patterns' expressions.
-design/pausing.md explains the rules.
+queues its own change, and the interrupted thread applies that change before any reader
+gets an answer. The quiet partitions are one frozenset, which the first reader after a
+change rebuilds. Lock order: upstream's subscription lock, then the ledger's lock. The
+only foreign code that runs under the ledger's lock is the matching of patterns'
+expressions. design/pausing.md explains the rules.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _MAX_TRIES = 10
 
 
 class _QueuedChange:
-    # A function that makes a step from a table, and the step once that is stored.
+    # A function that makes a step from a table, and that step once it is stored.
 
     __slots__ = ("args", "is_announced", "kwargs", "make", "step", "tries")
 
@@ -69,9 +69,9 @@ class PauseLedger:
     Keeps the holds of one consumer, applies them to its assignment and expires them.
 
     Thread rules: every method may be called from any thread and from a signal handler,
-    :meth:`begin_call` and :meth:`end_call` from the polling thread. A handler that
-    interrupts a change on its own thread gets the state before that change; its own
-    change is applied when that thread continues.
+    but :meth:`begin_call` and :meth:`end_call` only from the polling thread. A handler
+    that interrupts a change on its own thread gets the state before that change; its
+    own change is applied when that thread continues.
 
     Attributes:
         wakers: functions that are called, without a lock, when partitions become quiet
@@ -147,7 +147,7 @@ class PauseLedger:
         return view
 
     def every_hold(self) -> tuple[Hold, ...]:
-        """Return the holds by scope and owner, each with the strict hold beneath it."""
+        """Return the sorted holds, each followed by the strict hold beneath it."""
         found = with_beneath(self.view().holds, self._clock())
         return tuple(sorted(found, key=lambda one: (str(one.scope), one.owner)))
 
@@ -377,7 +377,7 @@ class PauseLedger:
         self.outbox.waiting.append(kind(**made))
 
     def forward(self, event: events.Event) -> None:
-        """Deliver an event of another ledger to the hooks of this one."""
+        """Deliver an event of another ledger to the hooks of this ledger."""
         self.outbox.waiting.append(event)
         self.deliver()
 
@@ -394,7 +394,7 @@ class PauseLedger:
         return self.outbox.deliver()
 
     def is_locked_here(self) -> bool:
-        """Return whether this thread holds the ledger's lock, as in a signal handler."""
+        """Return whether this thread holds the ledger's lock, as a signal handler's may."""
         return self._lock._is_owned()  # type: ignore[attr-defined, no-any-return]  # noqa: SLF001 - as threading.Condition asks it
 
     # ------------------------------------------------------------ applying changes

@@ -2,10 +2,10 @@
 Decides which pauses are whole pauses, and how a pause is placed over another hold.
 
 A plain pause is a pause of single partitions by the application, without a lifetime of
-its own; it lasts until a completed join leaves its partition out. If it names all
-partitions of a topic that one call of ``assignment()`` returned, it is also a whole pause
-of the topic: another hold, by the owner ``WHOLE``, that lasts until the application's next
-resume (P3, P7).
+its own; it lasts until a completed join leaves its partition out. If a pause names all
+partitions of a topic that one call of ``assignment()`` returned, it is also a whole
+pause of the topic: another hold, by the owner ``WHOLE``, that lasts until the
+application's next resume (P3, P7).
 """
 
 from __future__ import annotations
@@ -96,7 +96,8 @@ class NamedPartitions:
 
 class _Pauses:
     # The pauses of one topic's partitions that one call of assignment() returned, and
-    # those of these pauses that expire. A program may pause thousands one by one.
+    # those of these pauses that expire. A program may pause thousands of partitions
+    # singly.
 
     def __init__(self) -> None:
         self.by_name: dict[TopicPartition, Hold] = {}

@@ -39,7 +39,7 @@ TopicPartition = tuple[str, int]
 
 
 class CompiledPattern(Protocol):
-    """The members of a compiled pattern that are used here; ``re`` and ``re2`` have them."""
+    """The members that this package uses of a compiled pattern of ``re`` or ``re2``."""
 
     @property
     def pattern(self) -> Any:  # noqa: ANN401 - str, but bytes must be caught
@@ -195,7 +195,7 @@ def _checked_partition(topic: object, number: object) -> Partition:
     return Partition(name, which)
 
 
-# Cached, because programs pause the same partitions again and again.
+# The check is cached, because programs pause the same partitions again and again.
 _partition = lru_cache(_MOST_ANSWERS)(_checked_partition)
 
 
@@ -286,7 +286,7 @@ def matched(
 
 
 def expression_of(text: str) -> str | None:
-    """Return the expression if a text is a pattern, otherwise None."""
+    """Return the expression in a pattern's text, or None for any other text."""
     if not text.startswith(_PATTERN) or _OF_RE.fullmatch(text):
         return None
     return text.removeprefix(_PATTERN)
@@ -318,7 +318,7 @@ def check_expression(text: str) -> None:
 
 
 def _whole_number(value: object) -> int | None:
-    # Integers of numpy and others are accepted, as in kafka-python; True is a mistake.
+    # Integers of numpy, for example, are accepted, as in kafka-python, but not True.
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         return None
     return index(value)

@@ -340,8 +340,8 @@ class Table(NamedTuple):
         reported: list[EventParts] = []
         if gone:
             parts = {"holds": gone, "flowing": flowing, "remaining": remaining}
-            # A resume without targets, or of all its owner's holds, means to end these
-            # holds.
+            # A resume without targets, or of all its owner's holds, reports no side
+            # effects.
             if more and keys and not is_all:
                 parts["besides"] = ended_besides(more, keys, flowing)
                 parts["waiting"] = ended_unnamed(more, keys)
@@ -373,7 +373,7 @@ class Table(NamedTuple):
         return self._step_to(after, reported, restored, flowing, "a hold has expired")
 
     def _ends_with_any_resume(self, hold: Hold) -> bool:
-        # Returns whether every resume of the application ends the hold.
+        # Returns whether every resume by the application ends the hold.
         return hold.owner == WHOLE or _is_away(hold, self.owned)
 
     def _without(self, keys: Iterable[HoldKey], restored: Collection[Hold]) -> Table:
@@ -444,7 +444,7 @@ class Table(NamedTuple):
         Open the gates that no hold keeps closed, after holds were lifted or expired.
 
         A key counts if an owner named it, whether or not the hold existed. Holds of the
-        owners in ``all_of`` count no longer.
+        owners in ``all_of`` no longer count.
         """
         if self.gating_holds is None:
             return self
@@ -703,8 +703,8 @@ def ended_unnamed(ended: Iterable[Hold], keys: Collection[HoldKey]) -> tuple[Hol
     """
     Return the waiting pauses of single partitions that a resume ends without naming them.
 
-    Waiting pauses wait for an assignment. A resume of a whole pause names all pauses
-    under that whole pause.
+    These pauses wait until their partitions are assigned. A resume of a whole pause
+    counts as naming all pauses under it.
     """
     named = {scope for scope, _ in keys}
     wide = [scope for scope in named if not isinstance(scope, Partition)]

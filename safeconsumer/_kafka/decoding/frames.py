@@ -44,7 +44,7 @@ class FrameParser(KafkaProtocol):
         return memoryview(self._frame)[self._filled :]
 
     def receive_bytes(self, data: bytes | memoryview) -> list[tuple[int, object]]:
-        """Return the responses that these bytes complete; otherwise as upstream's does."""
+        """Return the responses that these bytes complete, like upstream's method."""
         if data and log.isEnabledFor(logging.DEBUG):
             log.debug("%s Recv: %r", self._ident, bytes(data))
         view = memoryview(data)

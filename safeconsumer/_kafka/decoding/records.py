@@ -79,7 +79,8 @@ class CompiledRecords(PythonRecords):
         Take up to ``n`` records.
 
         If a record has an error, the call returns the records before that record, and
-        the next call raises the error. Without such records the call raises.
+        the next call raises the error. If there are no such records, this call raises
+        it.
         """
         self._maybe_raise_next_inline_exception()
         taken: list[ConsumerRecord] = []
@@ -174,7 +175,7 @@ class CompiledRecords(PythonRecords):
 
 
 def _uncompressed(data: Buffer, begin: int, end: int, codec: int) -> Buffer | None:
-    # After None, upstream's decoder raises the right error.
+    # If this returns None, upstream's decoder raises the right error.
     try:
         return uncompressed(memoryview(data)[begin:end], codec)
     except Exception as error:

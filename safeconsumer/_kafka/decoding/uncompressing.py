@@ -1,4 +1,4 @@
-"""Decompresses the records of a batch with kafka-python's libraries and the same results."""
+"""Decompresses the records of a batch with kafka-python's libraries and results."""
 
 import gzip
 import struct
@@ -67,7 +67,7 @@ class _Zstd(threading.local):
             stream = decompressor.decompressobj(read_across_frames=True)
             return bytes(stream.decompress(data))
         finally:
-            # A decompressor keeps the largest window so far, sized by the producer.
+            # A decompressor keeps its largest window, whose size a producer chose.
             if decompressor.memory_size() > _MAX_KEPT_BYTES:
                 self._decompressor = codecs.zstd.ZstdDecompressor()
 

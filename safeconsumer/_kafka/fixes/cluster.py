@@ -34,7 +34,7 @@ class PauseSafeCluster(ClusterMetadata):
     and their pauses end. In this class a topic is gone after two responses in a row
     without it; other errors do not count.
 
-    Thread rules: the IO thread; any thread may call ``leader_for_partition``.
+    Thread rules: the IO thread; ``leader_for_partition`` may be called on any thread.
     """
 
     _requested_topics: frozenset[str] | None = frozenset()

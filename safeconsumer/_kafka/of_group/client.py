@@ -1,4 +1,4 @@
-"""Provides group control with a consumer as a member of its group."""
+"""Gives group control access to a consumer as a member of its group."""
 
 import weakref
 from collections.abc import Callable, Collection, Iterable
@@ -14,7 +14,8 @@ class ConsumerClient:
     """
     An adopted consumer as a member of its group, for ``safeconsumer.group``.
 
-    Thread rules: any thread. The object keeps no reference to the consumer.
+    Thread rules: any thread may call the methods. The object keeps no reference to the
+    consumer.
 
     Attributes:
         ledger: the ledger of the consumer's holds.
@@ -54,7 +55,7 @@ class ConsumerClient:
         self._subscription.on_joined = call
 
     def note_broker_time(self, at: float, sent: float, received: float) -> None:
-        """Write to the journal that a broker's clock showed a time between two others."""
+        """Record in the journal a broker's clock time and the local times around it."""
         if self._subscription.journal is not None:
             self._subscription.journal.clock(at, sent, received)
 

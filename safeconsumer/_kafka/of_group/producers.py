@@ -42,8 +42,8 @@ class UntracedProducer(KafkaProducer):
     A ``KafkaProducer`` with upstream's own ``send``, even if a tool has wrapped it.
 
     OpenTelemetry's instrumentor (0.66b1) makes a span of each send, and has no key in
-    the context that would turn this off. It also writes headers, which control records
-    must not have, and traces would be full of internal records.
+    the context that would turn this off. The instrumentor also writes headers, which
+    control records must not have, and traces would be full of internal records.
     """
 
     def send(self, *args: Any, **settings: Any) -> Any:  # noqa: ANN401 - upstream's
@@ -75,7 +75,7 @@ class AskingOnceProducer(UntracedProducer):
                 break
             if isinstance(asked.exception, UnknownTopicOrPartitionError):
                 message = f"there is no topic {topic}"
-                raise KafkaTimeoutError(message)  # send() raises no error of a broker
+                raise KafkaTimeoutError(message)  # send() raises no broker errors
         left = max(0.0, until - time.monotonic())
         return super()._wait_on_metadata(topic, 1000 * left)
 

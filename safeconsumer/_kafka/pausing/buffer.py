@@ -87,7 +87,7 @@ class Buffer:
         return not self.answers and not self.is_open
 
     def open(self, batch: Any, data: bytes | memoryview, moves: int) -> None:  # noqa: ANN401 - upstream's
-        """Read a batch next; the taken records stay if the batch continues them."""
+        """Make this the open batch; the taken records stay if the batch continues them."""
         begin = batch.next_fetch_offset
         if moves != self.moves or begin != self._end:
             self._begin_at(begin, moves)
@@ -154,7 +154,7 @@ class Buffer:
         # The end is that of the returned records. Before an error, a decoder may have
         # counted a record that it did not return, or not counted one that it returned.
         end = batch.next_fetch_offset if error is None else records[-1].offset + 1
-        # The end stays -1 after an interrupt, and the records are fetched again.
+        # The end is -1 until the rest is done, so an interrupt causes a new fetch.
         self._end = -1
         self.taken = [*self.taken, *records] if self.taken else records
         self._epoch = batch.leader_epoch

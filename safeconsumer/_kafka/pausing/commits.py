@@ -104,7 +104,7 @@ class OwnedOffsets(Offsets):
 
     @property
     def is_collected(self) -> bool:
-        """Whether the program did not name the offsets, so those of deleted topics may go."""
+        """Whether the program named no offsets; those of deleted topics may be dropped."""
         return self.is_implicit or self.is_of_worker
 
     def leave_out(self, is_missing: Callable[[str], bool]) -> bool:
@@ -142,7 +142,7 @@ class OwnedOffsets(Offsets):
         offsets the program has not named only loses such offsets.
 
         Args:
-            assigned: the assigned partitions now.
+            assigned: the currently assigned partitions.
             newest_id: a function that returns a topic's id in the newest metadata.
         """
         foreign: list[TopicPartition] = []
@@ -174,7 +174,7 @@ class OwnedOffsets(Offsets):
         the reset, perhaps from another thread of the program.
 
         Args:
-            assigned: the assigned partitions now.
+            assigned: the currently assigned partitions.
             delivered: a function that returns the position after the delivered records.
         """
         undoing: list[TopicPartition] = []
@@ -194,7 +194,7 @@ class OwnedOffsets(Offsets):
         Return the error if the member does not own a partition, or no longer owns it.
 
         Args:
-            assigned: the assigned partitions now.
+            assigned: the currently assigned partitions.
             generation: upstream's object of the current generation; in a lost
                 generation no partition is owned.
         """

@@ -237,7 +237,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         return run(self._net, self._waking.wakeable(call), timeout_ms)
 
     async def _send_group_coordinator_request(self) -> Any:  # noqa: ANN401 - upstream's
-        # Brokers name a coordinator that is down until they notice that it is. Upstream
+        # Brokers report a failed coordinator until they notice the failure. Upstream
         # asks for the coordinator, cannot connect, and asks again immediately, 240
         # times a second.
         await self._back_off(self._coordinator_asked_at)
@@ -364,7 +364,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         super().reset_generation(*args, **kwargs)
 
     def coordinator_dead(self, error: object) -> None:
-        """Look for the next coordinator, which may accept other metadata of commits."""
+        """Look up the coordinator again; a new one may accept other commit metadata."""
         super().coordinator_dead(error)
         self._notes.forget()
 
@@ -439,7 +439,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         try:
             with self._assigning_because(Cause.LOST):
                 if self._rebalance_protocol == RebalanceProtocol.EAGER:
-                    # The listener has been called already.
+                    # The listener has already been called.
                     self._subscription.assign_from_subscribed([])
                 else:
                     await super()._on_join_prepare_async(*_UNKNOWN_MEMBER)
@@ -512,7 +512,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         missed = generation not in {applied, applied + 1}
         if owned and missed and self._rebalance_protocol == RebalanceProtocol.EAGER:
             with self._assigning_because(Cause.LOST):
-                # The listener has been called already.
+                # The listener has already been called.
                 self._subscription.assign_from_subscribed([])
 
     async def join_group_async(self, timeout_ms: float | None = None) -> bool:
@@ -726,8 +726,8 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         try:
             super().commit_offsets_sync(commit, timeout_ms)
         except BaseException:
-            # If a signal handler raised, the coroutine would go on and retry the
-            # commit.
+            # After a signal handler's exception, the coroutine would go on and retry
+            # the commit.
             commit.is_given_up = True
             raise
 
@@ -842,8 +842,9 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         except FencedInstanceIdError as error:
             is_over = member != self._generation.member_id
             if is_over or kind == SubscriptionType.NONE:
-                # A former member, or no member, sent the commit. In every later poll,
-                # upstream would raise the error that this member is fenced.
+                # The sender of the commit is no longer a member, or never was one. In
+                # every later poll, upstream would raise the error that this member is
+                # fenced.
                 raise CommitFailedError from error
             raise
         except UnknownTopicOrPartitionError:

@@ -47,7 +47,7 @@ class PauseSafeFetcher(Fetcher):
       were read in the meantime; upstream waits for a slot that never becomes free.
     - Each fetch is stamped with its ownership; responses and buffers of another
       ownership are dropped, even the responses to fetches in flight.
-    - A whole drain uses one snapshot of the quiet partitions.
+    - Each drain uses one snapshot of the quiet partitions.
     - The size of parked data in bytes is limited.
     - A lifted hold wakes a waiting ``poll``.
     - If a fetch could not be sent to a broker, the next poll sends another one.
@@ -78,7 +78,7 @@ class PauseSafeFetcher(Fetcher):
         Make the attributes that this class needs beyond upstream's.
 
         Args:
-            parked_max_bytes: the most bytes of quiet partitions' data to keep.
+            parked_max_bytes: how many bytes of quiet partitions' data to keep.
             reports_delivery: whether the polling code calls :meth:`delivered` at the
                 end; otherwise the records of a drain count as delivered immediately.
         """
@@ -153,7 +153,7 @@ class PauseSafeFetcher(Fetcher):
             left = min(left, self._subscriptions.ids.seconds_to_wait())
         if left == math.inf:
             return timeout_ms
-        left_ms = max(0.0, left * 1000 + 1)  # 1 ms more, never to end early
+        left_ms = max(0.0, left * 1000 + 1)  # 1 ms more, to avoid ending early
         return _shorter(timeout_ms, left_ms)
 
     # ------------------------------------------------------------ draining
@@ -212,8 +212,9 @@ class PauseSafeFetcher(Fetcher):
         """
         Put back the records that the last ``poll`` took but did not return.
 
-        The last ``poll`` raised. Its records are delivered again, from the buffer. Each
-        ``poll`` calls this method first, because a ``poll`` may return without a drain.
+        If the last ``poll`` raised, its records are delivered again, from the buffer.
+        Each ``poll`` calls this method first, because a ``poll`` may return without a
+        drain.
         """
         subscription = self._subscriptions
         if not subscription.undelivered.taken:
@@ -345,8 +346,7 @@ class PauseSafeFetcher(Fetcher):
             raise
         end = buffer.reached(position)
         with self._subscriptions._lock:
-            # The lock is held so that no seek on another thread is undone, as in
-            # upstream.
+            # Unlike in upstream, the lock prevents undoing a seek on another thread.
             assigned = self._subscriptions.assignment.get(tp)
             if assigned is not state or state.position is not position:
                 buffer.close_open()
@@ -543,7 +543,7 @@ class PauseSafeFetcher(Fetcher):
             for tp, (strategy, epoch) in timestamps_and_epochs.items():
                 state = assignment.get(tp)
                 if state is not None and state.reset_strategy != strategy:
-                    # A seek followed since upstream chose the request. Without this
+                    # A seek was made after upstream chose the request. Without this
                     # line the new reset would wait for as long as the response to the
                     # request may take.
                     state.next_allowed_retry_time = None

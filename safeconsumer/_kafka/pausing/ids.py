@@ -11,8 +11,8 @@ from safeconsumer.holds.ledger import PauseLedger
 # Seconds between two requests for ids. Between the two, a doubtful partition is fetched
 # and stays doubtful.
 _EVERY = 1.0
-# Seconds without a proof that its topic exists after which a partition is doubtful. For
-# a partition that was held since, this is longer than a poll takes. For a partition
+# A partition is doubtful after this many seconds without proof that its topic exists.
+# For a partition that was held since, this is longer than a poll takes. For a partition
 # that flows, it is as long as a slow handler may take.
 UNSEEN_HELD, UNSEEN = 0.1, 5.0
 PATIENCE = 0.5
@@ -63,7 +63,7 @@ class TopicIds:
         """Return the doubtful partitions among these."""
         since, found = self._now() - UNSEEN_HELD, {}
         fetches: Collection[Fetch] | None = None
-        for tp, state in states:  # a thousand in each poll
+        for tp, state in states:  # perhaps a thousand per poll
             fetch = state.last_fetch
             if state.named_at > since or state.topic_id is None:
                 continue

@@ -92,7 +92,7 @@ class Iteration:
         quiet = () if when_done is None else subscription.ledger.quiet()
         was_quiet = quiet and not subscription.in_hand().isdisjoint(quiet)
         consumer._fetcher.put_back_unreturned()
-        # After put_back_unreturned(), which forgets the records of a step's poll.
+        # This follows put_back_unreturned(), which forgets a step's polled records.
         is_stepping = self.is_stepping()
         subscription.undelivered.yielding = () if is_stepping else None
         subscription.undelivered.is_step = is_stepping

@@ -46,7 +46,7 @@ class Journal(Protocol):
         """Record the start of a log, from a broker's response to a fetch at an offset."""
 
     def comes_again(self, tp: TopicPartition, offset: int) -> None:
-        """Record that records from an offset on, which no poll returned, come again."""
+        """Record that unreturned records from an offset on will be delivered again."""
 
     def named(self, tp: TopicPartition, topic_id: str) -> None:
         """Record the id of a topic whose id was unknown when the ownership started."""
@@ -75,7 +75,7 @@ class Journal(Protocol):
     def committed(
         self, answers: Mapping[TopicPartition, OffsetAndMetadata | None]
     ) -> None:
-        """Record the committed offsets in a broker's response at which ownerships start."""
+        """Record the fetched committed offsets at which ownerships start."""
 
     def clock(self, at: float, sent: float, received: float) -> None:
         """Record that the broker's clock showed a time between two local times."""
@@ -135,8 +135,8 @@ class LedgerSubscription(SubscriptionState):
             yet, or None.
         unvalidated: the partitions whose position was set, and not just advanced by
             reading, since positions were last compared with their leaders' epochs.
-        worker_busy: returns the partitions whose records the handlers of a worker have;
-            None without a worker.
+        worker_busy: returns the partitions whose records a worker's handlers have; None
+            without a worker.
         on_joined: a function that is called after each completed join, under upstream's
             locks.
         is_closing: whether the consumer is being closed, so that no record is in use.
@@ -212,7 +212,7 @@ class LedgerSubscription(SubscriptionState):
         return self.taken_by is not None and self.own_call != own
 
     def quiet(self) -> frozenset[TopicPartition]:
-        """Return the partitions that are quiet now or, in a drain, were so at its start."""
+        """Return the quiet partitions; in a drain, those that were quiet at its start."""
         pinned = self._pinned
         return self.ledger.quiet() if pinned is None else pinned
 
@@ -442,7 +442,7 @@ class LedgerSubscription(SubscriptionState):
         Read partitions that are added later from their start, even under ``latest``.
 
         ``latest`` keeps its meaning for the partitions that :meth:`note_partitions` has
-        recorded. If records are deleted below a position, the partition counts as held.
+        recorded. If unread records are deleted, the partition counts as held.
         """
         if not self._skips_no_record:
             self._first_seen = {}
@@ -472,7 +472,7 @@ class LedgerSubscription(SubscriptionState):
 
     def reset_missing_positions(self) -> None:
         """
-        Set missing positions by ``auto_offset_reset``.
+        Set missing positions according to ``auto_offset_reset``.
 
         Other rules apply to added partitions (see :meth:`skip_no_record`) and to
         recreated topics.
@@ -556,7 +556,7 @@ class LedgerSubscription(SubscriptionState):
                 ownership starts; None for a start at the committed offset.
 
         Returns:
-            The new states of the owned partitions among these.
+            The new states of the targeted partitions that are owned.
         """
         begun: dict[TopicPartition, Any] = {}
         with self._lock:
@@ -654,7 +654,7 @@ class LedgerSubscription(SubscriptionState):
         return self._default_offset_reset_strategy
 
     def _must_not_skip(self, tp: TopicPartition) -> bool:
-        # Whether no record may be skipped, because of a hold or a worker.
+        # Returns whether a hold or a worker forbids skipping records.
         return self._skips_no_record or self.ledger.was_held(tp)
 
     # ------------------------------------------------------------ out of range
@@ -665,9 +665,9 @@ class LedgerSubscription(SubscriptionState):
         """
         Drop a position until a broker has reported where to start.
 
-        Without a strategy the position is out of range. A broker does not report
-        whether records were deleted or the position is beyond the end. If the partition
-        was held, the first request asks for the start of the log.
+        A call without a strategy means that the position is out of range. A broker does
+        not report whether records were deleted or the position is beyond the end. If
+        the partition was held, the first request asks for the start of the log.
 
         Raises:
             IllegalStateError: the partition is not assigned; another thread may just

@@ -328,8 +328,8 @@ class Undelivered:
         yielding: the partition of the record that an iteration yielded last; empty
             while the iteration fetches the next record; None after a poll.
         are_returned: whether the poll has returned the records. The poll sets this
-            last, and without a call, so that a signal handler raises either before, and
-            the records are delivered again, or after the poll has returned.
+            last, and without a call, so that a signal handler raises either before
+            that, and the records are delivered again, or after the poll has returned.
         is_step: whether a step of an iteration is polling. The partitions of all its
             polls are kept until the step knows which records it yields.
         step_starts: the positions at which the polls of a step started to take records,
