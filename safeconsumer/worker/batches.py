@@ -219,7 +219,7 @@ class Batch:
                 message = f"indexes must be whole numbers, as [0, 2], not {index!r:.60}"
                 raise TypeError(message)
             if not 0 <= index < len(self.records):
-                message = f"{index} is no index of a batch of {len(self.records)}"
+                message = f"{index} is not an index of a batch of {len(self.records)}"
                 raise IndexError(message)
         return [self._indexes[index] for index in chosen]
 

@@ -419,7 +419,7 @@ def done_places(error: BaseException | None, size: int) -> Indexes:
 def index_mismatch(errors: object, size: int) -> Exception | None:
     """Return why a ``BatchFailure`` does not fit a batch of this size, or None if it fits."""
     if not isinstance(errors, dict) or not are_errors(errors):
-        return TypeError(f"BatchFailure has no exceptions by index: {shown(errors)}")
+        return TypeError(f"BatchFailure has no mapping of exceptions: {shown(errors)}")
     for at in errors:
         if not 0 <= at < size:
             return IndexError(f"BatchFailure names record {shown(at)} of {size}")

@@ -100,7 +100,7 @@ def acknowledgement(answer: Any) -> "Future[BaseException | None]":  # noqa: ANN
         if any(callable(getattr(answer, name, None)) for name in ("done", "ready")):
             message = (
                 f"{shown(answer)} was returned by dead_letter, and does not show when the "
-                f"letter is sent: wait there, or return a future of "
+                f"letter is sent: wait in dead_letter, or return a future of "
                 f"concurrent.futures"
             )
             raise HandlersCannotRunError(message)

@@ -498,7 +498,7 @@ def _failed(
 def _too_many(why: str, place: str, letter: Failure) -> DeadLetterLimitError:
     message = (
         f"{why}; the last is {place}, which stays in its topic: {shown(letter.error)}; "
-        f"mend the cause of the failures, or set max_ratio=None"
+        f"fix the cause of the failures, or set max_ratio=None"
     )
     error = DeadLetterLimitError(message)
     error.__cause__ = letter.error

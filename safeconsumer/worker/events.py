@@ -43,14 +43,14 @@ class PartitionStarted(WorkerEvent):
             return None
         if self.is_reset:
             return (
-                "the position was out of range: it begins at the first record that is "
-                "left, or where auto_offset_reset says; records up to here may have been "
-                "deleted, and latest may have passed others over"
+                "the position was out of range: reading continues at the first remaining "
+                "record, or where auto_offset_reset says; records before this offset may "
+                "have been deleted, and latest may have skipped others"
             )
         return (
-            "the group has no committed offset here: it begins where auto_offset_reset "
-            "says, or, of an added partition or a recreated topic, at the first record; "
-            "with earliest a new group reads what is there already"
+            "the group has no committed offset here: reading starts where "
+            "auto_offset_reset says, or at the first record of an added partition or a "
+            "recreated topic; with earliest a new group reads all existing records"
         )
 
 

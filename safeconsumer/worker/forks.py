@@ -103,6 +103,6 @@ def _exit_status(error: BaseException) -> int:
 
 def _returned_error() -> ForkedConsumerError:
     return ForkedConsumerError(
-        "a process that a handler forked returned from the handler, and a worker goes on "
-        "in its parent only: let the child end itself, by os._exit() or sys.exit()"
+        "a process that a handler forked returned from the handler, but a worker "
+        "continues only in the parent: let the child exit by os._exit() or sys.exit()"
     )

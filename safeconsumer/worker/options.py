@@ -111,15 +111,15 @@ def _suits(self: Any, _attribute: object, consumer: Any) -> None:  # noqa: ANN40
         _refuse("the consumer has no group_id, so nothing can be committed: set one")
     if config["enable_auto_commit"]:
         _refuse(
-            "the consumer commits by itself what it returned, finished or not: make "
-            "it with enable_auto_commit=False"
+            "the consumer commits returned records automatically, finished or not: "
+            "make it with enable_auto_commit=False"
         )
     _check_sizes(self.limits, config)
     half = config["max_poll_interval_ms"] / 2000
     if self.drain.revoke >= half:
         _refuse(
             f"drain.revoke {self.drain.revoke:g} s must be less than half of "
-            f"max_poll_interval_ms ({half:g} s), or a drain gets the member evicted"
+            f"max_poll_interval_ms ({half:g} s), or a drain may evict the member"
         )
 
 

@@ -183,8 +183,8 @@ def _check_producer(config: dict[str, Any]) -> None:
         )
     if config.get("transactional_id") is not None:
         _refuse(
-            "the producer of dead letters must have no transactional_id: what it sends "
-            "is not written before its transaction is committed"
+            "the producer of dead letters must have no transactional_id: its letters "
+            "would not be visible before the transaction is committed"
         )
 
 

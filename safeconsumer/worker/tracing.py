@@ -171,7 +171,7 @@ class Tracer:
         if self.failures == 1:
             with suppress(Exception):  # the log itself may fail
                 log.error(
-                    "a span failed; later ones are tried, but this is not logged again",
+                    "a span failed; further failures are counted, but not logged",
                     exc_info=error,
                 )
 

@@ -651,7 +651,7 @@ class Worker:
 _END_SECONDS = 2.0
 _LEAVE_SECONDS = 0.5
 _FORKED = (
-    "this worker was made before this process was forked, and can run in its parent only: "
+    "this worker was made before this process was forked, and can run only in the parent: "
     "make the consumer and the worker in the process that uses them"
 )
 # Seconds between two checks whether a worker must stop before it has started.

@@ -421,14 +421,14 @@ class Processes(Threads):
             if self._recalled.wait(_RECALL_SECONDS):
                 raise NotBegunError from None
             return HandlersCannotRunError(
-                f"a process ended with {code} before it took a record; its stderr says "
-                f"why: the handler must be importable there, and a script needs if "
-                f"__name__ == '__main__':"
+                f"a process ended with {code} before it took a record; see its stderr "
+                f"for the reason: the handler must be importable there, and a script "
+                f"needs if __name__ == '__main__':"
             )
         child.kill()
         return HandlersCannotRunError(
-            f"a process was not ready within {limit:g} s, and was killed: it was in its "
-            f"imports or entered the lifespan; a longer Limits.age gives them more time"
+            f"a process was not ready within {limit:g} s, and was killed: it was still "
+            f"importing or entering the lifespan; a longer Limits.age gives it more time"
         )
 
     def _has_message(self, child: _Child, until: float) -> bool:
