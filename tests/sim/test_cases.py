@@ -56,11 +56,11 @@ ENDLESS = {"a-join-outlasts-its-poll", "time-limit-at-any-place-of-a-poll"}
 STOCK_BY_DAY = {
     "evicted-for-not-polling",
     "log-cut-while-away",
-    "resume-around-fetches",
+    "pause-and-resume-around-fetches",
     "seek-while-paused",
-    "starts-paused",
+    "consumer-starts-paused",
     "the-rest-beside-another-pause",
-    "topic-with-later-partitions",
+    "paused-topic-gains-partitions",
 }
 STOCK_PLAYED = [
     pytest.param(case, id=name, marks=by_day(name in STOCK_BY_DAY))

@@ -15,7 +15,7 @@ PART = "A consumer by itself"
 _LONG_FETCH = 1.0
 
 
-def test_buffered_records_wait(lab: Lab) -> None:
+def test_buffered_records_wait_while_paused(lab: Lab) -> None:
     """
     A paused partition gives no record, buffered ones included.
 
@@ -43,7 +43,7 @@ def test_paused_with_a_fetch_in_flight(lab: Lab) -> None:
     paused.prove()
 
 
-def test_before_the_first_record(lab: Lab) -> None:
+def test_paused_before_the_first_record(lab: Lab) -> None:
     """
     A partition that is paused before its first record gives that record first later.
 
@@ -104,7 +104,7 @@ def test_five_of_six_resumed(lab: Lab) -> None:
     pauses[kept].prove()
 
 
-def test_resume_around_fetches(lab: Lab) -> None:
+def test_pause_and_resume_around_fetches(lab: Lab) -> None:
     """
     Partitions are paused and resumed around fetches in flight: all records come, in order.
 
@@ -129,7 +129,7 @@ def test_resume_around_fetches(lab: Lab) -> None:
         paused.expect_flows()
 
 
-def test_hundred_cycles(lab: Lab) -> None:
+def test_hundred_pauses_and_resumes(lab: Lab) -> None:
     """
     Two partitions are paused in turns, 100 times: each record comes once, in order.
 
@@ -182,7 +182,7 @@ def test_position_while_paused(lab: Lab) -> None:
     expect(position == 1, f"position {position}, 1 record was delivered")
 
 
-def test_all_paused_does_not_spin(lab: Lab) -> None:
+def test_poll_does_not_spin_while_all_is_paused(lab: Lab) -> None:
     """
     With everything paused a poll waits as long as asked, and computes nothing.
 
@@ -218,7 +218,7 @@ def test_time_limit_at_any_place_of_a_poll(lab: Lab) -> None:
         lab.produce(tps)
 
 
-def test_bad_target_among_good_ones(lab: Lab) -> None:
+def test_pause_of_one_bad_partition_among_good_ones(lab: Lab) -> None:
     """
     A pause of good targets and a bad one pauses the good ones, or refuses all.
 
@@ -240,7 +240,7 @@ def test_bad_target_among_good_ones(lab: Lab) -> None:
         start.expect_nothing()
 
 
-def test_assigned_away_and_back(lab: Lab) -> None:
+def test_paused_partition_unassigned_and_back(lab: Lab) -> None:
     """
     A paused partition is unassigned and assigned again: it is still paused.
 
@@ -262,7 +262,7 @@ def test_assigned_away_and_back(lab: Lab) -> None:
     paused.prove()
 
 
-def test_given_up_with_a_fetch_in_flight(lab: Lab) -> None:
+def test_unassigned_and_back_with_a_fetch_in_flight(lab: Lab) -> None:
     """
     A paused partition is given up with a fetch in flight, and taken back: it is quiet.
 

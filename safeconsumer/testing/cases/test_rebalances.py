@@ -58,7 +58,7 @@ def test_still_paused_when_partitions_are_added(lab: Lab) -> None:
     paused.prove()
 
 
-def test_moves_and_returns(lab: Lab) -> None:
+def test_paused_partition_moves_and_returns(lab: Lab) -> None:
     """
     A paused partition moves to another member and back: it is still paused.
 
@@ -74,7 +74,7 @@ def test_moves_and_returns(lab: Lab) -> None:
     paused.prove(theirs)
 
 
-def test_another_member_went_on_meanwhile(lab: Lab) -> None:
+def test_another_member_read_on_in_between(lab: Lab) -> None:
     """
     A paused partition returns after another member read on, and continues at its commit.
 
@@ -246,7 +246,7 @@ def test_paused_before_the_first_poll(lab: Lab) -> None:
     start.prove()
 
 
-def test_paused_names_what_is_quiet(lab: Lab) -> None:
+def test_paused_returns_only_quiet_partitions(lab: Lab) -> None:
     """
     paused() names the partitions that the program has paused, and none that flow.
 

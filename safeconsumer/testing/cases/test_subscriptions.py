@@ -7,7 +7,7 @@ from safeconsumer.testing.cases.team import team
 PART = "Over changed subscriptions"
 
 
-def test_unsubscribed_and_back(lab: Lab) -> None:
+def test_paused_consumer_unsubscribed_and_back(lab: Lab) -> None:
     """
     Paused partitions are still paused after unsubscribe() and subscribe().
 
@@ -24,7 +24,7 @@ def test_unsubscribed_and_back(lab: Lab) -> None:
     paused.prove()
 
 
-def test_another_topic_and_back(lab: Lab) -> None:
+def test_paused_topic_unsubscribed_and_back(lab: Lab) -> None:
     """
     A paused topic is unsubscribed and subscribed again: it is still paused.
 

@@ -8,7 +8,7 @@ from safeconsumer.testing.cases.team import team
 PART = "Wider pauses"
 
 
-def test_topic_with_later_partitions(lab: Lab) -> None:
+def test_paused_topic_gains_partitions(lab: Lab) -> None:
     """
     A pause of a topic covers partitions that are added later.
 
@@ -26,7 +26,7 @@ def test_topic_with_later_partitions(lab: Lab) -> None:
     paused.expect_flows()
 
 
-def test_pattern_with_later_topics(lab: Lab) -> None:
+def test_paused_pattern_matches_later_topics(lab: Lab) -> None:
     """
     A pause of a pattern covers topics that are created later.
 
@@ -49,7 +49,7 @@ def test_pattern_with_later_topics(lab: Lab) -> None:
     paused.expect_flows()
 
 
-def test_starts_paused(lab: Lab) -> None:
+def test_consumer_starts_paused(lab: Lab) -> None:
     """
     A consumer that starts paused gets no record of its first assignment.
 
@@ -68,7 +68,7 @@ def test_starts_paused(lab: Lab) -> None:
     paused.expect_flows()
 
 
-def test_follows_to_the_next_owner(lab: Lab) -> None:
+def test_pause_follows_to_the_next_owner(lab: Lab) -> None:
     """
     A paused partition that moves to another member is paused there.
 

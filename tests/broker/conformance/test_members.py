@@ -19,10 +19,11 @@ pytestmark = pytest.mark.real_broker
 
 # Holds of one consumer move only between our consumers; a time limit needs signals.
 ABSENT = dict.fromkeys(
-    ("follows-to-the-next-owner", "time-limit-at-any-place-of-a-poll"), Verdict.ABSENT
+    ("pause-follows-to-the-next-owner", "time-limit-at-any-place-of-a-poll"),
+    Verdict.ABSENT,
 )
 ASKS_WHAT_IS_PAUSED = (
-    "paused-names-what-is-quiet",
+    "paused-returns-only-quiet-partitions",
     "the-rest-beside-a-pause-of-the-topic",
     "the-rest-beside-another-pause",
     "the-rest-paused-by-the-listener",
@@ -55,10 +56,10 @@ RACES = {("confluent", "recreated-longer-while-paused")}
 """librdkafka takes the old offsets for positions, if it fetches before it knows."""
 
 BY_DAY = {
-    ("aiokafka", "another-topic-and-back"),
-    ("aiokafka", "moves-and-returns"),
-    ("confluent", "moves-and-returns"),
-    ("kafka_python", "moves-and-returns"),
+    ("aiokafka", "paused-topic-unsubscribed-and-back"),
+    ("aiokafka", "paused-partition-moves-and-returns"),
+    ("confluent", "paused-partition-moves-and-returns"),
+    ("kafka_python", "paused-partition-moves-and-returns"),
 }
 PLAYED = [
     pytest.param(*pair, marks=() if pair in BY_DAY else pytest.mark.nightly)
