@@ -37,7 +37,7 @@ class UsersCluster(ExistingCluster):
 
         Raises:
             KafkaTimeoutError: no broker answers within 4 s.
-            KafkaError: the demo is not allowed to; the class, of ``kafka.errors``, is
+            KafkaError: the demo is not allowed to create topics; the error's class is
                 the reason.
         """
         topic = {RUN: {"num_partitions": 1, "replication_factor": -1}}
@@ -46,7 +46,7 @@ class UsersCluster(ExistingCluster):
 
     @contextmanager
     def admin(self) -> Iterator[KafkaAdminClient]:
-        """Lend an admin client; raises an error if no broker answers within 4 s."""
+        """Lend an admin client; raise an error if no broker answers within 4 s."""
         patience = {"bootstrap_timeout_ms": _BOOTSTRAP_MS}
         client = constructed(KafkaAdminClient, **self.client_config, **patience)
         try:

@@ -220,7 +220,7 @@ class Cluster:
         self.fetches.answer_waiting()
 
     def compact(self, topic: str) -> None:
-        """Keep only the last record of each key, whatever delays the topic's settings set."""
+        """Keep only the last record of each key, whatever delays the topic is configured with."""
         self._compact(self.topics.known(topic), inf)
 
     def clean(self) -> None:
@@ -326,7 +326,7 @@ class Cluster:
 
     def fail(self, api: str, **how: Any) -> Fault:  # noqa: ANN401  fields of a fault
         """
-        Start a fault for one kind of requests; return the fault, for its end.
+        Start and return a fault for one kind of request; the caller may end the fault.
 
         Args:
             api: Kafka's name of the request, such as ``"Fetch"``, or ``"*"`` for all

@@ -47,7 +47,7 @@ class _Written:
 
 
 class Group:
-    """A consumer group. Only the thread that makes the scheduled calls may use it."""
+    """A consumer group, for use only on the thread that makes the scheduled calls."""
 
     def __init__(self, schedule: Schedule) -> None:
         self.generation = 0

@@ -96,7 +96,7 @@ class Offsets:
     def commit_in_transaction(
         self, exchange: Exchange, check_producer: Callable[[], None]
     ) -> None:
-        """Answer TxnOffsetCommit; ``check_producer`` raises RefusedError if it is wrong."""
+        """Answer TxnOffsetCommit, unless ``check_producer`` refuses the producer."""
         body = exchange.body
 
         def keep() -> _Kept:
@@ -124,7 +124,7 @@ class Offsets:
         _codes.check(error)
 
     def _keep(self, exchange: Exchange, place: Callable[[], _Kept]) -> None:
-        """Store committed offsets in the mapping that ``place()`` returns; it may refuse."""
+        """Store committed offsets in the mapping from ``place()``, which may raise."""
 
         def keep(topic: str, asked: Any) -> None:  # noqa: ANN401  not typed
             self._groups.check_here(exchange, exchange.body.group_id)

@@ -156,7 +156,7 @@ def _header(data: bytes, *, is_flexible: bool) -> tuple[str | None, int]:
     """
     Return the client id from a request's header, and the position after the header.
 
-    kafka-python takes ten times as long, so it reads only headers with tagged fields.
+    kafka-python takes ten times as long, so only headers with tagged fields use it.
     """
     (size,) = _SHORT.unpack_from(data, _HEAD.size)
     start = _HEAD.size + _SHORT.size

@@ -128,7 +128,7 @@ class Records:
 def _offset_for(
     log: Log, timestamp: int, *, is_committed: bool
 ) -> tuple[int, int, int]:
-    """Return offset, time and leader epoch for a timestamp of ListOffsets, each or -1."""
+    """Return offset, time and leader epoch for a timestamp of ListOffsets; -1 for none."""
     if timestamp == _EARLIEST:
         return log.start, -1, log.epochs.oldest
     if timestamp == _LATEST:

@@ -45,7 +45,7 @@ class _Transactional:
     parts: dict[_Part, None] = field(factory=dict)
     timer: Timer | None = None
     is_ending: bool = False  # the end is decided, but not yet in all logs
-    # Whether the last transaction was committed, which answers retries.
+    # Whether the last transaction was committed, for the answer to a retry.
     last_end: bool | None = None
 
     @property
@@ -92,8 +92,8 @@ class Transactions:
         Check that a partition or a group is part of a producer's transaction.
 
         Raises:
-            RefusedError: it is not part of the transaction, or the id has another
-                producer.
+            RefusedError: the partition or group is not part of it, or the producer is
+                wrong.
         """
         if part not in self._checked_producer(id_, producer_id, epoch).parts:
             raise RefusedError(_codes.INVALID_TXN_STATE)

@@ -5,8 +5,8 @@ from typing import Any, Protocol
 from uuid import uuid4
 
 # kafka-python's own consumer can miss the metadata of a new subscription while an
-# answer is on its way. It requests metadata again when the last answer is too old, by
-# default after 5 minutes.
+# answer is on its way. The consumer requests metadata again when the last answer is too
+# old, by default after 5 minutes.
 _METADATA_MAX_AGE_MS = 2000
 
 # A test that has stopped its broker must not wait for request_timeout_ms to leave its

@@ -1,4 +1,4 @@
-"""Runs a Kafka cluster in the test's process, without Java or Docker, within 0.1 s."""
+"""Runs a Kafka cluster in the test's process, without Java or Docker; starts in 0.1 s."""
 
 import threading
 from collections.abc import Callable, Mapping
@@ -84,11 +84,11 @@ class EmbeddedBroker:
     """
     A cluster of one or more brokers that runs in this process until it is stopped.
 
-    The cluster is written in Python, for tests. It answers kafka-python, aiokafka and
-    librdkafka as Apache Kafka does. It has groups of the classic protocol, idempotent
-    and transactional producers, ``read_committed`` consumers, fetch sessions,
-    compaction and retention, and leaders and coordinators that move. It also answers
-    requests of admin clients for topics, groups and configs.
+    The cluster is written in Python, for tests. For kafka-python, aiokafka and
+    librdkafka it behaves like Apache Kafka. The cluster has groups of the classic
+    protocol, idempotent and transactional producers, ``read_committed`` consumers,
+    fetch sessions, compaction and retention, and leaders and coordinators that move.
+    The cluster also answers requests of admin clients for topics, groups and configs.
 
     The cluster has no TLS, no logins, no authorizer, no quotas, no lagging replicas and
     no groups of the newer protocol (KIP-848). Records are kept in memory and lost with

@@ -2,8 +2,8 @@
 Defines fixtures with brokers, clients and checks for tests of Kafka consumers.
 
 A project loads the fixtures with ``pytest_plugins = ["safeconsumer.testing.fixtures"]``
-in its top ``conftest.py``, or with ``-p safeconsumer.testing.fixtures``. The first test
-that uses Kafka imports it.
+in its top ``conftest.py``, or with ``-p safeconsumer.testing.fixtures``. kafka-python
+is imported by the first test that uses a fixture with it.
 """
 
 import os
@@ -25,10 +25,10 @@ def kafka_broker() -> Iterator[Any]:
     Lend a broker for the whole session.
 
     The broker is the cluster at ``SAFECONSUMER_TEST_BOOTSTRAP`` if that variable is
-    set. Otherwise it is an :class:`~safeconsumer.testing.EmbeddedBroker`, whose faults
-    end when a test fails. Override the fixture to use another broker. The fixture may
-    return anything that :func:`~safeconsumer.testing.broker_of` accepts, such as
-    ``"host:9092"`` or a ``KafkaContainer`` of testcontainers.
+    set. Otherwise the broker is an :class:`~safeconsumer.testing.EmbeddedBroker`, whose
+    faults end when a test fails. Override the fixture to use another broker. The
+    fixture may return anything that :func:`~safeconsumer.testing.broker_of` accepts,
+    such as ``"host:9092"`` or a ``KafkaContainer`` of testcontainers.
     """
     bootstrap = os.environ.get(BOOTSTRAP_VARIABLE)
     if bootstrap:

@@ -117,8 +117,8 @@ class WorkerRun:
         done: the handled records, in the order of completion.
         dead_letters: the dead letters, in the order of acknowledgement.
         skipped: records that failed for good and were skipped.
-        left: incomplete records: a record that blocks or stopped the worker, and all
-            after it.
+        left: records that are not complete, because a record blocks or the worker
+            stopped.
         error: the exception that :meth:`Worker.run` raised.
         is_stopped: whether the handler stopped the worker with :class:`StopWorker`.
         committed: the offset that the group has committed at the end, by partition.

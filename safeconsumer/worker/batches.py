@@ -245,8 +245,8 @@ class HandOut:
     Hands out a worker's records as batches, where a worker would have an executor.
 
     A batch is claimed when the program requests it, so queued records can be held,
-    revoked or given back until then. Only one thread requests batches. If its claim
-    meets dead letters, another thread claims them, each when the sink is free.
+    revoked or given back until then. Only one thread requests batches. If a claim comes
+    across dead letters, another thread claims these, each when the sink is free.
 
     Args:
         decisions: receives the answers for the records that are handed out.
@@ -324,8 +324,8 @@ class HandOut:
         self._is_new_request = True
         for ticket in self._last:
             # A program that requests more batches no longer works on its last batches
-            # of a revoked partition. They are given back, because a later ownership
-            # waits for batches that a program still works on.
+            # of a revoked partition. These batches are given back, because a later
+            # ownership waits for batches that a program still works on.
             if ticket.task.epoch.is_closed:
                 ticket.give_back()
         self.ready.clear()

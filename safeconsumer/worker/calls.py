@@ -186,8 +186,8 @@ class Calls:
         """
         Return the function that an executor calls in this process.
 
-        The function adds a time limit to a coroutine handler. It adds spans and journal
-        entries to any handler, if the worker has them.
+        The function adds a time limit to a coroutine handler. Spans and journal entries
+        are added to any handler, if the worker has them.
         """
         handle = forks.exiting_in_child(self.handle)
         if self.timeout is not None and is_async(handle):
@@ -221,7 +221,7 @@ def call_each(
         for index in indexes:
             slot.index = index
             slot.began = now
-            if epoch.is_held:  # checked once this record counts as begun
+            if epoch.is_held:  # checked after this record counts as begun
                 count = indexes.index(index)
                 break
             answer = fresh_context().run(handle, records[index], context)
@@ -331,7 +331,7 @@ def _refuse(answer: object, does: str) -> NoReturn:
 
 
 def all_done(task: Task, seconds: float) -> Outcome:
-    """Mark all records complete."""
+    """Mark all records of a task complete, and return the outcome."""
     for index in task.indexes:
         task.finish(index)
     return Outcome(task=task, finished=task.indexes, seconds=seconds)

@@ -142,7 +142,7 @@ class Decisions:
         for lane in waiting_lanes:
             self._next(lane)
         if waiting_lanes or outcome.failed or outcome.left:
-            self.queue.wake_one()  # otherwise the calling thread takes the rest
+            self.queue.wake_one()  # otherwise the calling thread takes more work
         self.queue.resume_main(epoch)
 
     def _count(self, outcome: Outcome) -> None:

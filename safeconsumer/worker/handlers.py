@@ -22,7 +22,7 @@ class WorkerControl(Exception):  # noqa: N818 - control, not errors
     """
     Base class of the exceptions with which a handler steers its worker.
 
-    These exceptions keep their meaning in an ExceptionGroup, such as
+    These exceptions keep their meaning in an ExceptionGroup, such as one that
     ``asyncio.TaskGroup`` raises. Of several exceptions in a group, :class:`StopWorker`
     takes precedence over :class:`Pause`, then :class:`RetryLater`, then
     :class:`Reject`, and each of these over a failure. Of several pauses the widest and
@@ -58,8 +58,8 @@ class Pause(WorkerControl):
     After the pause the record comes first, and it has used up no attempt. For a
     partition, a topic or ``all``, the worker places a hold in this consumer, with the
     owner ``worker:outage`` and an expiry. ``holds()`` and ``explain()`` show the hold,
-    ``resume(..., owner="worker:outage")`` lifts it early, and it survives rebalances. A
-    later pause never shortens the hold::
+    which survives rebalances, and ``resume(..., owner="worker:outage")`` lifts it
+    early. A later pause never shortens the hold::
 
         def handle(record, context):
             try:

@@ -74,9 +74,9 @@ class Stats:
         state: ``new``, ``running``, ``draining`` or ``closed``.
         partitions: the number of partitions with records that are held in memory.
         queued: the number of records that wait for a handler.
-        running: the number of records that are handed over. They include the records
-            that handlers work on, even of partitions that were taken away, and the
-            records that follow in the same hand-over.
+        running: the number of records that are handed over. Handed-over records are
+            those that handlers work on, even of partitions that were taken away, and
+            those that follow in the same hand-over.
         bytes: the size of queued and running records, and of finished ones that were
             handed over together with running ones. Partitions that were taken away do
             not count.
@@ -105,9 +105,9 @@ class Stats:
             ownership whose first offset is not committed yet counts as 0, because none
             of its records is handled before that commit.
         lag: the number of records held in memory, plus the offsets that are not polled
-            yet, as of the last fetches. It is None while a partition was never fetched,
-            or is held, because no fetch would show new records. The worker's own
-            backpressure does not count as such a hold.
+            yet, as of the last fetches. The lag is None while a partition was never
+            fetched, or is held, because no fetch would show new records. The worker's
+            own backpressure does not count as such a hold.
         pauses: the number of pauses that handlers requested.
         breaker_opened: the number of times that a breaker has stopped a topic.
         breaker_open: the number of topics that a breaker has stopped, including topics
@@ -245,7 +245,7 @@ class Health:
     The health of a worker; a Health is true if the worker is healthy.
 
     Attributes:
-        is_alive: whether the loop turns, or has not started yet. Use this for a
+        is_alive: whether the loop turns, or has not started yet. Use ``is_alive`` for a
             liveness probe, because slow handlers, failing records and a topic without
             new records are no reason for a restart.
         reasons: one text per problem; empty if there is no problem.

@@ -429,7 +429,7 @@ class Departures:
         moved = [one for one in known if self._group.was_moved(one.tp, one.ownership)]
         self.drop(moved, MOVED)
         revoked = [one for one in known if one not in moved]
-        # in an eager rebalance these were drained and committed before the join
+        # in an eager rebalance these epochs were drained and committed before the join
         if not keeps:
             self.drop(revoked, REVOKED)
         elif revoked:
@@ -474,8 +474,8 @@ class Departures:
         return is_committed or self._clock() >= waiting.commit_by
 
     def _report_leaving(self, leaving: Iterable[Epoch]) -> None:
-        # After a loss of the membership this method is called as well, because no
-        # commit is possible any more.
+        # This method also reports after a loss of the membership, when no commit is
+        # possible any more.
         self.report_wait(**self._commits.missing(leaving))
 
     def report_wait(self, **missing: Partitions) -> None:

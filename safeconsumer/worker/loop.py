@@ -125,7 +125,7 @@ class Engine:
             floorless=self._floorless(),
         )
         self._note_unbegun()
-        self._unadmitted = None  # None: unknown until the poll has returned
+        self._unadmitted = None  # None means unknown, until the poll has returned
         if not self.departures.is_draining:
             self.brakes.make_room()
         self._unadmitted = polled = self._poll()
@@ -170,7 +170,7 @@ class Engine:
                 self._refetch_unadmitted()
             epochs = tuple(self.kept.epochs.values())
             self.dropped_at_end = dropped = self.departures.drop(epochs, STOPPED)
-            # also true if the member has never joined, and no commit is missing
+            # is_lost() is also true if the member never joined, so no commit is missing
             if self._group.is_lost():
                 return not self.commits.is_behind
             return self.commits.last(dropped, seconds)
@@ -360,8 +360,8 @@ class Engine:
 
     def _is_among(self, tp: TopicPartition, records: Sequence[AnyRecord]) -> bool:
         # Returns whether the position is after the first of these records, but not past
-        # the last one. After a seek back to one of these records, the records before it
-        # would be skipped.
+        # the last one. After a seek back to one of these records, earlier ones would be
+        # skipped.
         position = self._group.position(tp)
         first, last = records[0].offset, records[-1].offset
         return position is not None and first < position <= last + 1
@@ -385,7 +385,7 @@ class Engine:
             if start is None:
                 continue
             position = self._group.position(tp)
-            # and no record was read since the seek
+            # no record was read since the seek
             is_sought = position == self._group.moved_to(tp)
             is_sought &= not (records and self._is_among(tp, records))
             if position is not None and position > start and not is_sought:
@@ -455,7 +455,7 @@ class Engine:
         if done >= first:
             return False
         self.brakes.refetched += len(records)
-        # Without reads_on() the program has sought again since, so these records came
+        # If reads_on() is False, the program has sought again, so these records came
         # too late. The epoch continues as if the first of the two seeks had not been
         # made.
         if self._client.reads_on(tp, records[-1].offset + 1):

@@ -231,7 +231,7 @@ class Pump:
             self._out.begun.set()
 
     def stop(self) -> None:
-        """Stop handing out batches. Call it on any thread, or in a signal handler."""
+        """Stop handing out batches, on any thread or in a signal handler."""
         self._is_stop_asked = True
 
     @property
@@ -259,9 +259,9 @@ class Pump:
         """
         Return all batches that are ready; waits for at most 0.25 s if there is none.
 
-        Use this method in a loop with other tasks. It raises the same errors as
-        iterating. While :attr:`is_stopping` is true it returns no batch, without
-        waiting; leave the loop then.
+        Use this method in a loop with other tasks. The call raises the same errors as
+        iterating. While :attr:`is_stopping` is true, the call returns no batch and does
+        not wait; leave the loop then.
         """
         return self._take(float("inf"))
 
@@ -294,10 +294,10 @@ class Pump:
         """
         Return whether the pump is healthy, and its problems. Any thread.
 
-        The result is the same as for :meth:`Worker.healthy`. It also names a batch
-        whose records have had no answer for ``Limits.age``, for example because the
-        program forgot to call ``done()``. One ``HandlerStalled`` event names that
-        batch, too.
+        The result is the same as for :meth:`Worker.healthy`. The reasons also name a
+        batch whose records have had no answer for ``Limits.age``, for example because
+        the program forgot to call ``done()``. A ``HandlerStalled`` event names that
+        batch once.
         """
         return self._worker.healthy()
 

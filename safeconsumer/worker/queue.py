@@ -159,7 +159,7 @@ class Queue:
 
     def halt(self) -> None:
         """Stop handing out records until :meth:`go_on`."""
-        with self.kept.lock:  # every claim is counted before this or fails after it
+        with self.kept.lock:  # every claim is counted before the halt or fails after it
             self._is_halted = True
 
     def go_on(self) -> None:
@@ -218,8 +218,8 @@ class Queue:
             return soon
 
     def _forget_closed(self) -> None:
-        # Without this a lane that waits for an hour, or for a stuck handler, would stay
-        # in memory.
+        # Without this method a lane that waits for an hour, or for a stuck handler,
+        # would stay in memory.
         self._closed = self.kept.closed
         self._delayed = [one for one in self._delayed if not one[2].epoch.is_closed]
         heapq.heapify(self._delayed)
@@ -365,7 +365,7 @@ class Queue:
 
     def _by_key(self, lane: Lane) -> Task | None:
         # If many keys have few records each, several keys share the cost of a
-        # hand-over. They are keys of the main lane, or keys with lanes of their own.
+        # hand-over. These keys are of the main lane, or have lanes of their own.
         first, epoch = lane, lane.epoch
         most, keys = self._size(lane), dict[object, None]()
         ordinals: Ordinals = ()

@@ -67,7 +67,7 @@ def within(carrier: Mapping[str, str], handle: Handler) -> Handler:
 
 class Tracer:
     """
-    Makes the spans of a worker. Any thread may call it.
+    Makes the spans of a worker, on any thread.
 
     If OpenTelemetry raises, the record does not fail; its handler runs without a span.
 

@@ -45,7 +45,7 @@ class Limits:
 
 @frozen
 class Load:
-    """The number and the bytes of the records that are currently kept."""
+    """The number and the size of the records that are currently kept."""
 
     records: int = 0
     bytes: int = 0

@@ -99,11 +99,11 @@ class Worker:
             coroutine that blocks its loop.
         lifespan: a function without arguments that makes a context manager, whose value
             becomes ``context.state``. The context manager may be async with
-            ``executor="asyncio"``. It is entered before the first record: once for all
-            threads, in the event loop, or in each process. A process must enter it,
-            imports included, within 60 s or the longer ``Limits.age``. It is left after
-            the last record, in the time that the drain leaves; see
-            :class:`LifespanError`.
+            ``executor="asyncio"``. The lifespan is entered before the first record:
+            once for all threads, in the event loop, or in each process. A process must
+            enter the lifespan, imports included, within 60 s or the longer
+            ``Limits.age``. The lifespan is left after the last record, in the time that
+            remains of the drain; see :class:`LifespanError`.
         limits: how many records and bytes may be held in memory.
         retry: how often a failed record is tried, and when.
         dead_letter: the target of records that failed for good: a :class:`DeadLetter`,
@@ -123,7 +123,7 @@ class Worker:
             :class:`Pause`.
         on_event: called with every event; events become structlog lines too, unless the
             consumer has ``log=False``. Exceptions of ``on_event`` are counted in
-            :attr:`hook_failures`. If a call does not return, it blocks its thread, a
+            :attr:`hook_failures`. A call that does not return blocks its thread, a
             handler's or the polling one; :meth:`healthy` names the hook after
             ``Limits.age``, and so does ``Report.hanging`` at the end. If the worker is
             requested to stop while its polling thread is in the hook, another thread
@@ -223,7 +223,8 @@ class Worker:
             signals: signal numbers, only for the main thread. On the first signal the
                 worker drains and stops. On the second signal it stops immediately, and
                 the earlier signal handlers are restored, so that a third signal has its
-                original effect. They are restored at the end, too.
+                original effect. The earlier handlers are restored at the end of the
+                run, too.
 
         Returns:
             A report of the run, once the consumer is closed.
@@ -382,7 +383,7 @@ class Worker:
         self, *, drain: bool = True, timeout: float | None = None
     ) -> Report | None:
         """
-        Request the worker to stop. Call it on any thread, or in a signal handler.
+        Request that the worker stop, on any thread or in a signal handler.
 
         The method may be called more than once.
 
@@ -594,7 +595,7 @@ class Worker:
         end = self._end_by()
         try:
             left = end - 2 * _LEAVE_SECONDS - self._clock()
-            with self._emit.postponing():  # no hook runs before this commit
+            with self._emit.postponing():  # no hook runs before the last commit
                 committed = self._engine.conclude(max(_LEAVE_SECONDS, left))
         finally:
             if not self._emit.takeover.over.is_set():
@@ -645,8 +646,8 @@ class Worker:
         self._closed.set()
 
 
-# The maximum seconds for all steps after the drain, whatever the broker does, and the
-# seconds that each step gets at least. The steps are the commit, stopping the handlers'
+# The maximum time in seconds for all steps after the drain, whatever the broker does,
+# and the minimum time for each step. The steps are the commit, stopping the handlers'
 # threads or processes, and leaving the group.
 _END_SECONDS = 2.0
 _LEAVE_SECONDS = 0.5

@@ -43,7 +43,7 @@ class Consumer:
     """
     A consumer in another process, whose ``log`` has all delivered records in order.
 
-    Its other calls are those of the adapter in that process, see
+    The other calls are those of the adapter in that process, see
     :class:`safeconsumer.testing.cases.adapter.Adapter`.
     """
 

@@ -327,7 +327,7 @@ def test_closed_while_paused(lab: Lab) -> None:
         timeout=JOINING,
     )
     for tp in here.tps:
-        # The consumer has read all records before this offset.
+        # When this record comes, all earlier records of the partition have been read.
         lab.beat(successor, tp, times=1)
         came = successor.offsets(tp)
         expect(

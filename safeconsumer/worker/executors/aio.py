@@ -145,7 +145,7 @@ class Coroutines:
     def _begin_in(self, loop: asyncio.AbstractEventLoop) -> "asyncio.Task[None]":
         self._ident = threading.get_ident()
         # The loop is set first, because an eager task already runs in create_task().
-        # From this point on, stop() has this loop cancel the task, once the task is
+        # From this point on, stop() cancels the task in this loop, once the task is
         # known.
         self._loop = loop
         main = self._main = loop.create_task(self._live())
@@ -220,8 +220,9 @@ class Coroutines:
     # ------------------------------------------------------------ handing out
 
     def _wake(self) -> None:
-        # The queue calls this under its lock, on any thread; one call serves many records.
-        # Without a free slot no call is made: the next slot that is freed claims work.
+        # The queue calls this method under its lock, on any thread. One scheduled call
+        # serves many records. Without a free slot no call is scheduled, because the
+        # next freed slot claims work.
         if self._free and not self._is_woken:
             self._is_woken = True
             assert self._loop is not None  # noqa: S101 - the loop has called listen()
