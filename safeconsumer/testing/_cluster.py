@@ -220,7 +220,7 @@ class Cluster:
         self.fetches.answer_waiting()
 
     def compact(self, topic: str) -> None:
-        """Keep only the last record of each key, whatever delays the topic is configured with."""
+        """Keep only the last record of each key, without the topic's configured delays."""
         self._compact(self.topics.known(topic), inf)
 
     def clean(self) -> None:

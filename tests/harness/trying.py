@@ -89,7 +89,7 @@ ENDS_WITH_THE_OWNERSHIP = (
 NOT_ABOUT_PAUSING = (
     "a-join-outlasts-its-poll",
     "time-limit-at-any-place-of-a-poll",
-    "log-cut-while-away",
+    "log-truncated-while-no-member-reads",
 )
 """The cases in which nothing is paused."""
 
@@ -105,24 +105,24 @@ STOCK = {
     # It hangs, or loses records.
     "time-limit-at-any-place-of-a-poll": Verdict.DIFFERS,
     # It takes an offset in the old log for a position in the new one.
-    "log-cut-while-away": Verdict.DIFFERS,
-    "recreated-longer-while-paused": Verdict.DIFFERS,
-    "recreated-shorter-while-paused": Verdict.DIFFERS,
-    "commit-after-recreation": Verdict.DIFFERS,
+    "log-truncated-while-no-member-reads": Verdict.DIFFERS,
+    "paused-topic-recreated-with-more-records": Verdict.DIFFERS,
+    "paused-topic-recreated-with-fewer-records": Verdict.DIFFERS,
+    "commit-after-paused-topic-was-recreated": Verdict.DIFFERS,
     # It forgets the pause with the ownership.
     "paused-partition-unassigned-and-back": Verdict.LEAKS,
     "unassigned-and-back-with-a-fetch-in-flight": Verdict.LEAKS,
     "another-member-read-on-in-between": Verdict.LEAKS,
     "paused-partition-moves-and-returns": Verdict.LEAKS,
     "paused-before-each-poll": Verdict.LEAKS,
-    "the-rest-beside-another-pause": Verdict.LEAKS,
+    "pausing-the-rest-beside-another-owners-partition": Verdict.LEAKS,
     "evicted-for-not-polling": Verdict.LEAKS,
     "evicted-for-being-frozen": Verdict.LEAKS,
     "paused-consumer-unsubscribed-and-back": Verdict.LEAKS,
     "paused-topic-unsubscribed-and-back": Verdict.LEAKS,
-    "topic-created-again": Verdict.LEAKS,
+    "paused-topic-deleted-and-recreated": Verdict.LEAKS,
     # It pauses partitions only.
-    "the-rest-beside-a-pause-of-the-topic": Verdict.ABSENT,
+    "pausing-the-rest-beside-another-owners-topic": Verdict.ABSENT,
     "paused-topic-gains-partitions": Verdict.ABSENT,
     "paused-pattern-matches-later-topics": Verdict.ABSENT,
     "consumer-starts-paused": Verdict.ABSENT,

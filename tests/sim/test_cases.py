@@ -55,11 +55,11 @@ ENDLESS = {"a-join-outlasts-its-poll", "time-limit-at-any-place-of-a-poll"}
 # kafka-python's version, or with the kit.
 STOCK_BY_DAY = {
     "evicted-for-not-polling",
-    "log-cut-while-away",
+    "log-truncated-while-no-member-reads",
     "pause-and-resume-around-fetches",
     "seek-while-paused",
     "consumer-starts-paused",
-    "the-rest-beside-another-pause",
+    "pausing-the-rest-beside-another-owners-partition",
     "paused-topic-gains-partitions",
 }
 STOCK_PLAYED = [

@@ -13,7 +13,7 @@ _DEFAULT_METADATA_AGE = 300.0
 _SESSION = 60.0
 
 
-def test_log_cut_while_away(lab: Lab) -> None:
+def test_log_truncated_while_no_member_reads(lab: Lab) -> None:
     """
     The next member goes back if a log was truncated below the committed offset.
 
@@ -36,7 +36,7 @@ def test_log_cut_while_away(lab: Lab) -> None:
     _next_member_reads(lab, group, tps, first=5)
 
 
-def test_recreated_longer_while_paused(lab: Lab) -> None:
+def test_paused_topic_recreated_with_more_records(lab: Lab) -> None:
     """
     All records come from a paused topic that was recreated with more records.
 
@@ -51,7 +51,7 @@ def test_recreated_longer_while_paused(lab: Lab) -> None:
     paused.expect_flows()
 
 
-def test_recreated_shorter_while_paused(lab: Lab) -> None:
+def test_paused_topic_recreated_with_fewer_records(lab: Lab) -> None:
     """
     All records come from a paused topic that was recreated with fewer records.
 
@@ -66,7 +66,7 @@ def test_recreated_shorter_while_paused(lab: Lab) -> None:
     paused.expect_flows()
 
 
-def test_commit_after_recreation(lab: Lab) -> None:
+def test_commit_after_paused_topic_was_recreated(lab: Lab) -> None:
     """
     No commit contains positions in the old log after a paused topic was recreated.
 

@@ -164,7 +164,7 @@ def test_paused_by_the_listener(lab: Lab) -> None:
     start.prove()
 
 
-def test_the_rest_beside_another_pause(lab: Lab) -> None:
+def test_pausing_the_rest_beside_another_owners_partition(lab: Lab) -> None:
     """
     pause(*(assignment() - paused())) works beside another owner's pause of a partition.
 
@@ -186,7 +186,7 @@ def test_the_rest_beside_another_pause(lab: Lab) -> None:
     paused.prove(theirs - {others})
 
 
-def test_the_rest_beside_a_pause_of_the_topic(lab: Lab) -> None:
+def test_pausing_the_rest_beside_another_owners_topic(lab: Lab) -> None:
     """
     pause(*(assignment() - paused())) works beside another owner's pause of the topic.
 
@@ -205,7 +205,7 @@ def test_the_rest_beside_a_pause_of_the_topic(lab: Lab) -> None:
     paused.prove()
 
 
-def test_the_rest_paused_by_the_listener(lab: Lab) -> None:
+def test_listener_pauses_the_rest(lab: Lab) -> None:
     """
     All partitions are quiet if a listener pauses assigned partitions not in paused().
 

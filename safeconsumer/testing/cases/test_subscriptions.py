@@ -42,7 +42,7 @@ def test_paused_topic_unsubscribed_and_back(lab: Lab) -> None:
     paused.prove()
 
 
-def test_topic_created_again(lab: Lab) -> None:
+def test_paused_topic_deleted_and_recreated(lab: Lab) -> None:
     """
     A paused topic that is deleted and recreated is still paused.
 

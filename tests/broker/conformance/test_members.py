@@ -24,9 +24,9 @@ ABSENT = dict.fromkeys(
 )
 ASKS_WHAT_IS_PAUSED = (
     "paused-returns-only-quiet-partitions",
-    "the-rest-beside-a-pause-of-the-topic",
-    "the-rest-beside-another-pause",
-    "the-rest-paused-by-the-listener",
+    "pausing-the-rest-beside-another-owners-topic",
+    "pausing-the-rest-beside-another-owners-partition",
+    "listener-pauses-the-rest",
 )
 """confluent-kafka has no such call."""
 
@@ -40,8 +40,8 @@ KNOWN = {
         **ABSENT,
         # aiokafka takes the offsets of a recreated topic for positions
         # (docs/how-to/aiokafka.md).
-        "commit-after-recreation": Verdict.DIFFERS,
-        "recreated-longer-while-paused": Verdict.DIFFERS,
+        "commit-after-paused-topic-was-recreated": Verdict.DIFFERS,
+        "paused-topic-recreated-with-more-records": Verdict.DIFFERS,
     },
 }
 ADAPTERS = {
@@ -49,10 +49,10 @@ ADAPTERS = {
     "confluent": "tests.harness.group.confluent:Adapter",
     "aiokafka": "tests.harness.group.aiokafka:Adapter",
 }
-LOG_CUT = "log-cut-while-away"
+LOG_CUT = "log-truncated-while-no-member-reads"
 """The case pauses nothing, and needs a broker that can be stopped."""
 
-RACES = {("confluent", "recreated-longer-while-paused")}
+RACES = {("confluent", "paused-topic-recreated-with-more-records")}
 """librdkafka takes the old offsets for positions, if it fetches before it knows."""
 
 BY_DAY = {
