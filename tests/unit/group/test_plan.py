@@ -203,7 +203,7 @@ def test_in_a_rebalance_the_members_report_their_partitions():
         (
             ("orders",),
             {"group": "biling", "facts": NO_GROUP, "reports": ()},
-            "no group 'biling' here; did you mean billing?",
+            "unknown group 'biling'; did you mean billing?",
         ),
     ],
     ids=["topic", "partitions", "group"],
@@ -347,15 +347,18 @@ def test_a_lift_counts_the_partitions_that_flow_and_that_stay_held():
     assert (flowing(plan), plan.others) == ((ZERO,), (one,))
     assert [text for _, text in plan.points] == [
         "1 partition flows again: orders:0",
-        "7 records come at once",
+        "7 records arrive immediately",
         "1 partition stays held by others",
     ]
     assert lifted(view, named(one)).points == (
-        ("waiting", "nothing begins to flow by it now"),
+        ("waiting", "no partition starts to flow now"),
         ("waiting", "1 partition stays held by others"),
     )
     alone = evolve(view, holds=(one,))
-    assert lifted(alone, named(one)).points[1] == ("note", "1 record comes at once")
+    assert lifted(alone, named(one)).points[1] == (
+        "note",
+        "1 record arrives immediately",
+    )
 
 
 def test_lift_of_a_scope_that_is_not_held_lets_nothing_flow():
@@ -363,7 +366,7 @@ def test_lift_of_a_scope_that_is_not_held_lets_nothing_flow():
     plan = lifted(view, NamedHold(scope="orders", owner="alice"))
     assert (flowing(plan), plan.document()["covers"]) == ((), [])
     assert plan.points == (
-        ("waiting", "nothing begins to flow by it now"),
+        ("waiting", "no partition starts to flow now"),
         ("waiting", "1 partition stays held by others"),
     )
     both = lifted(view, named(HOLD), NamedHold(scope="orders:1", owner="alice"))
@@ -657,7 +660,7 @@ def test_a_group_that_only_streams_obey_is_known():
         view = evolve(nobody, **reports)
         assert view.is_known
         whys = [why for _, why in needs(placed("orders:0", view=view))]
-        assert not any("no group" in one for one in whys)
+        assert not any("unknown group" in one for one in whys)
 
 
 # ---------------------------------------------------------------- moving offsets
@@ -819,7 +822,7 @@ def test_partitions_without_a_commit_are_not_moved_back_from_one():
         to=parse_target("-20"),
     )
     assert {tp: at.offset for tp, at in action.places.items()} == {ZERO: 30, ONE: None}
-    why = "nothing is committed of orders:1 to count from"
+    why = "nothing is committed for orders:1 to count from"
     assert needs(plan_of(view, action, Asked())) == [(Consent.NONE, why)]
 
 
@@ -835,7 +838,7 @@ def test_targets_outside_of_their_logs_are_refused_with_each_range():
 
 def test_a_refusal_shows_the_ranges_of_a_few_logs():
     *_, last = outside(dict(enumerate(range(50, 60)))).split("; ")
-    assert last == "orders:5-9 are outside of their logs, too"
+    assert last == "orders:5-9 are outside their logs, too"
 
 
 def test_the_digest_of_a_reset_depends_on_its_targets():
