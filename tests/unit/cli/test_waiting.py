@@ -171,7 +171,7 @@ SEVERAL = scopes_of([f"t:0-{MANY - 1}"], "g")
     ids=["flowing", "flowing in scopes", "quiet", "moved"],
 )
 def test_verdict_does_not_compare_each_hold_with_each_partition(monkeypatch, judge):
-    """Comparing 1,000 holds with 5,000 partitions four times a second would take 6 s."""
+    """Such a comparison of 1,000 holds with 5,000 partitions takes 1.5 s."""
     compared = []
     covers = Partition.covers
     monkeypatch.setattr(

@@ -75,15 +75,15 @@ SITUATIONS = {
     "the end of a block ends no whole pause": "join A; pause all; held B; join A B -> A B",
     "resume_all ends a whole pause": "join A; pause all; resume_all; join A B -> nothing",
     "a whole pause with a limit": "join A; all for 5 s; join A B; wait -> nothing",
-    "the limit of a named pause passes": "join A; pause all; A for 5 s; wait; join A B -> A B",
+    "a named pause expires": "join A; pause all; A for 5 s; wait; join A B -> A B",
     "the limit of the whole pause passes, not that of a named pause": (
         "join A; all for 5 s; pause A; join A B; wait -> A"
     ),
     "the limit of the whole pause passes while one is absent": (
         "join A; all for 5 s; pause A; join B; wait; join A B -> nothing"
     ),
-    "a plain pause weakens no strict hold": "join A; strict A; pause A; join B; join A -> A",
-    "a plain pause outlasts a strict hold's limit": "join A; strict for 5 s A; pause A; wait -> A",
+    "a plain pause keeps a strict hold": "join A; strict A; pause A; join B; join A -> A",
+    "a plain pause outlasts a strict hold": "join A; strict for 5 s A; pause A; wait -> A",
     "a pause after a strict hold's limit is plain": (
         "join A; strict for 5 s A; pass; pause A; join B; join A -> nothing"
     ),
