@@ -227,7 +227,7 @@ def test_context_variables_and_cancellation_end_with_a_coroutine():
         ({"retry": None}, "retry must be a Retry"),
     ],
 )
-def test_impossible_options_are_refused(settings, message):
+def test_invalid_options_of_run_worker_are_refused(settings, message):
     with pytest.raises(WorkerSettingError, match=message):
         run_worker(**{"handler": ok, "records": some("a"), **settings})
 
