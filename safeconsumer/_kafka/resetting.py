@@ -54,8 +54,8 @@ UNREAD = "waits: the holds topic was not read up to its assignment yet"
 RECREATED = "is not moved: its topic was deleted and recreated since"
 NO_POSITION = "waits: its position was requested, and is not known yet"
 SILENT = (
-    "waits: its coordinator does not respond, or a transaction that commits its offsets "
-    "is open"
+    "waits: its coordinator does not respond, or a transaction that commits its "
+    "offsets is open"
 )
 
 
@@ -85,8 +85,8 @@ class Resetting:
         self._consumer = weakref.ref(consumer)
         self._resets, self._busy = resets, busy
         self._is_running = False
-        # By finished partition, its ownership, its target, and the time of the next
-        # check.
+        # The ownership, the target and the time of the next check of finished
+        # partitions.
         self._done: dict[TopicPartition, tuple[object, Target, float]] = {}
         # The situation at the last check, if no partition was due, and the time of the
         # next check.

@@ -76,7 +76,7 @@ def refuse_blocking(consumer: KafkaConsumer, call: str) -> None:
 
     Raises:
         ConsumerClosedError: the consumer is closed.
-        BlockingCallInListenerError: listeners run on this thread.
+        BlockingCallInListenerError: this is the thread on which listeners run.
         BlockingCallInSignalHandlerError: a signal handler on this thread has interrupted
             a call that keeps the IO thread waiting.
     """

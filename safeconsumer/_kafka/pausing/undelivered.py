@@ -290,7 +290,7 @@ class OwnedPartitionState(TopicPartitionState):
         if before is not None:
             self.position = before
             self.before = None
-            if self.moves != moves:  # a signal handler has sought on this thread
+            if self.moves != moves:  # a signal handler called seek()
                 self.restore_move()
                 before = None
         self.move_cursor()
