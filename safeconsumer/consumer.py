@@ -475,7 +475,7 @@ class SafeConsumer(UpstreamConsumer):
         topic.
 
         Args:
-            owner: the owner, for example the ``Hold.owner`` of any of :meth:`holds`.
+            owner: the owner, for example the ``owner`` of a hold from :meth:`holds`.
 
         Raises:
             HoldSettingError: the owner is not a valid name.

@@ -27,7 +27,7 @@ class InterruptibleSelector(NetworkSelector):
     wait, the event's lock stays held, and the IO thread and every later call wait
     forever, or the wait raises a ``RuntimeError``. See :class:`InterruptibleEvent`.
 
-    A loop adopts this class by ``__class__``.
+    Upstream's loop becomes one of this class by assignment to its ``__class__``.
     """
 
     def run(self, coro: Any, *args: Any, **limit: float | None) -> Any:  # noqa: ANN401 - upstream's

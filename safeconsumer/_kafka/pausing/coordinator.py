@@ -1069,8 +1069,7 @@ class PauseSafeCoordinator(ConsumerCoordinator):
 
     @property
     def _skips_uncommitted(self) -> bool:
-        # Whether a partition without a commit starts at the log's end at its next
-        # owner.
+        # Whether the next owner starts a partition without a commit at the log's end.
         strategy = self._subscription._default_offset_reset_strategy
         return strategy == OffsetResetStrategy.LATEST and bool(self.group_id)
 

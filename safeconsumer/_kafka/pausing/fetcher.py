@@ -52,8 +52,9 @@ class PauseSafeFetcher(Fetcher):
     - A lifted hold wakes a waiting ``poll``.
     - If a fetch could not be sent to a broker, the next poll sends another one.
 
-    Construct an object like one of upstream's class, or adopt upstream's object by
-    ``__class__`` and call :meth:`prepare`; it needs a :class:`LedgerSubscription`.
+    Construct an object like one of upstream's class, or assign this class to the
+    ``__class__`` of upstream's object and call :meth:`prepare`; the object needs a
+    :class:`LedgerSubscription`.
 
     Thread rules: the polling thread calls the methods, except :meth:`wake`, which any
     thread may call, and ``_create_fetch_requests`` and ``_fetchable_partitions``, which

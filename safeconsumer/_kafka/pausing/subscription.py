@@ -548,7 +548,7 @@ class LedgerSubscription(SubscriptionState):
         self, targets: Mapping[TopicPartition, Any]
     ) -> dict[TopicPartition, OwnedPartitionState]:
         """
-        Start new ownerships of partitions, as if others had owned these in between.
+        Start new ownerships, as if other members had owned the partitions in between.
 
         Fetches, queued records and commits of the earlier ownerships are void.
 
