@@ -18,7 +18,7 @@ class InterruptibleEvent:
 
     1. :meth:`wait` registers its lock, and then reads whether the event is set.
     2. :meth:`set` sets the event, and then releases the registered locks. Therefore
-      ``set`` sees the wait, or the wait sees that the event is set, or both.
+       ``set`` sees the wait, or the wait sees that the event is set, or both.
 
     Thread rules: any thread and any signal handler may call every method.
     """

@@ -501,10 +501,10 @@ class PauseSafeCoordinator(ConsumerCoordinator):
         # 2. in that generation, other members may have owned these partitions, and
         #    committed;
         # 3. upstream keeps the positions of partitions that come back, so this member
-        #    would continue at its old positions, and overwrite the others' offsets by
-        # committing. A cooperative member claims its partitions when it joins, so no
-        # other member gets these partitions. A broker may give a follower that joins
-        # again the same generation.
+        #    would continue at its old positions, and commit them over the others' offsets.
+        # A cooperative member claims its partitions when it joins, so no other member
+        # gets these partitions. A broker may give a follower that joins again the same
+        # generation.
         owned = frozenset(self._subscription.assigned_partitions())
         applied = (
             generation if self._applied_generation is None else self._applied_generation

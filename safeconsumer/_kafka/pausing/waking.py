@@ -29,9 +29,9 @@ class Wakeup:
 
     1. The caller sets ``is_asked``, and then ends the registered waits.
     2. A wait registers itself, and then reads ``is_asked``. Therefore the caller sees
-      the wait, or the wait sees ``is_asked``, or both.
+       the wait, or the wait sees ``is_asked``, or both.
     3. The poll gives up, as if its time were over, and clears ``is_asked`` at its end.
-      The request for which it waited stays pending for the next poll.
+       The request for which it waited stays pending for the next poll.
 
     Thread rules: any thread and a signal handler may call :meth:`ask`, which takes no
     lock.
