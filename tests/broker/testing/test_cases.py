@@ -66,6 +66,12 @@ class KeptInARebalance(SafeConsumer):
 
 
 class CommittedWhereRevoked(SafeConsumer):
+    stopped = {}
+
+    def pause(self, *targets, **options):
+        super().pause(*targets, **options)
+        self.stopped = {tp: self.position(tp) for tp in targets}
+
     def subscribe(self, *topics, listener, **options):
         class Listener(AsyncConsumerRebalanceListener):
             async def on_partitions_assigned(_, assigned):
@@ -73,8 +79,8 @@ class CommittedWhereRevoked(SafeConsumer):
 
             async def on_partitions_revoked(_, revoked):
                 fetched = {
-                    tp: OffsetAndMetadata(self.position(tp) + 10, "", -1)
-                    for tp in self.paused() & set(revoked)
+                    tp: OffsetAndMetadata(self.stopped[tp] + 10, "", -1)
+                    for tp in self.stopped.keys() & set(revoked)
                 }
                 if fetched:
                     await self.commit_async(fetched)
