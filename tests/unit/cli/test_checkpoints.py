@@ -49,7 +49,7 @@ def test_stream_that_moved_a_held_partition_has_status_1(audited, tmp_path):
         f"S1  orders:0 of g  1 x, first by {folder}: batch 1 was planned at "
     )
     assert "offsets 10 to 19, while operator:eve held orders from" in first
-    assert about == f"S1  {folder}: batches 0 to 1, 1 hold of g meanwhile"
+    assert about == f"S1  {folder}: batches 0 to 1, 1 hold of g in that time"
     assert last == "violations: 1 stream, 1 partition"
     (row,) = rows_of(report)
     assert (row["check"], row["offset"], row["is_complete"]) == ("S1", 10, True)
@@ -67,12 +67,12 @@ def test_line_about_a_stream_counts_the_holds_during_its_batches(
     history.write_text(history_of("orders", start, end))
     folder = checkpoint(tmp_path / "c", KEPT)
     done = run("--checkpoint", folder, "--group", "g", "--history", history)
-    assert f"batches 0 to 1, {count} of g meanwhile" in done.stdout
+    assert f"batches 0 to 1, {count} of g in that time" in done.stdout
 
 
 def test_stream_that_obeyed_has_status_0(audited, tmp_path):
     done = audited(KEPT)
-    about = f"S1  {tmp_path / 'c'}: batches 0 to 1, 1 hold of g meanwhile\n"
+    about = f"S1  {tmp_path / 'c'}: batches 0 to 1, 1 hold of g in that time\n"
     line = "clean: 1 stream, 1 partition\n"
     assert (done.exit_code, done.stdout) == (0, about + line)
 

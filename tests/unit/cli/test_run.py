@@ -187,13 +187,16 @@ def test_probes_with_a_bad_port_or_without_their_package_are_wrong_usage(
     [
         ({"offset": 60, "is_committed": True}, None),
         ({"offset": 0}, None),
-        ({"offset": 60}, "of an added partition or a recreated topic, at the first"),
-        ({"offset": 60}, "with earliest a new group reads what is there already"),
+        (
+            {"offset": 60},
+            "at the first record of an added partition or a recreated topic",
+        ),
+        ({"offset": 60}, "with earliest a new group reads all existing records"),
         (
             {"offset": 60, "is_reset": True},
-            "at the first record that is left, or where",
+            "at the first remaining record, or where",
         ),
-        ({"offset": 60, "is_reset": True}, "records up to here may have been deleted"),
+        ({"offset": 60, "is_reset": True}, "records before this offset may have"),
     ],
     ids=short,
 )

@@ -131,7 +131,7 @@ def test_wait_of_a_pause_fails_once_its_hold_has_expired():
     quiet = viewed(facts("a", tp), report("a", 0), holds=(own,), skew=30.0)
     reached, _ = holding._is_quiet(evolve(quiet, times=Times(102.0)), action)
     assert reached
-    with pytest.raises(waiting.NeverReachedError, match=r"expired meanwhile: t$"):
+    with pytest.raises(waiting.NeverReachedError, match=r"expired since: t$"):
         holding._is_quiet(evolve(quiet, times=Times(104.0)), action)
 
 

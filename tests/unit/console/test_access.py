@@ -219,7 +219,7 @@ def test_method_that_a_page_does_not_accept_is_refused(console):
     answer = console.post("/history")
     assert (answer.status_code, answer.headers["allow"]) == (405, "GET, HEAD")
     assert answer.headers["content-type"] == PROBLEM
-    assert answer.json()["detail"] == "it takes GET, HEAD"
+    assert answer.json()["detail"] == "it accepts GET, HEAD"
 
 
 @pytest.mark.parametrize("accept", ["text/html", "application/json"])
@@ -298,7 +298,7 @@ def test_unknown_parameter_of_a_route_is_refused(console, method, path, more):
     fields = {"group": "g", "scopes": "t:0", "reason": "x", **more}
     body = {"json": fields} if method == "POST" else {}
     answer = client.request(method, path, **body)
-    title = "takes no query" if "dry_run" in path else "is not a parameter of /"
+    title = "accepts no query" if "dry_run" in path else "is not a parameter of /"
     assert answer.status_code == 400
     assert title in answer.json()["title"]
 

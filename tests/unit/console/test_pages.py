@@ -456,7 +456,7 @@ def test_form_moves_offsets_once_and_exactly_as_previewed():
     assert ">Effect<" not in served.page("/reset")
     asked = served.client().get("/reset", params=BACK)
     cells = re.findall(r'<td class="n" data-name="([^"]*)">([^<]+)<', asked.text)
-    row = [("From", "1,000"), ("To", "900"), ("Records again", "100")]
+    row = [("From", "1,000"), ("To", "900"), ("Records repeated", "100")]
     assert cells == [*row, *row]
     form = fields_of(asked)
     edited = served.submit("/reset", form | {"to": "-200"})

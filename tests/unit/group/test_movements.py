@@ -50,7 +50,7 @@ BOTH = {"assigned": {"t": ((0, 1),)}, "quiet": {"t": ((0, 1),)}}
         (
             5,
             {"resets": None},
-            "a moves nothing: its client, settings or version cannot",
+            "a moves nothing: its client, settings or version forbid it",
         ),
     ],
     ids=["done", "uncommitted", "named", "unread", "cannot"],
@@ -81,7 +81,7 @@ MUTE = report("a", **BOTH, resets=None)
 @pytest.mark.parametrize(
     ("seen", "why"),
     [
-        ((OWNER, MUTE), "a moves nothing: its client, settings or version cannot"),
+        ((OWNER, MUTE), "a moves nothing: its client, settings or version forbid it"),
         ((OWNER,), f"a {viewed(OWNER).present[0].verdict.sentence}"),
     ],
     ids=["mute", "plain"],
@@ -134,7 +134,7 @@ def test_reader_that_cannot_move_is_not_a_next_owner():
     mute, able = report("c", **idle), report("d", resets=(), **idle)
     why = (
         "no member owns it, and none moves it: c moves nothing: its client, settings or "
-        "version cannot"
+        "version forbid it"
     )
     assert whys(under_a_reset(mute, committed=5)) == {0: why, 1: why}
     later = "no member owns it; its next owner moves it first"

@@ -203,7 +203,7 @@ def test_plan_during_a_rebalance_uses_the_partitions_that_members_report():
         (
             ("orders",),
             {"group": "biling", "facts": NO_GROUP, "reports": ()},
-            "no group 'biling' here; did you mean billing?",
+            "unknown group 'biling'; did you mean billing?",
         ),
     ],
     ids=["topic", "partitions", "group"],
@@ -347,15 +347,18 @@ def test_lift_counts_the_partitions_that_flow_and_that_stay_held():
     assert (flowing(plan), plan.others) == ((ZERO,), (one,))
     assert [text for _, text in plan.points] == [
         "1 partition flows again: orders:0",
-        "7 records come at once",
+        "7 records arrive immediately",
         "1 partition stays held by others",
     ]
     assert lifted(view, named(one)).points == (
-        ("waiting", "nothing begins to flow by it now"),
+        ("waiting", "no partition starts to flow now"),
         ("waiting", "1 partition stays held by others"),
     )
     alone = evolve(view, holds=(one,))
-    assert lifted(alone, named(one)).points[1] == ("note", "1 record comes at once")
+    assert lifted(alone, named(one)).points[1] == (
+        "note",
+        "1 record arrives immediately",
+    )
 
 
 def test_lift_of_a_scope_without_a_hold_releases_no_partition():
@@ -363,7 +366,7 @@ def test_lift_of_a_scope_without_a_hold_releases_no_partition():
     plan = lifted(view, NamedHold(scope="orders", owner="alice"))
     assert (flowing(plan), plan.document()["covers"]) == ((), [])
     assert plan.points == (
-        ("waiting", "nothing begins to flow by it now"),
+        ("waiting", "no partition starts to flow now"),
         ("waiting", "1 partition stays held by others"),
     )
     both = lifted(view, named(HOLD), NamedHold(scope="orders:1", owner="alice"))
@@ -659,7 +662,7 @@ def test_group_that_only_streams_use_is_known():
         view = evolve(nobody, **reports)
         assert view.is_known
         whys = [why for _, why in needs(placed("orders:0", view=view))]
-        assert not any("no group" in one for one in whys)
+        assert not any("unknown group" in one for one in whys)
 
 
 # ---------------------------------------------------------------- moving offsets
@@ -821,7 +824,7 @@ def test_partition_without_a_committed_offset_cannot_be_moved_back_by_a_number()
         to=parse_target("-20"),
     )
     assert {tp: at.offset for tp, at in action.places.items()} == {ZERO: 30, ONE: None}
-    why = "nothing is committed of orders:1 to count from"
+    why = "nothing is committed for orders:1 to count from"
     assert needs(plan_of(view, action, Asked())) == [(Consent.NONE, why)]
 
 
@@ -837,7 +840,7 @@ def test_targets_outside_the_log_are_refused_with_the_offset_ranges():
 
 def test_refused_reset_lists_the_offset_ranges_of_five_logs_at_most():
     *_, last = outside(dict(enumerate(range(50, 60)))).split("; ")
-    assert last == "orders:5-9 are outside of their logs, too"
+    assert last == "orders:5-9 are outside their logs, too"
 
 
 def test_digest_of_a_reset_depends_on_its_targets():

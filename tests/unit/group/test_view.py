@@ -363,10 +363,10 @@ def test_number_of_holds_that_cannot_be_read_is_unknown():
 @pytest.mark.parametrize(
     ("view", "text", "whole", "cell"),
     [
-        (commits(held(A), ZERO), "lag unknown: t:0 cannot be asked", None, "unknown"),
+        (commits(held(A), ZERO), "lag unknown: t:0 cannot be queried", None, "unknown"),
         (
             evolve(commits(held(A), ZERO, ONE), lags={ZERO: 5}),
-            "lag unknown: t:1 cannot be asked",
+            "lag unknown: t:1 cannot be queried",
             None,
             "unknown",
         ),
@@ -565,7 +565,7 @@ def test_preview_of_a_group_with_unknown_members_is_unknown():
         (commits(held(state="Empty"), ZERO), [(NOTE, "g has no members")]),
         (
             held(A, report("a", 0, holds=1), unread=("no right",)),
-            [(BAD, "unknown: no right"), (GOOD, "obeys everything")],
+            [(BAD, "unknown: no right"), (GOOD, "obeys all holds")],
         ),
         (
             held(NOBODY, report("a", 0)),
@@ -573,13 +573,13 @@ def test_preview_of_a_group_with_unknown_members_is_unknown():
         ),
         (
             held(A, B, report("a", 0, holds=1), report("b", 1, generation=8, holds=1)),
-            [(NOTE, "has reported for generation 7"), (GOOD, "obeys everything")],
+            [(NOTE, "has reported for generation 7"), (GOOD, "obeys all holds")],
         ),
         (
             held(A, report("a", 0, holds=0)),
             [(BAD, "has read every record and obeys 0 holds")],
         ),
-        (held(A, report("a", 0, holds=1)), [(GOOD, "obeys everything")]),
+        (held(A, report("a", 0, holds=1)), [(GOOD, "obeys all holds")]),
         (
             held(A, report("a", 0, holds=2)),
             [(BAD, "obeys 2 holds, and the topics have 1")],
@@ -650,7 +650,7 @@ def test_ended_hold_raises_no_alarm(quiet):
     assert sum("hold ended" in one for one in lines) == 3
     for holds in (0, 1):
         assert found(over(A, report("a", 0, holds=holds))) == [
-            (GOOD, "member a on  obeys everything")
+            (GOOD, "member a on  obeys all holds")
         ]
 
 

@@ -151,7 +151,7 @@ def test_gate_is_reported_and_explained():
     lab.ledger.begin_call()
     lab.assign(A, B, C)
     (line,) = explain_lines(lab.ledger.view(), C, lab.ledger.now()[0])
-    assert line == "gate: gained during a poll() that began all paused"
+    assert line == "gate: gained during a poll() that started with everything paused"
 
 
 def test_poll_without_a_change_makes_no_view_and_calls_no_observer():

@@ -41,7 +41,7 @@ BAD_TARGETS = [
     (TopicPartition("orders", -1), IllegalTargetError, "orders:-1"),
     (TopicPartition("a b", 0), IllegalTargetError, "a b"),
     ("..", IllegalTargetError, "'..'"),
-    ("orders:2-0", IllegalTargetError, "a range goes up"),
+    ("orders:2-0", IllegalTargetError, "a range must be ascending"),
 ]
 ELSEWHERE = [
     ("orders:7", NotConsumedError, "orders:7"),

@@ -315,7 +315,7 @@ def test_buffer_that_changes_between_two_calls_causes_an_error(codec):
         made, records = reader(data), []
         assert not made.take(records, 2)
         change(data)
-        with pytest.raises(ValueError, match=r"place|writes"):
+        with pytest.raises(ValueError, match=r"position|writes"):
             made.take(records, ALL)
         assert (len(records), made.next_fetch_offset) == (2, 7)
 
@@ -662,7 +662,7 @@ def test_reference_cycle_through_a_reader_is_collected():
 def test_checksum_equals_that_of_kafka_python(data, at):
     """The processor's instruction and the tables give the same checksum at any offset."""
     if at > len(data):
-        with pytest.raises(ValueError, match="no such place"):
+        with pytest.raises(ValueError, match="no such position"):
             _batches.crc32c(data, at)
         return
     sums = {_batches.crc32c(memoryview(data), at, by) for by in (0, 1)}
