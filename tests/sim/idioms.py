@@ -87,7 +87,7 @@ class Program:
     def on_revoked(self, tps):
         """Handle revoked partitions."""
 
-    def says_stop(self, tp):  # noqa: ARG002 - for children
+    def says_stop(self, tp):  # noqa: ARG002 - for subclasses
         """Return whether the program wants no record of a partition now."""
         return self.is_busy
 
@@ -298,7 +298,7 @@ class BackoffForgets(Backoff, WorkForgets):
 
 
 class Quarantine(Backoff):
-    """The program pauses one partition for good."""
+    """The program pauses one partition and never resumes it."""
 
     seconds = 1000
 
@@ -392,7 +392,7 @@ class TwoAtOnce(Program):
 
 
 class OwnersQuarantine(Quarantine):
-    """A separate owner pauses one partition for good, while a flag is set and cleared."""
+    """A separate owner pauses one partition forever, while a flag is set and cleared."""
 
     is_ours_only = True
 
@@ -490,7 +490,7 @@ class NothingElse:
     def on_turn(self, turn):
         """Make the changes that are due in a turn, before the program acts."""
 
-    def keeps(self, tp):  # noqa: ARG002 - for children
+    def keeps(self, tp):  # noqa: ARG002 - for subclasses
         """Return whether a hold or a gate keeps a partition quiet now."""
         return False
 

@@ -175,7 +175,7 @@ def test_commit_just_before_unsubscribe_is_sent_as_a_member(lab, kind, *, is_aut
 @simulated(seeds=1, nightly=2)
 def test_response_to_an_old_commit_does_not_fence_the_new_member(lab):
     """
-    A static member that subscribed again used to be fenced for good by its own old commit.
+    A static member that subscribed again used to be fenced permanently by its own old commit.
 
     That commit was sent with the ``group_instance_id``, but without a member id. The broker
     knows another member with that instance id, which is the new membership.

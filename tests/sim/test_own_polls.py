@@ -240,7 +240,7 @@ def drop_decoded_records(own, _):
 
 @pytest.mark.parametrize("meanwhile", [hold_a_while, drop_decoded_records])
 def test_failed_overridden_poll_loses_no_record_of_an_emptied_buffer(lab, meanwhile):
-    """The step returns to the position from before its first poll."""
+    """The step restores the position that the partition had before the step's first poll."""
 
     class Failing(SafeConsumer):
         fails = True

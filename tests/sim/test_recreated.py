@@ -411,7 +411,7 @@ def test_a_fetch_in_flight_proves_that_the_topic_exists(lab):
 
 @pytest.mark.contract("P21", "P10")
 def test_idle_partition_does_not_delay_another_that_waits_for_topic_ids(lab):
-    """By itself, the idle partition's fetch would wait at the broker for a minute."""
+    """A fetch of the idle partition alone would wait at the broker for a minute."""
     one, other = lab.topic("t", 2)
     waits = {"fetch_max_wait_ms": 60_000, "request_timeout_ms": 90_000}
     reader = subscribed(lab, **waits)

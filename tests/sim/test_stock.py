@@ -77,7 +77,7 @@ def test_commit_for_another_members_partition_rewinds_its_committed_offset(lab):
 
 
 def test_blocking_call_in_a_listener_raises_a_runtime_error(lab):
-    """``commit()`` raises a RuntimeError, and ``poll`` an error caused by the listener's."""
+    """``poll`` raises an error whose cause is the listener's own error."""
     lab.topic("t", 1, records=1)
     reader = Reader(lab, KafkaConsumer)
     errors = []

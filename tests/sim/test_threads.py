@@ -115,7 +115,7 @@ def test_second_poll_during_an_iteration_step_is_refused(lab, decoder):
             elsewhere(acts.pop())
         return quiet()
 
-    ledger.quiet = asked  # called by each step, for each record, as nothing is settled
+    ledger.quiet = asked  # each step calls this, because the ledger is never settled
     unsettled = {"settled": property(lambda _: None, lambda *_: None)}
     ledger.__class__ = type("Unsettled", (type(ledger),), unsettled)
     reader.take(1)

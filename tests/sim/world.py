@@ -144,7 +144,7 @@ class World:
 
     def __init__(self, seed=0, *, preempt=0.0, limit=LIMIT):
         self.seed = seed
-        self.rng = random.Random(seed)  # noqa: S311 - what it draws is no secret
+        self.rng = random.Random(seed)  # noqa: S311 - its numbers are not secret
         # For the client's random choices; an earlier test's thread may draw from
         # `random` itself.
         self.chance = random.Random(seed)  # noqa: S311 - as above
@@ -163,8 +163,8 @@ class World:
         self.still_ran = ()  # the tasks that were still running at the end
         # For objects whose only other order is their address.
         self.serial = itertools.count(1)
-        self._slept = 0  # turns that the jumps of the clock make up for
-        self._turn_limit = _NEVER  # the time at which a turn has read it too often
+        self._slept = 0  # the time slept so far, as a number of turns
+        self._turn_limit = _NEVER  # a turn that reads a later time is endless
         self._order = itertools.count()
         self._timers = []
         self._first = None

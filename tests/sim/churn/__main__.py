@@ -1,7 +1,7 @@
 """Runs churns: ``python -m tests.sim.churn --seeds 0-199 --minutes 30 [--plant NAME]``."""
 
 # ruff: noqa: E402, T201 - the program prints; threads and clocks are replaced before
-# anything takes them
+# other modules import them
 import os
 import sys
 

@@ -229,7 +229,7 @@ def test_doctor_names_the_topics_of_a_mistyped_prefix(team):
 
 
 @played()
-def test_doctor_finds_no_problem_in_a_group_that_obeys(team):
+def test_doctor_finds_no_problem_in_a_group_that_obeys_its_holds(team):
     """A note about the writers of holds has the command that lists them."""
     consumer = team.ready()
     with Polled(consumer):

@@ -210,7 +210,7 @@ def test_audit_reads_the_topic_as_the_history_prints_it(team):
 
 @pytest.mark.contract("S5")
 @played()
-def test_audit_finds_a_member_that_does_not_obey(team, tmp_path):
+def test_audit_finds_a_member_that_ignores_a_hold(team, tmp_path):
     """
     G2: the control topics prove the violation, live or as a history.
 

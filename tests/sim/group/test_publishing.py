@@ -230,7 +230,7 @@ def test_holds_topic_that_deletes_records_is_refused_to_a_program(team, call):
 @pytest.mark.parametrize("call", ["pause", "resume"])
 @played()
 def test_program_without_a_holds_topic_fails_immediately(team, call):
-    """A lift does not wait for the topic either."""
+    """Neither a pause nor a lift waits until the topic exists."""
     team.settings = Control.prefixed(f"{team.prefix}none_")
     now = time.monotonic()
     with (

@@ -332,7 +332,7 @@ def test_hold_of_an_unfinished_reset_is_not_replaced(team):
 
 
 @played(held)
-def test_hold_can_get_an_end_again_once_everything_is_moved(team):
+def test_hold_may_have_an_end_again_once_everything_is_moved(team):
     move(team, team.topic, "1")
     why = typed(team, "extend", team.topic, "--for", "2h", status=FAILED)
     assert "it has no end: replace it to give it one" in why
@@ -361,7 +361,7 @@ def test_wait_moved_fails_immediately_without_a_reset(team, monkeypatch):
 
 @played(leave)
 def test_command_moves_a_group_without_members(team):
-    """The command also moves a group that only a stream obeys, which keeps its checkpoint."""
+    """The command also commits for a group that has a stream, which keeps its checkpoint."""
     pause(team, team.topic)
     move(team, team.topic, "3")
     assert team.committed() == dict.fromkeys(range(4), 3)

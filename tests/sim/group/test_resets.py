@@ -599,7 +599,7 @@ def test_recreated_topic_is_left_alone_and_named_in_the_report(lab, operator):
 
 @operated()
 def test_recreating_the_holds_topic_keeps_the_hold_and_moves_nothing(lab, operator):
-    """Lifts and commits in the meantime are unknown."""
+    """Members cannot know what the deleted topic's last records lifted or moved."""
     one = held(lab, operator)
     away = lab.cluster.fail("OffsetFetch", is_held=True, client_id="a")
     operator.reset({T: 4})

@@ -51,7 +51,7 @@ def seeks(s):
 
 @both
 def a_pause_of_an_unassigned_partition(s):
-    """The call raises an error, but its valid target may be paused."""
+    """The call raises an error, and may pause the assigned partition that it names."""
     tp, other = s.topic(partitions=2, records=5)
     one = assigned(s, tp)
     one.settle()

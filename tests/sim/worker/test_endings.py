@@ -487,7 +487,7 @@ def test_serve_returns_while_a_hook_hangs(lab):
 
     async def serve():
         serving = asyncio.create_task(worker.serve())
-        while worker.stats().done < 10:  # noqa: ASYNC110 - no event tells
+        while worker.stats().done < 10:  # noqa: ASYNC110 - no event to wait for
             await asyncio.sleep(0.1)
         worker.stop()
         return await serving
@@ -672,7 +672,7 @@ def test_coroutines_run_in_the_loop_that_serves(lab):
             consumer(lab, "t"), handle, executor="asyncio", lifespan=lifespan
         )
         serving = asyncio.create_task(worker.serve())
-        while worker.stats().done < 40:  # noqa: ASYNC110 - no event tells
+        while worker.stats().done < 40:  # noqa: ASYNC110 - no event to wait for
             await asyncio.sleep(0.05)
         worker.stop()
         report = await serving
@@ -702,7 +702,7 @@ def test_cancelled_serve_drains_and_a_second_cancel_gives_up(lab, tasks, times):
             asyncio.get_running_loop().set_task_factory(asyncio.eager_task_factory)
         worker = Worker(consumer(lab, "t"), handler.on(executor), executor=executor)
         serving = asyncio.create_task(worker.serve())
-        while not (handler.calls or serving.done()):  # noqa: ASYNC110 - no event tells
+        while not (handler.calls or serving.done()):  # noqa: ASYNC110 - no event to wait for
             await asyncio.sleep(0.05)
         for _ in range(times):
             serving.cancel()
@@ -746,7 +746,7 @@ def test_worker_served_with_eager_tasks_handles_all_records(lab, batch, seconds)
             lifespan=lifespan,
         )
         serving = asyncio.create_task(worker.serve())
-        while worker.stats().done < 40 and not serving.done():  # noqa: ASYNC110 - no event tells
+        while worker.stats().done < 40 and not serving.done():  # noqa: ASYNC110 - no event to wait for
             await asyncio.sleep(0.05)
         worker.stop()
         report = await serving

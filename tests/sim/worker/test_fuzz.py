@@ -154,7 +154,7 @@ class Book:
         self.running.update((who, one) for one in places)
 
     def may_fail_in_batch(self, place):
-        """Return whether a record is unreadable, and so fails beside others of its batch."""
+        """Return whether a record is unreadable, so that its batch may succeed without it."""
         return self.is_batch and place[1] % UNREADABLE == UNREADABLE_REST
 
     def pass_over(self, partition, offsets):

@@ -472,7 +472,7 @@ def test_pause_is_a_warning_only_if_it_has_a_cause(lab, executor):
                 raise Pause(1.0) from error
             if record.value == b"none":
                 raise Pause(1.0) from None
-            raise Pause(1.0)  # noqa: B904 - the error is its context all the same
+            raise Pause(1.0)  # noqa: B904 - the test needs no explicit cause
 
     run = Working(lab, handle, executor=executor)
     run.done(4)

@@ -274,7 +274,7 @@ def test_dead_letter_waiting_under_a_hold_is_healthy(lab, order):
 
 
 @pytest.mark.contract("W7", "W10")
-def test_record_without_a_dead_letter_blocks_under_a_hold_too(lab):
+def test_record_without_a_dead_letter_also_blocks_under_a_hold(lab):
     (tp,) = filled(lab, 1, "bad")
     run = Working(
         lab,

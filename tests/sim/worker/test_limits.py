@@ -59,7 +59,7 @@ def test_kept_records_are_bounded_and_the_hold_is_named(lab, executor):
     assert {hold.owner for hold in consumer.holds()} == {"ops", BACKPRESSURE}
     assert any(BACKPRESSURE in line for line in consumer.explain("t:0"))
     lab.sleep(6)
-    # W10: the hold of ops keeps back the other records.
+    # W10: the hold of ``ops`` prevents the start of other records.
     assert (stats().running, stats().done) == (0, 2)
     assert "ops" in {hold.owner for hold in consumer.holds()}
     consumer.resume("t", owner="ops")
@@ -219,7 +219,7 @@ def test_partitions_take_turns_by_key(lab):
 @pytest.mark.contract("W1")
 @pytest.mark.parametrize(("busy", "share"), [(1, 20), (4, 8)])
 def test_partitions_that_have_records_share_the_limit(lab, busy, share):
-    """One share remains free."""
+    """The limit is divided by the number of these partitions plus one."""
     made = lab.topic("t", 4)
     for tp in made[:busy]:
         put(lab, tp, *["stands"] * 100)

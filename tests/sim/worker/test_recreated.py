@@ -47,7 +47,7 @@ def values(handler, prefix="new"):
 @pytest.mark.parametrize("count", [25, 3], ids=["longer", "shorter"])
 @pytest.mark.parametrize("is_held", [True, False], ids=["held", "flowing"])
 @simulated(seeds=1, nightly=5)
-def test_worker_starts_at_the_first_record_of_a_recreated_topic(  # noqa: PLR0913 - the cases that it meets
+def test_worker_starts_at_the_first_record_of_a_recreated_topic(  # noqa: PLR0913 - many parameters
     lab, tmp_path, protocol, reset, count, *, is_held
 ):
     """The journal has the topics' ids, so the audit judges each topic separately."""
