@@ -1,4 +1,4 @@
-"""The suite's brokers, options and markers."""
+"""Defines the suite's brokers, options and markers."""
 
 # ruff: noqa: E402 - no module may import threads and clocks before they can be
 # simulated
@@ -25,7 +25,7 @@ from tests.harness.spark import options as spark_options
 
 pytest_plugins = ["safeconsumer.testing.fixtures", "tests.harness.timeouts"]
 
-# Makes the assertions of this module report the compared values.
+# Makes assertions in ``tests.sim.reading`` report the compared values.
 pytest.register_assert_rewrite("tests.sim.reading")
 
 # Before 3.13 Python uses its parser to place the carets in a traceback. The parser
@@ -47,7 +47,7 @@ for one in ("BOOTSTRAP", "CONFIG", "OWNER", "TOPIC_PREFIX"):
 # limit may stop a test. A simulated test has a limit above these.
 _sockets._COMMAND_TIMEOUT = workers._PATIENCE = polling._LONGEST_POLL = 10_000.0
 
-chance.make_repeatable()  # before the plugin of Hypothesis takes --hypothesis-profile
+chance.make_repeatable()  # before Hypothesis's plugin applies --hypothesis-profile
 
 KIND = pytest.StashKey[choice.Kind]()
 

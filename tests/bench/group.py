@@ -77,7 +77,7 @@ def _first_record(team, **settings):
 
 
 def reporting(stage):
-    """Measure how long one status call reads the reports of a thousand members."""
+    """Measure how long one status call takes with the reports of a thousand members."""
     with Team(stage.broker) as team:
         topic = str(team.settings.status_topic)
         assigned = {team.topic: ((0, 3),)}

@@ -9,7 +9,8 @@ _NOTE = (
     "CPU of the thread that reads fetched records of 100 bytes, and looks at "
     "their keys, values and offsets"
 )
-# For each method: the client, the most records of a call, and the limit over stock.
+# For each method: the client, the most records of a call, and the limit relative to
+# stock.
 _CALLS = {
     "poll": ("confluent-kafka, tuned", None, 1.5),
     "consume": ("confluent-kafka, tuned", 500, 1.2),

@@ -12,8 +12,8 @@ def peak_mb():
     Return the peak resident memory of this process, in MB.
 
     Linux's ``ru_maxrss`` starts with the value of the parent process, so all small
-    children of a big process have the same value. The kernel's ``VmHWM`` starts at
-    zero.
+    children of a big process have the same value. The kernel's ``VmHWM`` does not
+    include that value.
     """
     return _marked("VmHWM")
 

@@ -227,7 +227,7 @@ def _row(of, *more):
     return lambda stage: of(Bench(_session(), stage), *more)
 
 
-# The rows of the report, by the names that ``--only`` takes.
+# Some targets differ from 1 by only a few hundredths.
 ROWS = {
     "read-100": _row(throughput, "read-100", 100, "none"),
     "read-100-lz4": _row(throughput, "read-100-lz4", 100, "lz4"),

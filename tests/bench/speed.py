@@ -1,4 +1,4 @@
-"""Measures the speed of all clients, and writes the table of README and of a page."""
+"""Measures the speed of all clients, and writes the tables of README and of a page."""
 
 import json
 from pathlib import Path
@@ -42,7 +42,8 @@ _OTHERS = [one for one in CLIENTS if one != OURS]
 def resumed(stage):
     """Time ``resume`` after a pause of half a second, while records remain."""
     topic = stage.filled(SMALL, max(2_400, _RECORDS // stage.sizes.scale))
-    # A fetch that was sent before the resume may wait this long, as by Kafka's default.
+    # A fetch that was sent before the resume may wait this long, which is Kafka's
+    # default.
     every = {"partitions": SMALL.partitions, "wait_ms": 500}
     kinds = {one: stage.reader(one, topic, **every) for one in CLIENTS}
     taken = lapped(kinds, "stop", rounds=stage.sizes.rounds, laps=LAPS)

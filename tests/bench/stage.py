@@ -210,7 +210,7 @@ class Stage:
         return found
 
     def shared(self, case, records):
-        """Return a topic as :meth:`filled` makes it; reuse the last one with such records."""
+        """Return a topic as :meth:`filled` makes it; reuse the last such topic."""
         if (case, records) not in self._shared:
             self.drop_shared()
             self._shared[case, records] = self.filled(case, records)

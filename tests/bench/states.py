@@ -19,7 +19,7 @@ def landed(checkout=ROOT):
     """
     Return the commit of the last landed state.
 
-    On a branch that is the commit at which the branch left origin's main, or main if
+    On a branch this is the commit at which the branch left origin's main, or main if
     there is no origin. On main, where a nightly run compares with the day before, it is
     the newest commit that is at least a day older; or the parent, if all commits are
     younger.

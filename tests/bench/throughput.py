@@ -10,11 +10,11 @@ SPEED, CPU = "records/s", "CPU per record"
 LAPS = 4  # in each round
 STOCK, OURS, TUNED = "kafka-python", "safe-compiled", "confluent-kafka, tuned"
 CLIENTS = (STOCK, OURS, "aiokafka", TUNED)
-# The bytes of a topic. A client does not read them all in a second if the values have
-# 100 bytes; topics with larger values have fewer records, which it reads repeatedly.
+# The bytes of a topic. With values of 100 bytes a client needs over a second to read
+# them. Topics with larger values have fewer records, which the client reads repeatedly.
 _BYTES = 300_000_000
 _STEP = 2_400  # a divisor of the number of records of each case
-_ALONE = 20  # a broker accepts so many times fewer records as separate batches
+_ALONE = 20  # the factor by which separate batches slow a broker down
 
 
 @frozen(kw_only=True)

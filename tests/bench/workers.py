@@ -75,7 +75,7 @@ def arms(kinds):
 
 
 def in_turns(names, lap):
-    """Return the names in an order that depends on the lap, so that each comes first."""
+    """Return the names in an order in which another one is first in each lap."""
     at = lap % len(names)
     return [*names[at:], *names[:at]]
 

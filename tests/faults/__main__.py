@@ -1,5 +1,5 @@
 """
-``python -m tests.faults [PACKAGE ...]``: plants faults, and names their killers.
+``python -m tests.faults [PACKAGE ...]``: plants faults, and names the killing tests.
 
 A fault is one realistic change of the package. The program plants each fault in a copy
 of the checkout, and uses two copies at the same time. It runs the tests that the

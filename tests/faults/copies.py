@@ -38,7 +38,7 @@ class Result:
 
 
 class Copy:
-    """A copy of the checkout; one thread uses it, except for :meth:`end`."""
+    """A copy of the checkout for one thread; any thread may call :meth:`end`."""
 
     def __init__(self, folder):
         self._folder, self._temporary = folder / "checkout", folder / "tmp"

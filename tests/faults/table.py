@@ -52,7 +52,7 @@ class Fault:
         Return the file's text with the fault in it.
 
         Raises:
-            UnplantableError: the function is gone, or its text has changed.
+            UnplantableError: the function is missing, or its text has changed.
         """
         lines = text.splitlines(keepends=True)
         found = _places(text).get(self.function, ())

@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, settings
 from hypothesis.database import DirectoryBasedExampleDatabase
 from hypothesis.internal.conjecture import providers
 
-# Hypothesis's folder. Without an explicit one Hypothesis stores nothing if CI is set.
+# Hypothesis's folder. Without an explicit folder Hypothesis stores nothing if CI is
+# set.
 _KEPT = Path(
     os.environ.get("HYPOTHESIS_STORAGE_DIRECTORY")
     or Path(__file__).parents[2] / ".hypothesis"
@@ -45,7 +46,8 @@ def make_repeatable():
     workers the loaded modules differ from run to run, even for a "derandomized" test.
     """
     settings.load_profile("repeatable")
-    # Hypothesis has no setting for this. A renamed attribute raises AttributeError.
+    # Hypothesis has no setting for this. If the attribute is renamed, this line raises
+    # AttributeError.
     providers.HypothesisProvider._local_constants  # noqa: B018
     providers.HypothesisProvider._local_constants = providers.Constants()
     # Hypothesis's plugin would parse every module to find the constants, which takes

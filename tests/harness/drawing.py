@@ -1,4 +1,4 @@
-"""Makes Hypothesis draw few examples in usual runs, and many in nightly runs."""
+"""Makes Hypothesis draw few examples in ordinary runs, and many in nightly runs."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings

@@ -3,10 +3,10 @@
 
 def short(value):
     """
-    Return a value's name or the start of its text; None if the text has an address.
+    Return a value's name or the start of its text; None for a text with an address.
 
-    The elements of a set are sorted by their texts, because each process iterates in
-    another order. For None pytest makes the id.
+    The elements of a set are sorted by their texts, because the order of iteration
+    differs between processes. If the function returns None, pytest makes the id.
     """
     if name := getattr(value, "__name__", None):
         return name

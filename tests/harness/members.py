@@ -31,7 +31,8 @@ class Polled:
             end_of(one)
 
     def _poll(self, consumer):
-        # In a simulation the block's exit waits for no poll, and each poll costs CPU.
+        # In a simulation a long poll delays the block's exit only in virtual time, and
+        # each poll costs CPU.
         milliseconds = 50 if world() is None else 500
         while not self._over.is_set():
             self.keep(consumer.poll(milliseconds))
@@ -64,8 +65,8 @@ class Librdkafka:
 
     Attributes:
         records: the partition and offset of every received record.
-        owned: the member's partitions after the last poll. They are stored because
-            librdkafka blocks other threads that call ``assignment()``.
+        owned: the member's partitions after the last poll. The attribute exists because
+        librdkafka blocks other threads that call ``assignment()``.
     """
 
     def __init__(self, broker, group, topic, assignor):

@@ -191,8 +191,8 @@ def ran(*command, timeout=LIMIT, check=False, **how):
     ``timeout=None`` means no time limit.
 
     Raises:
-        TimeoutExpired: the program was killed. Seconds of waiting for a core do not
-        count.
+        TimeoutExpired: the program was killed at the limit, which does not count waits
+        for a core.
     """
     arguments, given = [str(one) for one in command], how.pop("input", None)
     pipes = (

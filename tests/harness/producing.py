@@ -28,7 +28,7 @@ def write(producer, records, limit=LIMIT):
 
 
 def numbered(topic, *counts):
-    """Yield as many records for each partition as its count; their values count from 0."""
+    """Yield the given numbers of records for the partitions, with values from 0 on."""
     for partition, count in enumerate(counts):
         for number in range(count):
             yield {"topic": topic, "partition": partition, "value": b"%d" % number}

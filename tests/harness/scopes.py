@@ -1,4 +1,4 @@
-"""Reads scopes of holds without the package's code, which the judge tests."""
+"""Parses scopes of holds without the package's code, which the judge tests."""
 
 import re
 

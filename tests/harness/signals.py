@@ -25,8 +25,8 @@ class Places:
     """
     Makes one call, and another call in a signal handler at a place of the first call.
 
-    A place is a point where Python may call a signal handler. Other threads keep
-    running at a place.
+    A place is a point where Python may call a signal handler. A place does not stop
+    other threads.
 
     Args:
         inside: prefixes of file names; only the functions of these files have places.
@@ -80,7 +80,8 @@ class Places:
             self._kinds[name] = kind
         if kind != "between":
             return kind
-        # A frame of contextlib has places if a frame of an inside file called it.
+        # A frame of contextlib has places only if a function of an inside file called
+        # it.
         caller = frame.f_back
         return caller is not None and caller.f_code.co_filename.startswith(self._inside)
 
@@ -94,7 +95,7 @@ class Interrupts(Places):
 
     def at(self, count, call):
         """
-        Raise at the n-th place of a call, from 0; return whether this place exists.
+        Raise at the n-th place of a call, counted from 0; return whether there is one.
 
         The call must then raise the handler's exception, and no other.
         """

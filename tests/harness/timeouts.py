@@ -1,8 +1,9 @@
 """
 Lets a test outlast pytest's time limit on a busy machine.
 
-The limit is meant for tests that hang. Once the limit has passed, a test may run for up
-to a minute more, without counting the seconds for which its threads wait for a core.
+pytest's limit is meant for tests that hang. Once the limit has passed, a test may run
+for up to a minute more, without counting the seconds for which its threads wait for a
+core.
 """
 
 import signal

@@ -1,4 +1,4 @@
-"""Tries the reusable cases with a client; lists the known verdicts on both consumers."""
+"""Tries the reusable cases with a client, and lists the known verdicts."""
 
 from enum import StrEnum
 from functools import partial
@@ -50,8 +50,8 @@ def tried(one, lab, client):
     Try one case, and close the consumers that the case left open.
 
     A case whose situation does not occur is tried up to three times, and the outcome
-    has the reasons. Our consumer has only one try, because a failed join would be its
-    defect.
+    has the reasons. Our consumer has only one try, because a failed join would be a
+    defect of our consumer.
     """
     tries = 1 if client == OURS else _TRIES
     found, missed = _judged(one, lab, client), []
@@ -136,7 +136,7 @@ def is_known(outcome):
     Return whether an outcome is the known verdict.
 
     kafka-python may starve after any resume if a fetch was in flight at the pause. Some
-    cases force such a fetch; in the other cases it is a race.
+    cases force such a fetch; in the other cases the outcome depends on a race.
     """
     if outcome.client == OURS:
         is_ended = outcome.case in ENDS_WITH_THE_OWNERSHIP

@@ -103,11 +103,11 @@ class Bound:
     """
     The limit of a wait, which does not count the seconds that threads waited for a core.
 
-    With the limit None the bound is never reached. In a simulated world no thread waits
+    A bound with the limit None is never reached. In a simulated world no thread waits
     for a core.
 
     Attributes:
-        starved: the total seconds of all threads that do not count.
+        starved: the seconds that do not count, summed over all threads.
     """
 
     def __init__(self, limit=LIMIT, *, clock=None, waits=None):
@@ -179,8 +179,8 @@ def code_of(process, limit=END_LIMIT):
     Return the exit code of a program once it has exited.
 
     Raises:
-        TimeoutExpired: the program has not exited in time, and keeps running. Seconds
-        of waiting for a core do not count.
+        TimeoutExpired: the program still runs at the limit, which does not count waits
+        for a core.
     """
     return _in_turns(process.wait, limit)
 

@@ -14,7 +14,7 @@ from tests.harness.docs.pages import ROOT
 _LENGTH = 72
 _PACKAGE = re.compile(r"[\w./, -]+: \S")
 _UNFINISHED = re.compile(r"wip\b", re.IGNORECASE)
-# Nobody uses these words for a program, so neither a commit subject nor a test name may
+# These words do not describe a program, so neither a commit subject nor a test name may
 # contain them.
 _WORDS = re.compile(r"(?:\b|_)(told|untold|heard|roused|anew|whoever)(?:\b|_)")
 _RIDDLE = re.compile(r"test_(?:what|who|whose|nobody|nothing|it|there)_")

@@ -22,7 +22,7 @@ PHRASES = {
     r"roused": "woken",
 }
 
-# Such phrases in docstrings, which have had more of them than pages.
+# Such phrases in docstrings, in which more of them have occurred.
 DOCSTRING_PHRASES = {
     r"(?<!there )(?:is|are|was|were) none": "there is no ..., or ``None``",
     r"said of": "a ... is called, or is reported",
@@ -139,7 +139,7 @@ def sentences(text):
 
 
 def _blocks(text):
-    # Each list item is a block; tables and headings are left out.
+    # Each list item is a block; tables and headings are dropped.
     lines = (line for line in text.splitlines() if not re.match(r"\s*(\||#|>)", line))
     return "\n".join(
         f"\n{_BLOCK_START.sub('', line)}" if _BLOCK_START.match(line) else line

@@ -17,7 +17,7 @@ _CHUNK = 2_000  # records to iterate over between two readings of the clock
 # The last fetch of a lap waits at the end of the topic and delays the next lap.
 _LAST_WAIT_MS = 25
 _PARKED = 500  # records to wait for after a pause
-_PAUSED_FOR = 0.5  # seconds; a broker's default limit for a waiting fetch
+_PAUSED_FOR = 0.5  # seconds; by default a fetch waits this long at the broker
 _GIVEN_UP = 10.0  # seconds; some partitions may deliver no more records
 _FETCHED_AFTER = 0.8  # seconds until the client has fetched all records
 _PAIRS = 200  # how often a partition is paused and resumed in a row
@@ -43,7 +43,7 @@ class Setup(NamedTuple):
     # The number of partitions, the last ones, that have no records and stay paused.
     quiet: int = 0
     strangers: int = 0  # how many missing partitions our consumer holds
-    wait_ms: int = _LAST_WAIT_MS  # how long a broker delays a non-member's fetch
+    wait_ms: int = _LAST_WAIT_MS  # the longest wait of a non-member's fetch
     deserializes: bool = False  # whether the client decodes values to strings
     has_headers: bool = False  # whether the program reads headers, too
     is_committed: bool = False  # whether the client reads committed records only
@@ -141,7 +141,7 @@ class _KafkaPython(_Blocking):
         self._consumer.resume(*partitions)
 
     def hold(self, strangers):
-        """Hold partitions; return the time and memory that holds on missing ones took."""
+        """Hold partitions; return the time and memory of the holds on missing partitions."""
         for tp in self._quiet:
             self._consumer.pause(tp)
         if not strangers:

@@ -274,7 +274,7 @@ def test_existing_origin_without_letters_is_not_refused(topic, kafka_topic):
         assert topic.run("list", "--from", origin).exit_code == Status.DONE
 
 
-def test_origin_offset_is_refused_only_beyond_the_end_of_the_log(topic):
+def test_origin_offset_is_refused_only_from_the_end_of_the_log_on(topic):
     topic.put()
     for _ in range(3):
         topic.producer.send(topic.origin, b"v", partition=2).get(SECONDS)

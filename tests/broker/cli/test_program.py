@@ -59,7 +59,7 @@ def test_help_lists_all_commands_even_if_one_lacks_a_package():
     assert "pause" in listed.stdout
 
 
-def test_import_error_of_no_optional_package_is_reported_as_a_defect():
+def test_import_error_of_a_required_module_is_reported_as_a_defect():
     ended = run("demo", first="sys.modules['json'] = None; ")
     assert ended.returncode == Status.BROKEN
     assert "ModuleNotFoundError" in ended.stderr

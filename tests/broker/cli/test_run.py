@@ -132,7 +132,7 @@ def patient(handle=note, **settings):
 
 
 class Program:
-    """The command in a folder with handlers, with a topic of its own."""
+    """The command in a folder with handlers, and the topic of its worker."""
 
     def __init__(self, folder, broker, topic, producer):
         self.folder, self.topic, self._producer = folder, topic, producer

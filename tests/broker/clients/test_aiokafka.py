@@ -126,7 +126,7 @@ def test_reader_rereads_the_last_control_record_without_an_event(
 
 
 class Calls(LoopCalls):
-    """Runs coroutines, but replaces the outcome of the next turn if one is set."""
+    """Runs coroutines, but replaces the outcome of the next turn if a test sets one."""
 
     outcome = None
 
@@ -364,7 +364,7 @@ def test_new_subscription_keeps_pauses_and_unsubscribing_ends_them(team, reading
     one.subscribe([team.topic])
     poll_until(one, is_assigned)
     assert one.paused() == {zero(team)}
-    one.unsubscribe()  # aiokafka accepts a pattern only then
+    one.unsubscribe()  # aiokafka accepts a pattern only after this
     assert (one.consumer.holds(), one.quiet()) == ((), set())
     one.subscribe(pattern=f"{team.topic}$")
     poll_until(one, is_assigned)

@@ -167,7 +167,7 @@ def test_records_fetched_before_a_late_hold_are_delivered_first_after_the_lift(
 
 
 def kept_back(team, consumer, upstream, *partitions):
-    """Let the member keep all records of partitions back; then lift the holds."""
+    """Make the member keep back all records of partitions; then lift the holds."""
     names = {number: f"{team.topic}:{number}" for number in partitions}
     upstream.handed = lambda found: consumer.hold(
         *{names[one.partition()] for one in found}
@@ -314,7 +314,7 @@ def stored(consumer, partition):
 def test_few_records_of_a_burst_are_uncommitted_if_the_program_stalls(
     team, member, monkeypatch, by
 ):
-    """The limit holds for any number of records within a tenth of a second."""
+    """The limit also holds for a burst of records within a tenth of a second."""
     consumer, burst = member(), 30
     alone(team, consumer)
     taken(consumer, 5)
@@ -369,7 +369,7 @@ def test_returned_records_are_committed_when_the_member_leaves(team, member, by)
 
 
 class Late(confluent_kafka.Consumer):
-    """A consumer that, like some librdkafka, keeps a partition's position until a fetch."""
+    """A consumer that, like some versions of librdkafka, keeps a position until a fetch."""
 
     last = None
 
@@ -529,7 +529,7 @@ STORE = "enable.auto.offset.store"
 
 @pytest.mark.parametrize("value", ["yes", "on", " true", "", 2, None], ids=repr)
 def test_invalid_offset_store_setting_is_refused_as_by_confluent_kafka(team, value):
-    """With an accepted invalid value no offset would ever be committed."""
+    """If an invalid value were accepted, no offset would ever be committed."""
     settings = {**settings_of(team), STORE: value}
     with pytest.raises(KafkaException, match=STORE):
         confluent_kafka.Consumer(settings)
@@ -633,7 +633,7 @@ def clients_of(kind):
 
 @pytest.mark.contract("G9")
 def test_member_dropped_without_close_ends_its_control(team):
-    """Threads do not keep the member alive, send a last report, and close all clients."""
+    """The threads do not keep the member alive; they send a last report."""
     kinds = (AdminClient, confluent_kafka.Consumer, confluent_kafka.Producer)
     gc.collect()
     before, threads = len(clients_of(kinds)), control_threads()

@@ -19,7 +19,7 @@ from tests.harness.group.secured import PASSWORDS, allow
 from tests.harness.polling import poll_until
 
 pytestmark = [
-    pytest.mark.real_broker,  # each test starts its own broker
+    pytest.mark.real_broker,  # the module starts its own broker
     pytest.mark.skipif(
         choice.why_no_java() is not None, reason=f"{choice.why_no_java()}"
     ),

@@ -66,7 +66,8 @@ def test_history_follow_exits_once_its_pipe_is_closed(team):
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_signal_ends_a_history_follow_that_blocks_on_a_full_pipe(team, number):
     """A pager that shows its first page does not read, so the command's write blocks."""
-    # In JSON each letter takes six bytes, so the line is longer than the pipe.
+    # In JSON each of these letters takes six bytes, so the line is longer than the
+    # pipe.
     owner, reason = "\u00e9" * MAX_OWNER_LENGTH, "\u00e9" * (MAX_REASON_BYTES // 2)
     team.operator_holds("@all", owner=owner, reason=reason)
     reading, writing = os.pipe()

@@ -44,7 +44,7 @@ def test_holds_topic_with_a_wrong_policy_raises_an_alarm_and_keeps_its_holds(tea
     emitted, name = team.emitted(consumer), team.settings.holds_topic
     team.operator_holds("@all")
     poll_until(consumer, team.is_quiet(consumer))
-    assert consumer.paused() == set()  # no pause of the program itself
+    assert consumer.paused() == set()  # the program itself has paused nothing
     set_policy(team, name, "delete")
     poll_until(consumer, lambda: emitted.of(control_events.ControlUnavailable))
     alarm = emitted.only(control_events.ControlUnavailable)
@@ -171,7 +171,7 @@ def wait_until_cleaned(team, scope):
     def is_cleaned():
         team.operator_holds(scope)
         team.operator_lifts(scope)
-        # Only a new reader does not know the records that the log has lost.
+        # An older reader would still know the records that the log has lost.
         with Operator(team.broker.client_config, team.settings) as operator:
             operator.board.keep_all_records()
             operator.holds()

@@ -58,7 +58,7 @@ def test_metrics_of_a_worker_include_those_of_its_consumer(lab, recording):
 
 
 @pytest.mark.any_broker
-def test_died_worker_keeps_the_time_of_its_last_poll(lab):
+def test_failed_worker_keeps_the_time_of_its_last_poll(lab):
     """Nobody stopped the worker, so the alert WorkerNotPolling needs this value to fire."""
 
     def fails(*_):
@@ -118,7 +118,7 @@ def patience(monkeypatch):
 
 
 @pytest.mark.any_broker
-def test_metrics_of_a_console_show_a_group_become_quiet(kafka_broker):
+def test_metrics_of_a_console_show_that_a_group_becomes_quiet(kafka_broker):
     """The metrics of members, partitions and holds agree with the console's pages."""
     with Team(kafka_broker) as team, console(team) as served:
         until_complete(served)

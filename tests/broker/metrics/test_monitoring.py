@@ -247,7 +247,7 @@ def fired(alert, **annotations):
 
 
 def in_scenario(alert):
-    """Yield the tests of an alert; for a counter born above 0 it fires for some time."""
+    """Yield the tests of an alert, which fires for a while if a counter starts above 0."""
     scenario = SCENARIOS[alert.name]
     yield given(scenario.fires, alert.name, scenario.at, fired(alert))
     for one in scenario.silent:

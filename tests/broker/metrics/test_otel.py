@@ -21,7 +21,7 @@ ASSIGNED = "safeconsumer.consumer_assigned_partitions"
 
 
 class Reader:
-    """A provider, and the values of its instruments."""
+    """A meter provider, and the values of its instruments."""
 
     def __init__(self):
         self._reader = InMemoryMetricReader()
@@ -76,7 +76,7 @@ def test_otel_name_exported_to_prometheus_is_the_prometheus_name(metric):
 
 @pytest.mark.any_broker
 def test_otel_values_equal_the_prometheus_values(lab, monkeypatch):
-    """One reading calls ``stats`` once, and gives all values the consumer's labels."""
+    """One collection calls ``stats`` once, and all values have the consumer's labels."""
     lab.new_topic(partitions=2)
     lab.produce({0: ["a", "b"], 1: ["c"]})
     running = lab.run(lambda _record, _context: None)

@@ -89,7 +89,7 @@ def keep_for_an_hour(team):
 
 
 def served_by(closing, collector):
-    """Serve a collector by prometheus-client; return the port."""
+    """Serve a collector with prometheus-client; return the port."""
     registry = CollectorRegistry()
     registry.register(collector)
     server, _ = start_http_server(0, "127.0.0.1", registry)

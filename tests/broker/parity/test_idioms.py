@@ -14,7 +14,7 @@ from tests.sim.idioms import ASSIGNORS, PROGRAMS, SITUATIONS, expected, play
 from tests.sim.parity.stages import CLIENTS, RealStage
 
 _BESIDE = 8  # concurrent games, most of which wait
-# Usual runs play one of this many games; nightly runs play the others.
+# Ordinary runs play one in this many games; nightly runs play the others.
 _DAYS_SHARE = 4
 PLAYED = [name for name in SITUATIONS if name != "lost at go"]
 

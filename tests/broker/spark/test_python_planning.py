@@ -95,7 +95,7 @@ def test_option_holds_sets_fixed_holds(planned):
 
 @pytest.mark.contract("S9")
 def test_stream_without_its_holds_topic_reads_nothing(planned, operator):
-    """A finite run fails in that case."""
+    """A finite run fails without its holds topic."""
     planned.produce(5, 5)
     late = f"late-{operator.topic}"
     options = {**operator.options(), "holds.topic": late}
@@ -149,7 +149,7 @@ def test_stream_reports_until_it_stops(planned, operator):
 
 
 def test_batch_counts_as_running_until_the_next_plan(planned, operator):
-    """Spark may commit a batch after the next plan, so only a plan proves the batch's end."""
+    """Spark commits a batch only after the next plan, so a commit does not show its end."""
     planner = planned.start(**operator.options())
     planned.produce(5, 5)
     planned.batch()
@@ -221,7 +221,7 @@ def test_assigned_partition_that_does_not_exist_is_refused(planned):
 
 
 def test_pattern_matches_parts_of_topic_names_as_in_the_official_source(planned):
-    """Internal topics are not subscribed."""
+    """The pattern does not match internal topics."""
     planned.produce(4, 4)
     part = planned.topic[2:]
     planned.start(subscribePattern=f"{part}|consumer_off")

@@ -69,7 +69,7 @@ def test_producer_without_a_response_is_closed_with_the_test(broker, clients):
 
 
 def test_ghost_member_without_a_partition_raises(broker, clients):
-    """With more members than partitions the ghost gets none, which the error reports."""
+    """With more members than partitions the ghost member gets none; the error says so."""
     name = clients.topic(partitions=1)
     # The assignor gives the only partition to the first member by name.
     member = clients.consumer(KafkaConsumer, name, group="g", client_id="a")

@@ -59,7 +59,7 @@ def test_confluent_kafka_keeps_the_pause_of_a_returning_partition(
 
 @pytest.mark.usefixtures("write")
 def test_confluent_kafka_forgets_a_pause_before_the_first_poll(broker):
-    """After ``subscribe()`` it accepts a pause without an error, but delivers records."""
+    """After ``subscribe()`` the client accepts a pause, but still delivers records."""
     member = Librdkafka(broker, "g", TOPIC, "range")
     pause_held(member)
     poll_until(lambda: len(member.records) == 3, member)

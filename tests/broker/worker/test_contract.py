@@ -121,7 +121,7 @@ def test_backpressure_bounds_kept_records_and_names_its_hold(lab):
     wait_for(
         lambda: not running.worker.stats().running, "the running handlers to finish"
     )
-    assert running.worker.stats().queued  # W10: the hold of ops is obeyed
+    assert running.worker.stats().queued  # W10: the worker obeys the hold of ops
     assert "ops" in {hold.owner for hold in consumer.holds()}
     assert running.worker.stats().done < 400
     consumer.resume(lab.topic, owner="ops")

@@ -68,7 +68,8 @@ def test_process_of_a_handler_is_ended_at_its_time_limit(handler, has_stack):
             assert "HandlerTimeoutError" in one.error
             assert (f" in {handler.__name__}" in one.traceback) is has_stack
         assert made.decisions.fatal is None
-        # The worker does not report a process that it kills at the limit as died.
+        # The worker reports no unexpected death of a process that it kills at the
+        # limit.
         assert not [one for one in made.events if one.name == "worker_process_died"]
 
 

@@ -135,7 +135,7 @@ def obey(record, _context):
         raise ValueError(message)
     place = record.topic, record.offset
     if record.value == b"later" and place not in _asked:
-        _asked.add(place)  # a retry later counts as no attempt
+        _asked.add(place)  # RetryLater uses up no attempt
         raise RetryLater(0.05)
 
 
@@ -266,7 +266,7 @@ def test_record_of_a_batch_without_context_has_no_link(spans):
     assert spans.one.links == ()
 
 
-# ------------------------------------------------------------ one for each attempt
+# ------------------------------------------------------------ a span per attempt
 
 
 def test_each_attempt_has_its_own_span(lab, spans, place):

@@ -175,5 +175,5 @@ CASES = [
 
 
 def check_of(fleet):
-    """Return the check that a bad fleet fails, which its name begins with."""
+    """Return the check that a bad fleet fails, which is the start of the fleet's name."""
     return fleet.__name__.partition("_")[0].upper()

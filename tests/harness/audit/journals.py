@@ -19,7 +19,7 @@ class MemberJournal:
         self.ahead = 0.0  # seconds; how far the broker's clock is ahead at the end
         head = {"journal": 5, "member": member, "group": group, "at": at}
         self.lines = [json.dumps(head)]
-        self.written_ahead = 0.0  # seconds; the same at each delivery
+        self.written_ahead = 0.0  # seconds; how far it is ahead at deliveries
         self._calls = 0
         self._polling = None
 
@@ -52,7 +52,7 @@ class MemberJournal:
 
     def asks(self, tp, offset, note="", metadata=""):
         """
-        Write the committed offset that the broker returned; None if there is none.
+        Write the committed offset that the broker returned, which may be None.
 
         ``note`` names a journal and an entry, as ``a#3``; ``metadata`` is a program's.
         """
@@ -129,7 +129,7 @@ class MemberJournal:
 
 
 class Operator(MemberJournal):
-    """Holds the group g; the journal stays empty, because operators write none."""
+    """An operator that holds the group g, and whose journal stays empty."""
 
     def __init__(self):
         super().__init__("operator", group="")

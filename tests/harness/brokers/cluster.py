@@ -100,7 +100,8 @@ class Cluster(OwnBroker):
 
     def coordinator_of(self, group):
         """Return the node that coordinates a group, or None if no node does yet."""
-        # librdkafka 2.16 crashes if the answer to a request about a group is an error.
+        # librdkafka 2.16 crashes if the response to a request about a group is an
+        # error.
         partitions = self._partitions(_OFFSETS)
         if not partitions:
             return None

@@ -1,5 +1,5 @@
 """
-Downloads Kafka's jars by Maven, once per user and version.
+Downloads Kafka's jars with Maven, once per user and version.
 
 ``python -m tests.harness.brokers.jars`` downloads the jars and prints their folder. The
 variable SAFECONSUMER_TEST_KAFKA_VERSION selects another version, which has a folder of

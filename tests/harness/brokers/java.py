@@ -24,7 +24,7 @@ from tests.harness.waiting import Bound, code_of
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 # Linux's file system in memory, which has only 64 MB in a Docker container by default.
 _MEMORY = Path("/dev/shm")  # noqa: S108  mkdtemp makes a folder in it
-# The process id follows, because a killed process leaves its folder behind.
+# The process id follows this prefix, because a killed process leaves its folder behind.
 _NAME = "safeconsumer-kafka-of-"
 _ROOM = 2 << 30  # bytes that must be free
 _BATCH = struct.Struct(">qi")  # base offset, and the number of bytes after both

@@ -4,8 +4,8 @@ Writes the outcome of each test of a run to a file, and compares several such fi
 
 ``python -m tests.harness.brokers.results LISTING FILE...`` fails if a test ran in none
 of the runs. ``pytest --collect-only --results-file`` writes the listing, and test runs
-with ``--results-file`` write the other files. Tests with the mark ``nightly`` may be
-missing.
+with ``--results-file`` write the other files. Tests with the mark ``nightly`` need not
+have run.
 """
 
 import argparse

@@ -15,7 +15,7 @@ TEST_SETTINGS = {
     # Kafka's defaults are 6 s and 3 s, which would delay every rebalance in a test.
     "group.min.session.timeout.ms": 1000,
     "group.initial.rebalance.delay.ms": 0,
-    # The same for KIP-848, in which the broker sets the members' timeouts.
+    # The same for groups of KIP-848, whose timeouts are settings of the broker.
     "group.consumer.min.session.timeout.ms": 1000,
     "group.consumer.session.timeout.ms": 2000,
     "group.consumer.min.heartbeat.interval.ms": 100,

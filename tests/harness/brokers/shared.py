@@ -49,6 +49,6 @@ def is_worker(config):
 
 
 def lent_to(config, kind):
-    """Return the broker that is lent to this worker; None without such a broker."""
+    """Return the broker that is lent to this xdist worker, or None."""
     address = getattr(config, "workerinput", {}).get(_ADDRESS)
     return None if address is None else LentBroker(kind, address)

@@ -192,7 +192,7 @@ def fields_of(page):
 
 
 def boxes_of(page):
-    """Return the holds with a box on a group's page, as the form sends them."""
+    """Return the holds with a checkbox on a group's page, as the form sends them."""
     return [unescape(one) for one in re.findall(r'name="hold" value="([^"]*)"', page)]
 
 
@@ -224,7 +224,7 @@ def until_level(served, group, level):
 
 
 def until_settled(served, group, members, reporting):
-    """Wait until the list shows a stable group with so many members and reports."""
+    """Wait until the list shows a stable group with this many members and reports."""
 
     def is_settled():
         row = row_of(served, group)
@@ -241,14 +241,14 @@ FREE, HELD, ALARMED = "group-004", "group-005", "group-050"
 
 @define
 class Writer:
-    """Replaces the console's connection, and keeps the changes that the console writes."""
+    """A substitute for the console's connection, which keeps the written changes."""
 
     still: StaticFollower
     settings: Control = field(factory=Control)
     written: list[Change] = field(factory=list)
     before: Callable[[], object] = lambda: None  # called before ``holds`` returns
     board: Board = field(factory=lambda: Board(Control()))
-    committed: int | None = None  # the committed offset of all partitions
+    committed: int | None = None  # for all partitions; None: as in the snapshot
 
     def __enter__(self):
         return self

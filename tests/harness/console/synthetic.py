@@ -20,7 +20,7 @@ ENDS = {"ops": 10}
 
 @define
 class StaticFollower:
-    """Replaces a follower, with a given snapshot."""
+    """A substitute for a follower, with a given snapshot."""
 
     known: Snapshot
     settings: Control = field(factory=Control)
@@ -41,7 +41,7 @@ class StaticFollower:
         self.publish(as_of=time.monotonic(), views={**self.known.views, group: changed})
 
     def publish(self, **changed):
-        """Publish another version, with these changes."""
+        """Publish another version of the snapshot with these changes."""
         version = self.known.version + 1
         self.known = evolve(self.known, version=version, **changed)
 

@@ -1,5 +1,5 @@
 """
-Finds the code blocks of README and ``docs``, each with its test or a reason for none.
+Finds the code blocks of README and ``docs``, and the tests that run them.
 
 The module also finds commands in prose.
 """
@@ -78,7 +78,7 @@ def inline(text):
 
 
 def spark_examples():
-    """Return the blocks that ``tests/system/spark`` runs, as they need a Spark session."""
+    """Return the blocks that need a Spark session, which ``tests/system/spark`` runs."""
     return [
         block
         for page in PAGES

@@ -24,7 +24,7 @@ ASSIGNORS = {
     "roundrobin": RoundRobinPartitionAssignor,
     "sticky": StickyPartitionAssignor,
 }
-_HOLD_MORE = 3.0  # seconds that a call may take longer in a rebalance
+_HOLD_MORE = 3.0  # extra seconds for a call during a rebalance
 
 
 class Loop:
@@ -157,7 +157,7 @@ class BlockingConsumer(Blocking):
         return self.loop.call(getattr(self.consumer, name), *arguments, **more)
 
     def poll(self, timeout_ms, max_records=None):
-        """Return records of ``getmany`` or, in every second call, of ``getone``."""
+        """Return records of ``getmany`` and ``getone`` in alternate calls."""
         return self.loop.run(self._polled(timeout_ms, max_records))
 
     async def _polled(self, timeout_ms, max_records):
@@ -212,7 +212,7 @@ class BlockingConsumer(Blocking):
 
 
 class Adapter(CasesAdapter):
-    """Drives the consumer as the public cases do."""
+    """Drives the consumer for the public cases."""
 
     def member(self, settings, control):
         loop = Loop().__enter__()

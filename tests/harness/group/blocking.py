@@ -24,7 +24,7 @@ class Blocking:
 
     @property
     def owned(self):
-        """Return the partitions that the member has applied; any thread may call."""
+        """Return the member's applied assignment; any thread may read it."""
         owned = self.consumer._member.ledger.owned()
         return frozenset(TopicPartition(*tp) for tp in owned)
 
@@ -84,7 +84,7 @@ class Holding:
 
 class CasesAdapter(adapter.Adapter):
     """
-    Drives a member as the public cases do.
+    Drives a member for the public cases.
 
     Args:
         prefix: the prefix of the control topics, for ``Control.prefixed``.

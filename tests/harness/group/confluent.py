@@ -75,7 +75,7 @@ class BlockingConsumer(Blocking):
 
     def poll(self, timeout_ms, max_records=None):
         """
-        Return records of ``poll``, in every second call of ``consume``; skip errors.
+        Return records of ``poll`` and ``consume`` in alternate calls; skip errors.
 
         Without ``max_records`` the method makes one call, whose records are in hand
         afterwards.
@@ -147,7 +147,7 @@ class BlockingConsumer(Blocking):
 
 
 class Adapter(CasesAdapter):
-    """Drives the consumer as the public cases do."""
+    """Drives the consumer for the public cases."""
 
     def member(self, settings, control):
         configs = {

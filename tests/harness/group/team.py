@@ -61,7 +61,7 @@ class Team:
 
     @property
     def prefix(self):
-        """The prefix of the control topics, as an option of commands."""
+        """The prefix of the control topics, for the commands' option ``--topic-prefix``."""
         return self.settings.holds_topic.removesuffix("holds_ops")
 
     @property

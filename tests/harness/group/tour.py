@@ -103,7 +103,7 @@ def block(text):
 
 
 def renewed(shown, run):
-    """Return the tour with its commands' current output; keep a final ``...``."""
+    """Return the tour with current output, which the page's ``...`` may cut short."""
     found = []
     for part in re.split(r"^\$ ", shown, flags=re.MULTILINE)[1:]:
         command, _, before = part.partition("\n")

@@ -1,4 +1,4 @@
-"""Makes records that raise errors, by their deserializer or by their checksum."""
+"""Makes records that a deserializer refuses, or whose checksum is wrong."""
 
 import pytest
 from kafka.errors import CorruptRecordError

@@ -22,7 +22,7 @@ def silent_broker():
 
 @contextmanager
 def offline(kind, *topics, **configs):
-    """Lend a consumer of the kind whose broker never answers."""
+    """Lend a consumer of this class, whose broker never answers."""
     with silent_broker() as address:
         consumer = kind(
             *topics, bootstrap_servers=address, api_version=(2, 3), **configs

@@ -7,7 +7,7 @@ _WHOLE = "default_api_timeout_ms"
 
 def patient(request_ms, **more):
     """
-    Return settings that allow an answer this many milliseconds.
+    Return client settings with a request timeout of this many milliseconds.
 
     In kafka-python 3.1 the timeout of a whole call must not be shorter than that of a
     request. kafka-python 3.0 has no timeout of a whole call.

@@ -101,7 +101,7 @@ class ConnectServer:
         return f"sc://127.0.0.1:{self._port}{more}"
 
     def session(self, id_=None):
-        """Return a new client with our source, in a new session or that of an id."""
+        """Return a new client with our source, in a new session or the one with this id."""
         from pyspark.sql.connect.session import (  # noqa: PLC0415  if installed
             SparkSession,
         )

@@ -1,5 +1,5 @@
 """
-Downloads Spark's Kafka connector and Delta by Maven, for each tested Spark.
+Downloads Spark's Kafka connector and Delta with Maven, for each tested Spark.
 
 ``python -m tests.harness.spark.connector`` downloads the jars for the installed
 pyspark, once per user, and prints the folders. ``--turn`` only prints the version of
@@ -20,7 +20,7 @@ from tests.harness.brokers.jars import cache_folder, fetched
 
 @frozen
 class Jars:
-    """The jars that Maven fetches for one Spark."""
+    """The versions of the jars that Maven downloads for one Spark."""
 
     scala: str  # the Scala version of pyspark's jars
     # the version of the token provider, which only delegation tokens use; not every

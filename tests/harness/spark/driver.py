@@ -2,9 +2,9 @@
 Runs a Spark driver that a test can kill: ``python -m tests.harness.spark.driver``.
 
 The driver streams two topics into Parquet, a Delta table, or files that a function
-writes for each batch (``foreachBatch``). The option ``holds`` holds partitions. During
-a batch, after a task has read some rows, the driver creates a file, and waits until
-another file exists.
+writes for each batch (``foreachBatch``). The file ``holds`` has the scopes to hold.
+During a batch, after a task has read some rows, the driver creates a file, and waits
+until another file exists.
 """
 
 import os

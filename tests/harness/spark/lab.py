@@ -111,7 +111,7 @@ class Topics:
 
 
 class DeciderLab:
-    """A controller with one stream, and methods for the questions of the shim."""
+    """A controller with one stream, which a test queries as the shim does."""
 
     def __init__(self, *, fails_on_loss=True):
         self.events = []

@@ -122,7 +122,7 @@ class Pausing:
         self._folder = str(folder)
 
     def __call__(self, offset):
-        """Return the offset; before a stop create a file for the test."""
+        """Return the offset; create a file before the task stops."""
         folder = Path(self._folder)
         if offset % 10 == _MIDDLE and not (folder / "go").exists():
             (folder / "in-the-middle").touch()

@@ -18,8 +18,8 @@ def pytest_collection_modifyitems(config, items):
     """
     Skip the Spark tests if a requirement is missing, and name that requirement.
 
-    A test that needs a newer Spark than the installed one is deselected; it runs with
-    the versions that have their turn on other days.
+    A test that needs a newer Spark than the installed one is deselected; it runs on
+    days on which such a version has its turn.
     """
     _leave_out(config, items)
     marked = [item for item in items if item.get_closest_marker("spark")]

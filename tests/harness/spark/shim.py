@@ -3,7 +3,7 @@ Compiles the shim, whose jar the checkout keeps beside the sources.
 
 ``python -m tests.harness.spark.shim`` rebuilds the jar, with the ``javac`` in ``PATH``
 and the jars of ``SPARK_HOME`` or of the installed pyspark. With ``--check`` the command
-only fails if a rebuilt jar would differ. Each Spark from 3.5 to 4.2 gives the same
+only fails if a rebuilt jar would differ. Every Spark from 3.5 to 4.2 yields the same
 classes, byte for byte, but another release of ``javac`` may not. The manifest of the
 jar therefore records the digest of the sources and the JDK.
 """

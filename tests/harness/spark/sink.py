@@ -1,4 +1,4 @@
-"""Reads the rows that a stream has written, without Spark as an independent check."""
+"""Reads the rows that a stream has written, without Spark, as an independent check."""
 
 import json
 from collections import Counter

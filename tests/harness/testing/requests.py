@@ -44,7 +44,7 @@ TOPIC_U = TOPIC_T.replace(b"t", b"u")
 
 @define
 class Place:
-    """A cluster of one broker, with a way to advance or await its time."""
+    """A cluster of one broker, with functions that query and change the cluster."""
 
     ask: Any
     create: Callable[[str, int], None]
@@ -117,7 +117,7 @@ def member_of(place, **how):
 
 
 def the_only_member_changes_its_protocol(place):
-    """Join again as the only member, without a protocol of the first join."""
+    """Join again as the only member, with protocols that do not fit the first join."""
     group, member = member_of(place)
     changes = [
         {"protocols": {"sticky": TOPIC_T}},
@@ -213,13 +213,13 @@ class Writer:
     sequence: int = field(default=0)
 
     def begins(self):
-        """Request a producer id without a former id."""
-        answer = self.asks_for_an_epoch(-1, -1)
+        """Request a new producer id."""
+        answer = self.requests_epoch(-1, -1)
         self.producer = answer.producer_id, answer.producer_epoch
         self.sequence = 0
         return int(answer.error_code)
 
-    def asks_for_an_epoch(self, producer, epoch):
+    def requests_epoch(self, producer, epoch):
         """Request the epoch after this one; return the response."""
         request = InitProducerIdRequest(
             transactional_id=self.id,
@@ -309,7 +309,7 @@ def a_producer_requests_its_epoch_again(place):
     """Request an epoch again after a lost response, and as a fenced producer."""
     writer, answers = writer_in(place), []
     for former in (0, 0, 1, 0):
-        answer = writer.asks_for_an_epoch(writer.producer[0], former)
+        answer = writer.requests_epoch(writer.producer[0], former)
         epoch = -1 if answer.error_code else answer.producer_epoch
         answers.append((int(answer.error_code), epoch))
     return answers
@@ -362,7 +362,7 @@ def offsets_come_before_the_assignment(place):
 
 
 def a_later_commit_overtakes_a_transaction(place):
-    """Commit after a transaction's commit, before the transaction ends; the later wins."""
+    """Commit plainly after a transactional commit, before the transaction ends."""
     writer, group = writer_in(place), place.coordinated(_GROUP)
     errors = [writer.adds_offsets(group), writer.commits_offset(group, 5)]
     errors += [commit(place, group, writer.topic, 9), writer.ends(is_committed=True)]

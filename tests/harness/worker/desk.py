@@ -26,7 +26,7 @@ KINDS = [
 
 @frozen
 class Record:
-    """The attributes of a record that a worker reads; by default one of three keys."""
+    """The attributes of a record that a worker reads; by default with one of three keys."""
 
     topic: str
     partition: int

@@ -95,7 +95,7 @@ class ExecutorFixture(Desk):
 
     def wait(self, condition, what):
         """
-        Call turns until a condition holds and no result is in progress.
+        Call turns until a condition holds and no result is being completed.
 
         Raises:
             HandlersCannotRunError: no handler can run any longer, so the condition

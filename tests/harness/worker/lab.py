@@ -1,4 +1,4 @@
-"""Runs workers on the broker of the run, and waits for their results."""
+"""Runs workers with the chosen broker, and waits for their results."""
 
 import threading
 

@@ -170,7 +170,7 @@ def events_of(folder):
     return {one.event for journal in journals for one in journal.lines}
 
 
-def widest_hole(folder):
+def widest_gap(folder):
     """Return the largest number of consecutive offsets without a record."""
     holes = [(0, 0)]
     for one in (one for path in folder.glob("*.journal") for one in read(path).lines):
@@ -216,7 +216,7 @@ def test_audit_passes_fleets_whose_pods_were_killed(kafka_broker, tmp_path):
         assert {fleet: one for fleet, one in verdicts.items() if one[0]} == {}
         assert "log_start" in events_of(folder / "deleted")
         assert "transactional" in events_of(folder / "compacted")
-        assert widest_hole(folder / "compacted") > 2 * PER_TURN
+        assert widest_gap(folder / "compacted") > 2 * PER_TURN
         assert "dropped" in events_of(folder / "working")
         gone = named_by_others(folder / "dynamic")[0]
         name = read(gone).member

@@ -130,7 +130,7 @@ def obeys(story, member):
 
 @pytest.mark.contract("G3", "G9")
 def test_control_clients_use_the_members_login_and_rights_on_confluent_kafka(story):
-    """The login is given by librdkafka's setting names."""
+    """The test passes the login under librdkafka's setting names."""
     more = {"control": story.team.settings, **login_of(story)}
     with ConfluentMember(story.team, "a", "range", **more) as member:
         assert obeys(story, member)
@@ -138,7 +138,7 @@ def test_control_clients_use_the_members_login_and_rights_on_confluent_kafka(sto
 
 @pytest.mark.contract("G3", "G9")
 def test_control_clients_use_the_members_login_and_rights_on_aiokafka(story):
-    """The login is given by aiokafka's setting names."""
+    """The test passes the login under aiokafka's setting names."""
     login = story.team.broker.client_of("member")
     names = ("security_protocol", "sasl_mechanism")
     names += ("sasl_plain_username", "sasl_plain_password")

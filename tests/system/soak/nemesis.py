@@ -36,8 +36,8 @@ class MemberProcess:
     The nemesis's handle of a member, which runs ``tests/system/soak/member.py``.
 
     Attributes:
-        holds: the owners and scopes of the holds that the member was told to place and
-        not to lift.
+        holds: the owners and scopes of the holds that the member must have placed and
+        not lifted.
     """
 
     is_calm = False
@@ -255,7 +255,7 @@ class SoakNemesis(Nemesis):
     # Brokers
 
     def are_brokers_well(self):
-        """Return whether no broker fails and all replicas are in sync."""
+        """Return whether no broker is failing and all replicas are in sync."""
         return self._failed_broker is None and self._cluster.are_in_sync()
 
     def fail_broker(self, number, how, seconds):

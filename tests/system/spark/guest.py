@@ -1,5 +1,5 @@
 """
-Runs a Python process in another process's JVM: ``python -m tests.system.spark.guest``.
+``python -m tests.system.spark.guest``: shares the JVM of another Python process.
 
 As in Zeppelin and Livy, environment variables with pyspark's own names contain the port
 and the secret of a py4j gateway. The guest reads commands as lines of JSON, and prints

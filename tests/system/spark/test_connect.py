@@ -145,7 +145,7 @@ def pause(operator, scope, patience):
 def test_hold_during_a_batch_is_quiet_only_once_that_batch_has_finished(
     far, operator, tmp_path
 ):
-    """Spark may plan the next batch before it commits one, so a new plan proves nothing."""
+    """Spark commits a batch only after the next plan, so a commit does not show its end."""
     (tmp_path / "go").touch()
     far.produce_both(10)
     from pyspark.sql.connect import functions  # noqa: PLC0415  if installed

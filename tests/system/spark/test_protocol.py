@@ -229,7 +229,7 @@ def test_wheel_has_the_package_and_the_compiled_decoder(tmp_path):
 
 @pytest.mark.nightly
 def test_streams_that_fail_to_open_leave_no_stream_and_no_thread(lake, controller):
-    """The threads of Python and those of the JVM are checked."""
+    """The test checks the threads of Python and of the JVM."""
     with Team(lake.broker, partitions=1, records=0) as team:
         team.create("not-compacted", {"cleanup.policy": "delete"})
         options = {

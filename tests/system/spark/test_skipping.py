@@ -40,7 +40,7 @@ def last(query):
 
 
 def skipped(lake, **partitions):
-    """Return the produced records except the first so many of these partitions."""
+    """Return the produced records without those that the named partitions skip."""
     return {
         (topic, number, offset): 1
         for topic, number, offset in lake.produced()
@@ -169,8 +169,8 @@ def test_progress_group_with_later_members_is_not_overwritten_and_no_batch_fails
     lake.produce(lake.orders, 5)
     query = lake.start(trigger=EVERY, commitGroup=group)
     until(lambda: len(committed(lake, group)) == 8, query)
-    # The member commits nothing, because its commits would make the group a foreign
-    # group.
+    # The member commits nothing, because a stream refuses a group with commits of
+    # others.
     member = KafkaConsumer(
         group_id=group, enable_auto_commit=False, **lake.broker.client_config
     )
