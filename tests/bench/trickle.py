@@ -27,7 +27,7 @@ _MEASURED = {
 
 @frozen(kw_only=True)
 class Flow:
-    """The rate of records to evenly filled partitions, and targets by value and client."""
+    """A flow of records to all partitions evenly, with targets by value and client."""
 
     partitions: int
     rate: float  # records per second

@@ -45,5 +45,5 @@ def _make(folder, requirement):
         try:
             made.rename(folder)
         except OSError:
-            if not folder.is_dir():  # otherwise another process was faster
+            if not folder.is_dir():  # otherwise another process has created it
                 raise

@@ -22,7 +22,7 @@ PHRASES = {
     r"roused": "woken",
 }
 
-# Such phrases in docstrings, in which more of them have occurred.
+# Phrases to avoid in docstrings; the list is longer than the one for pages.
 DOCSTRING_PHRASES = {
     r"(?<!there )(?:is|are|was|were) none": "there is no ..., or ``None``",
     r"said of": "a ... is called, or is reported",

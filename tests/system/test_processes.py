@@ -73,7 +73,7 @@ sleep 600
 
 
 def test_terminated_ci_run_terminates_all_its_steps(tmp_path):
-    """Without a trap a shell would wait for the running step, and leave parallel ones."""
+    """Without a trap a shell would wait for one step, and leave parallel steps running."""
     for name, text in (("cc", "#!/bin/sh\n"), ("python3", STUCK)):
         (tmp_path / name).write_text(text)
         (tmp_path / name).chmod(0o755)

@@ -51,7 +51,7 @@ def test_trace_shows_members_a_group_hold_and_a_worker(kafka_broker, tmp_path):
 
 @pytest.mark.any_broker
 def test_history_and_audit_skip_an_unreadable_record(kafka_broker):
-    """The unreadable record does not make the history of holds incomplete."""
+    """An unreadable record does not make the history of holds incomplete."""
     with Team(kafka_broker) as team:
         team.operator_holds(team.topic)
         junk = {"key": b"junk", "value": b"junk"}

@@ -238,7 +238,7 @@ def test_worker_gives_up_running_handlers_after_a_second_sigterm(program, target
 @pytest.mark.contract("W8")
 @pytest.mark.any_broker
 def test_second_sigterm_ends_a_worker_whose_poll_never_returns(program):
-    """Such a worker cannot commit."""
+    """A worker whose poll never returns cannot commit."""
     process = program.start("handlers:standing")
     program.wait_file("stands")
     process.send_signal(signal.SIGTERM)

@@ -200,7 +200,7 @@ def test_each_poll_that_returns_a_kept_record_also_polls_librdkafka(
 def test_kept_records_of_several_partitions_are_returned_in_turn(
     team, member, upstream
 ):
-    """Otherwise new records of the first partition could delay those of the other one."""
+    """New records of one partition must not delay the kept records of another."""
     consumer = member()
     kept_back(team, consumer, upstream, 0, 1)
     came = [consumer.poll(1) for _ in range(10)]

@@ -61,7 +61,7 @@ def test_code_blocks_of_a_page_run(  # noqa: PLR0913, PLR0917 - fixtures
     monkeypatch.chdir(tmp_path)
     topic = kafka_topic(partitions=4)
     producer = make_producer()
-    for value in (b"first", b"last"):  # a page's worker runs until the last record
+    for value in (b"first", b"last"):  # a page's worker stops after the value "last"
         producer.send(topic, value).get(LIMIT)
     for name in (f"{topic}-eu", f"{topic}.dlq"):
         kafka_broker.create_topic(name, 2)

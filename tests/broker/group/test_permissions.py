@@ -129,7 +129,7 @@ def test_doctor_distinguishes_missing_rights_from_missing_topics(story):
 
 
 def test_member_without_the_right_describe_configs_emits_a_warning_event(story):
-    """Members need this right for nothing else."""
+    """Members need the right DescribeConfigs for nothing else."""
     team, read = story.team, ACLOperation.READ
     for name in (team.settings.holds_topic, team.topic):
         story.grant(allow("watcher", ResourceType.TOPIC, name, read))

@@ -68,7 +68,7 @@ def as_prometheus(name, unit, kind):
     "metric", table.of("consumer", "control", "worker"), ids=lambda one: one.name
 )
 def test_otel_name_exported_to_prometheus_is_the_prometheus_name(metric):
-    """One dashboard therefore fits both ways of exporting."""
+    """Equal names let one dashboard show the metrics of both ways of exporting."""
     name, unit = name_of(metric), unit_of(metric)
     assert as_prometheus(name, unit, metric.kind) == metric.full_name
     assert unit in {"", "s", "By"} or (unit[0], unit[-1]) == ("{", "}")

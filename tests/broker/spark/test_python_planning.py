@@ -407,7 +407,7 @@ def test_missing_partition_is_a_loss(planned):
 
 @pytest.mark.embedded_broker
 def test_topic_metadata_with_an_error_is_requested_again(planned, kafka_broker):
-    """Otherwise the source would silently skip the topic's partitions."""
+    """Without a repeated request the source would silently skip the topic's partitions."""
     planned.produce(3, 3)
     planned.start()
     kafka_broker.fail("Metadata", "LEADER_NOT_AVAILABLE", times=1)

@@ -56,7 +56,7 @@ def fetched(folder, pom, what, *options):
         try:
             part.rename(folder)  # makes all files visible at once
         except OSError:
-            if not folder.is_dir():  # otherwise another process was faster
+            if not folder.is_dir():  # otherwise another process has created it
                 raise
     return folder
 

@@ -40,7 +40,7 @@ def last(query):
 
 
 def skipped(lake, **partitions):
-    """Return the produced records without those that the named partitions skip."""
+    """Return the produced records without the skipped ones of each named partition."""
     return {
         (topic, number, offset): 1
         for topic, number, offset in lake.produced()
