@@ -19,13 +19,14 @@ pytestmark = pytest.mark.real_broker
 
 # Only our kafka-python consumer passes its holds on, and allows time limits by signals.
 ABSENT = dict.fromkeys(
-    ("follows-to-the-next-owner", "time-limit-at-any-place-of-a-poll"), Verdict.ABSENT
+    ("pause-follows-to-the-next-owner", "time-limit-at-any-place-of-a-poll"),
+    Verdict.ABSENT,
 )
 ASKS_WHAT_IS_PAUSED = (
-    "paused-names-what-is-quiet",
-    "the-rest-beside-a-pause-of-the-topic",
-    "the-rest-beside-another-pause",
-    "the-rest-paused-by-the-listener",
+    "paused-returns-only-quiet-partitions",
+    "pausing-the-rest-beside-another-owners-topic",
+    "pausing-the-rest-beside-another-owners-partition",
+    "listener-pauses-the-rest",
 )
 """The cases that call ``paused``, which confluent-kafka lacks."""
 
@@ -39,8 +40,8 @@ KNOWN = {
         **ABSENT,
         # aiokafka uses old offsets as positions in a recreated topic
         # (docs/how-to/aiokafka.md).
-        "commit-after-recreation": Verdict.DIFFERS,
-        "recreated-longer-while-paused": Verdict.DIFFERS,
+        "commit-after-paused-topic-was-recreated": Verdict.DIFFERS,
+        "paused-topic-recreated-with-more-records": Verdict.DIFFERS,
     },
 }
 ADAPTERS = {
@@ -48,17 +49,17 @@ ADAPTERS = {
     "confluent": "tests.harness.group.confluent:Adapter",
     "aiokafka": "tests.harness.group.aiokafka:Adapter",
 }
-LOG_CUT = "log-cut-while-away"
+LOG_CUT = "log-truncated-while-no-member-reads"
 """A case that pauses nothing, and needs a broker that it can stop."""
 
-RACES = {("confluent", "recreated-longer-while-paused")}
+RACES = {("confluent", "paused-topic-recreated-with-more-records")}
 """librdkafka uses the old offsets if it fetches before it notices the new topic."""
 
 BY_DAY = {
-    ("aiokafka", "another-topic-and-back"),
-    ("aiokafka", "moves-and-returns"),
-    ("confluent", "moves-and-returns"),
-    ("kafka_python", "moves-and-returns"),
+    ("aiokafka", "paused-topic-unsubscribed-and-back"),
+    ("aiokafka", "paused-partition-moves-and-returns"),
+    ("confluent", "paused-partition-moves-and-returns"),
+    ("kafka_python", "paused-partition-moves-and-returns"),
 }
 PLAYED = [
     pytest.param(*pair, marks=() if pair in BY_DAY else pytest.mark.nightly)
