@@ -96,10 +96,10 @@ class TopicReader:
             if tp.topic in replaced or tp in self._truncated or ends[tp] < at.get(tp, 0)
         ]
         recent = TopicPartition(self._recent, 0)
-        is_anew = recent not in at or any(
+        is_unread = recent not in at or any(
             one.topic == self._recent for one in recreated
         )
-        if recent in tps and (is_new or is_anew):
+        if recent in tps and (is_new or is_unread):
             last = max(firsts[recent], ends[recent] - _LAST_RECORDS)
             firsts = {
                 **firsts,

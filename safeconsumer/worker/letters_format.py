@@ -171,8 +171,8 @@ def _no_letter(record: Any, why: str) -> Letter:  # noqa: ANN401 - upstream's re
 
 
 def _begin(headers: Headers) -> int:
-    # Returns the index of the letter's first header, or the number of headers if there
-    # is none.
+    # Returns the index of the letter's first header, or the number of headers if the
+    # record is not a letter.
     names = [name for name, _ in headers]
     if _TOPIC not in names:
         return len(names)

@@ -66,7 +66,7 @@ class Librdkafka:
     Attributes:
         records: the partition and offset of every received record.
         owned: the member's partitions after the last poll. The attribute exists because
-        librdkafka blocks other threads that call ``assignment()``.
+            librdkafka blocks other threads that call ``assignment()``.
     """
 
     def __init__(self, broker, group, topic, assignor):

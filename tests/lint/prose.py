@@ -1,14 +1,17 @@
 """
-Finds the most common faults of English in Markdown pages and docstrings.
+Finds the most common faults of English in pages, docstrings, comments and names.
 
-The linter skips code, tables, headings and comments. It reports that a sentence lacks a
+On pages the linter skips code, tables, headings and comments. It reports that a sentence lacks a
 verb if none of its words can be a verb. That rule gives few false alarms, but misses
 some fragments. In docstrings the linter checks only phrases and the first line of a
 module, because the description of a class or an attribute may lack a verb.
 """
 
 import ast
+import io
 import re
+import tokenize
+from pathlib import Path
 
 from tests.harness.docs.pages import ROOT
 
@@ -36,6 +39,12 @@ DOCSTRING_PHRASES = {
     r"becomes? of": "happens to",
     r"is no good": "is not acceptable",
 }
+# Names and commit subjects must not contain these words, which do not describe programs.
+ODD_WORDS = re.compile(
+    r"(?:\b|_)(told|untold|heard|roused|anew|whoever|news|loud|wish|stint|bites?|bared)"
+    r"(?:\b|_)"
+)
+_NAMELESS_TEST = re.compile(r"test_(?:what|who|whose|nobody|nothing|it|there)_")
 # A module's first line describes what the module does.
 _RIDDLE = re.compile(r"(?:What|Whether|Where|When|Which|Who|How)\b")
 _NAME = re.compile(r"^ *\w+: ", re.MULTILINE)
@@ -75,9 +84,9 @@ _FEWEST_WORDS = 3
 
 
 def findings():
-    """Yield the faults in README, the contract, the site's pages and the package."""
+    """Yield the faults in README, the contract, the site's pages, package and tests."""
     for file in _files():
-        find = docstring_faults if file.suffix == ".py" else faults
+        find = source_faults if file.suffix == ".py" else faults
         for fault in find(file.read_text("utf-8")):
             yield f"{file.relative_to(ROOT)}: {fault}"
 
@@ -86,7 +95,11 @@ def _files():
     pages = (
         one for one in (ROOT / "docs").rglob("*.md") if _GENERATED not in one.parents
     )
-    modules = (ROOT / "safeconsumer").rglob("*.py")
+    modules = {
+        one for top in ("safeconsumer", "tests") for one in (ROOT / top).rglob("*.py")
+    }
+    # This module and its test contain the phrases that they find.
+    modules -= {Path(__file__), ROOT / "tests" / "unit" / "test_lint.py"}
     contract = ROOT / "design" / "contract.md"
     return [ROOT / "README.md", contract, *sorted(pages), *sorted(modules)]
 
@@ -102,6 +115,42 @@ def faults(text):
             yield f"no verb: {sentence}"
 
 
+def source_faults(source):
+    """Yield each fault in the docstrings, comments and names of a Python file."""
+    yield from docstring_faults(source)
+    yield from comment_faults(source)
+    yield from name_faults(source)
+
+
+def comment_faults(source):
+    """Yield each odd phrase in the comments of a Python file."""
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            yield from _phrase_faults(_PYTHON_CODE.sub("`x`", token.string))
+
+
+def name_faults(source):
+    """Yield each odd name that a Python file gives to a function, class or variable."""
+    nodes = ast.walk(ast.parse(source))
+    for name in sorted({name for node in nodes for name in _given(node)}):
+        if _NAMELESS_TEST.match(name):
+            yield f"name the case and the result: {name}"
+        elif found := ODD_WORDS.search(name):
+            yield f"name with {found[1]!r}: {name}"
+
+
+def _given(node):
+    match node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            yield node.name
+        case ast.arg():
+            yield node.arg
+        case ast.Name(id=name, ctx=ast.Store()):
+            yield name
+        case ast.Attribute(attr=name, ctx=ast.Store()):
+            yield name
+
+
 def docstring_faults(source):
     """Yield each fault in the docstrings of a Python file, with the faulty sentence."""
     for text, is_of_module in docstrings(source):
@@ -112,11 +161,15 @@ def docstring_faults(source):
                 yield f"indent it, or the reference loses it: {line.strip()}"
         bare = " ".join(_PYTHON_CODE.sub("`x`", _NAME.sub("", text)).split())
         for sentence in _SENTENCE.split(bare):
-            for phrase, better in DOCSTRING_PHRASES.items():
-                # The search is case-sensitive, because ``None`` is Python's value.
-                found = re.search(rf"\b{phrase}\b", sentence[:1].lower() + sentence[1:])
-                if found is not None:
-                    yield f"{found[0]!r}, write {better}: {sentence}"
+            yield from _phrase_faults(sentence[:1].lower() + sentence[1:])
+
+
+def _phrase_faults(text):
+    for phrase, better in DOCSTRING_PHRASES.items():
+        # The spelling counts: ``None`` is Python's.
+        found = re.search(rf"\b{phrase}\b", text)
+        if found is not None:
+            yield f"{found[0]!r}, write {better}: {text}"
 
 
 def docstrings(source):

@@ -412,7 +412,7 @@ def test_evicted_member_claims_no_partition_in_its_next_join(lab, kind, leave):
     P6: the current owner first gives up a partition, and commits.
 
     An hour-long churn test found this defect: a thawed member got partitions in the same
-    generation in which their owner was told to give them up. The member started at the last
+    generation in which their owner had to give them up. The member started at the last
     committed offset, and delivered records that the owner committed shortly afterwards.
     """
     tps = lab.topic("t", 2)

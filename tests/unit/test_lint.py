@@ -109,17 +109,30 @@ def test_search_that_ranks_the_wrong_page_first_is_found(found, faults):
 
 
 @pytest.mark.parametrize(
-    ("find", "text", "faults"),
+    ("subject", "faults"),
     [
-        (history.subject_faults, "fetcher: drop parked data on seek", 0),
-        (history.subject_faults, "wip: a table", 0),
-        (history.subject_faults, "What pages say is so", 1),
-        (history.subject_faults, "cli: say what was told", 1),
-        (history.subject_faults, f"cli: {'x' * 70}", 1),
-        (history.name_faults, "test_pause_is_reported_once", 0),
-        (history.name_faults, "test_what_is_quiet", 1),
-        (history.name_faults, "test_a_loss_is_told", 1),
+        ("fetcher: drop parked data on seek", 0),
+        ("wip: a table", 0),
+        ("What pages say is so", 1),
+        ("cli: say what was told", 1),
+        (f"cli: {'x' * 70}", 1),
     ],
 )
-def test_odd_subjects_and_names_are_found(find, text, faults):
-    assert len(list(find([text]))) == faults
+def test_odd_subjects_are_found(subject, faults):
+    assert len(list(history.subject_faults([subject]))) == faults
+
+
+@pytest.mark.parametrize(
+    ("find", "source", "faults"),
+    [
+        (prose.name_faults, "def test_pause_is_reported_once(): pass", 0),
+        (prose.name_faults, "def test_what_is_quiet(): pass", 1),
+        (prose.name_faults, "def test_a_loss_is_told(): pass", 1),
+        (prose.name_faults, "self.is_heard = loud = [news for one in told]", 2),
+        (prose.name_faults, "def f(wish, /): return told", 1),
+        (prose.comment_faults, "x = 1  # the caller is told", 1),
+        (prose.comment_faults, "x = 1  # ``told`` is reported\ny = 'anew'", 0),
+    ],
+)
+def test_odd_names_and_comments_are_found(find, source, faults):
+    assert len(list(find(source))) == faults

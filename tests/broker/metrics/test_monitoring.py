@@ -27,7 +27,7 @@ class Scenario:
 
     Attributes:
         fires: the series for which the rule fires, by the minute in promtool's
-        notation.
+            notation.
         born: the series of a counter whose first scraped value is above 0.
         silent: the series of healthy systems, or of systems with another fault.
         at: the time at which the rule is evaluated.

@@ -37,7 +37,7 @@ class MemberProcess:
 
     Attributes:
         holds: the owners and scopes of the holds that the member must have placed and
-        not lifted.
+            not lifted.
     """
 
     is_calm = False

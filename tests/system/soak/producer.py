@@ -29,7 +29,7 @@ class Producer:
     Attributes:
         acknowledged: the number of records that all replicas have.
         unanswered: the number of records without a response one minute after the last
-        write.
+            write.
     """
 
     def __init__(self, bootstrap, rate, journals):

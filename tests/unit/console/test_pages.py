@@ -100,9 +100,9 @@ def test_form_places_a_shorter_hold_only_after_consent():
     still = groups()
     (held,) = still.known.views[HELD].holds
     served, writer = writing(still)
-    wish = {"group": HELD, "scopes": "@all", "reason": held.hold.reason, "for": "1m"}
-    assert "Replace what you hold already: @all" in served.plan(**wish)["to_agree"]
-    form = served.form("/place", **wish)
+    fields = {"group": HELD, "scopes": "@all", "reason": held.hold.reason, "for": "1m"}
+    assert "Replace what you hold already: @all" in served.plan(**fields)["to_agree"]
+    form = served.form("/place", **fields)
     assert served.submit("/place", form | {"agreed": ""}).status_code == 409
     assert served.submit("/place", form).status_code == 303
     assert [one.hold.ttl_ms for one in writer.written] == [60_000]
