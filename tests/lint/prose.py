@@ -1,10 +1,11 @@
 """
 Finds the most common faults of English in pages, docstrings, comments and names.
 
-On pages the linter skips code, tables, headings and comments. It reports that a sentence lacks a
-verb if none of its words can be a verb. That rule gives few false alarms, but misses
-some fragments. In docstrings the linter checks only phrases and the first line of a
-module, because the description of a class or an attribute may lack a verb.
+On pages the linter skips code, tables, headings and comments. It reports that a
+sentence lacks a verb if none of its words can be a verb. That rule gives few false
+alarms, but misses some fragments. In docstrings the linter checks only phrases and the
+first line of a module, because the description of a class or an attribute may lack a
+verb.
 """
 
 import ast
