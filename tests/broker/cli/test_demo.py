@@ -119,4 +119,4 @@ def test_stock_client_under_our_name_leaks_and_an_error_ends_its_play():
     counts = leaking.counts
     assert counts.produced == counts.while_paused + counts.when_wanted + counts.lost
     assert raising.error is not None
-    assert "played again, the first time ended early: TypeError" in "\n".join(lines)
+    assert "played again, as the first play ended early: TypeError" in "\n".join(lines)
