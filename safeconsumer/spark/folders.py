@@ -29,10 +29,10 @@ def refuse_another_checkpoint(spark: Any, to: str, checkpoint: str) -> None:  # 
     written = _latest(spark, to, "_spark_metadata")
     if written > _latest(spark, checkpoint, "offsets"):
         message = (
-            f"{to} has batches up to number {written} of another checkpoint than "
-            f"{checkpoint}: Spark would pass over those of this one that have the same "
-            "numbers, and their records would be lost. Name the checkpoint with which "
-            "it was written, or another folder"
+            f"{to} has batches up to number {written} of a checkpoint other than "
+            f"{checkpoint}: Spark would skip the batches of {checkpoint} that have the "
+            "same numbers, and their records would be lost. Name the checkpoint with "
+            f"which {to} was written, or another folder"
         )
         raise SparkSettingError(message)
 

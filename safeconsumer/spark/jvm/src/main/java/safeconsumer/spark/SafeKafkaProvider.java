@@ -146,7 +146,7 @@ public final class SafeKafkaProvider
       String identity = "protocol=" + protocol() + "&decider=" + name + "&number=" + UUID.randomUUID();
       String text = python.apply(question, identity + "&" + asText(facts));
       if (text == null || !text.startsWith(identity + "&verdict=")) {
-        throw new Undecided("what came back is no answer to the question");
+        throw new Undecided("the reply does not answer this question");
       }
       Map<String, String> answer = asMap(text);
       switch (answer.get("verdict")) {
