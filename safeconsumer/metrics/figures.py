@@ -20,7 +20,11 @@ One number, or one for each value of one or two labels; None if there is no valu
 
 @runtime_checkable
 class OtherMember(Protocol):
-    """A consumer of ``safeconsumer.clients``, for metrics; usable on any thread."""
+    """
+    The view of a consumer of ``safeconsumer.clients`` for metrics.
+
+    Any thread may use it.
+    """
 
     ledger: PauseLedger
     client_id: str | None
