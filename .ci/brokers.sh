@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# brokers.sh: everything that --kafka=java and a build with Spark's shim need: Java's
-# compiler, Maven, and Kafka's jars. Only what is missing is installed or fetched; a
-# second call does nothing new. Run as root, on Debian or Ubuntu.
+# brokers.sh: installs what --kafka=java and a build with Spark's shim need, unless it
+# is already installed: Java's compiler, Maven, and Kafka's jars. A second call installs
+# nothing. Run it as root, on Debian or Ubuntu.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 export DEBIAN_FRONTEND=noninteractive
@@ -9,7 +9,7 @@ started=$SECONDS
 
 say() { printf '[brokers %3d s] %s\n' "$((SECONDS - started))" "$*"; }
 
-# install PROGRAM PACKAGE...: the packages, if the program is not there
+# install PROGRAM PACKAGE...: installs the packages if the program is missing
 install() {
     local program=$1
     shift

@@ -1,4 +1,4 @@
-"""What hatchling asks us for when it builds: compiled code, and links that work."""
+"""Hooks for hatchling's builds: compiled code, and links that work on an index."""
 
 import os
 import re
@@ -12,17 +12,18 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
 _DECODER = "safeconsumer/_kafka/decoding/_batches"
-# 1: for a wheel that any platform can use, beside those of each platform.
+# The value 1 builds a wheel for any platform, in addition to those for each platform.
 _PURE = "SAFECONSUMER_PURE_PYTHON"
-# Without the global interpreter lock Python has no stable interface: a wheel for each.
+# Without the global interpreter lock Python has no stable ABI, so each version needs a
+# wheel.
 _IS_FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
 
 class CompilingHook(BuildHookInterface[Any]):
-    """Compiles the decoder into the wheel, or says that it is without."""
+    """Compiles the decoder into the wheel, or reports that the wheel lacks it."""
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Add what was compiled; an editable installation has it in its sources."""
+        """Add the compiled decoder; an editable installation has it in its sources."""
         self._scratch = tempfile.TemporaryDirectory()
         in_sources = Path(self.root, _DECODER).parent
         if os.environ.get(_PURE, "0") == "0":
@@ -37,7 +38,8 @@ class CompilingHook(BuildHookInterface[Any]):
         try:
             library = self._decoder()
             if version == "editable":
-                # Beside it first: other environments may be using the one there is.
+                # Write a new file first, because other environments may be using the
+                # existing one.
                 beside = in_sources / f"_batches.{os.getpid()}.so"
                 beside.write_bytes(library.read_bytes())
                 beside.replace(in_sources / library.name)
@@ -51,13 +53,14 @@ class CompilingHook(BuildHookInterface[Any]):
             name = Path(_DECODER).with_name(library.name).as_posix()
             build_data["force_include"][str(library)] = name
             build_data["pure_python"] = False
-            # hatchling knows how index and installers call this Python and platform.
+            # hatchling knows the tags that the index and installers use for this Python
+            # and platform.
             tag = self.build_config.builder.get_best_matching_tag()
             *_, platform = tag.split("-")
             build_data["tag"] = tag if _IS_FREE_THREADED else f"cp311-abi3-{platform}"
 
     def _decoder(self) -> Path:
-        # Not at the top: it is only needed here, and may be missing like a compiler.
+        # Not at the top, because setuptools is only needed here, and may be missing.
         from setuptools import Distribution, Extension  # noqa: PLC0415
 
         sources = sorted(Path(self.root, _DECODER).parent.glob("*.[ch]"))
@@ -65,7 +68,7 @@ class CompilingHook(BuildHookInterface[Any]):
         extension = Extension(
             _DECODER.replace("/", "."),
             [str(source) for source in sources if source.suffix == ".c"],
-            # what it was made of, so that a stale one is not used
+            # the digest of the sources, so that a stale decoder is not used
             define_macros=[("SOURCE", f'"{sha256(content).hexdigest()}"')],
             py_limited_api=not _IS_FREE_THREADED,
         )
@@ -83,7 +86,7 @@ class CompilingHook(BuildHookInterface[Any]):
         build_data: dict[str, Any],  # noqa: ARG002
         artifact_path: str,  # noqa: ARG002
     ) -> None:
-        """Remove what was compiled."""
+        """Remove the compiled files."""
         self._scratch.cleanup()
 
 
@@ -91,9 +94,9 @@ class LinksHook(MetadataHookInterface):
     """
     Gives a build in GitHub Actions its repository's address.
 
-    An index shows the README without the files beside it: its relative links and
-    pictures get the address of the commit. Elsewhere nobody knows where the repository
-    is published: then there are no ``project.urls``, and the README stays as it is.
+    An index shows the README without the other files, so relative links and pictures
+    get the address of the commit. In other builds the repository's address is unknown:
+    then there are no ``project.urls``, and the README is not changed.
     """
 
     def update(self, metadata: dict[str, Any]) -> None:
@@ -120,7 +123,7 @@ def _addresses(home: str) -> dict[str, str]:
 
 
 def _absolute(text: str, raw: str, shown: str) -> str:
-    """Pictures are at ``raw``, what is linked at ``shown``; both end in a slash."""
+    """Use ``raw`` for pictures and ``shown`` for other links; both end in a slash."""
     relative = r"\]\((?![a-z]+:|#)"
     text = re.sub(rf"(!\[[^]]*){relative}", rf"\1]({raw}", text)
     return re.sub(relative, f"]({shown}", text)

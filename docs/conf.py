@@ -1,4 +1,4 @@
-"""How Sphinx builds the site: ``sphinx-build -W -n docs build/site``."""
+"""Configures Sphinx, which builds the site: ``sphinx-build -W -n docs build/site``."""
 
 import re
 import sys
@@ -13,7 +13,7 @@ from sphinx.util.nodes import make_refnode
 HERE = Path(__file__).parent
 sys.path[:0] = [str(HERE), str(HERE.parent)]
 
-import generated_pages  # noqa: E402 - it is beside this file
+import generated_pages  # noqa: E402 - it is in this folder
 
 generated_pages.write(HERE / "generated")
 
@@ -43,7 +43,7 @@ napoleon_numpy_docstring = False
 napoleon_use_rtype = False
 napoleon_use_ivar = True
 
-# Python's and other packages' documents are not at hand where the site is built.
+# The documents of Python and of other packages are not available to the build.
 _ELSEWHERE = (
     "attrs?|collections|contextlib|datetime|enum|kafka|os|pathlib|pyspark|re|types"
     "|typing"
@@ -57,7 +57,7 @@ nitpick_ignore = [
         "py:class",
         "safeconsumer.audit.results.Settings",
     ),  # of the judge: how-to/audit.md
-    ("py:class", "CompiledPattern"),  # what re.Pattern and google-re2's have in common
+    ("py:class", "CompiledPattern"),  # common to re's and google-re2's patterns
     ("py:class", "safeconsumer.holds.scope.CompiledPattern"),
     ("py:class", "safeconsumer.worker.revocation.Revocation"),  # of Context
     ("py:class", "safeconsumer.worker.records.K_co"),  # of Record[key, value]
@@ -73,7 +73,7 @@ smartquotes = False  # --option is two hyphens
 copybutton_prompt_text = "$ "
 
 
-# By these our own parts call each other.
+# Methods by which the parts of this package call each other.
 _INSIDE = frozenset({"attach", "bridge"})
 _ROOMS = (
     "safeconsumer",
@@ -88,7 +88,7 @@ _ROOMS = (
 
 
 def _by_public_name(app: Any, env: Any, node: Any, contnode: Any) -> Any:  # noqa: ANN401 - Sphinx's
-    """Link ``safeconsumer.holds.hold.Lifetime`` or ``Lifetime`` to where it is public."""
+    """Link ``safeconsumer.holds.hold.Lifetime`` or ``Lifetime`` to its public name."""
     target = node.get("reftarget", "")
     name = target if target[:1].isupper() else target.rpartition(".")[2]
     objects = env.get_domain("py").objects
@@ -104,7 +104,7 @@ _REQUIRED = "**Required**"  # sphinx-click's own
 
 
 def _plain(_app: Any, _ctx: Any, lines: list[str]) -> None:  # noqa: ANN401 - Sphinx's
-    """Have a help text be text: ``ssl.*`` begins no emphasis, ``a@b`` is no address."""
+    """Escape help texts: ``ssl.*`` starts no emphasis, and ``a@b`` is no address."""
     lines[:] = [
         line
         if line.lstrip().startswith("..")
@@ -116,7 +116,7 @@ def _plain(_app: Any, _ctx: Any, lines: list[str]) -> None:  # noqa: ANN401 - Sp
 
 
 def _to_design(_app: Any, page: str, source: list[str]) -> None:  # noqa: ANN401 - Sphinx's
-    """Have links to design records, as they are right in the repository, work here."""
+    """Adapt links to design pages, which are written for the repository, to the site."""
     source[0] = source[0].replace("](../../design/", "](../generated/design/")
     if page == "generated/CHANGELOG":
         source[0] = source[0].replace("](docs/", "](../")
@@ -126,13 +126,13 @@ def _to_design(_app: Any, page: str, source: list[str]) -> None:  # noqa: ANN401
 
 
 def _without_inside(*about: Any) -> bool | None:  # noqa: ANN401 - Sphinx's
-    """Leave out the methods by which our own parts call each other."""
+    """Leave out methods by which the parts of this package call each other."""
     _app, _what, name, _found, skips, _options = about
     return skips or name in _INSIDE or None
 
 
 class _WithIssues(SearchEnglish):
-    """Have ``KAFKA-13463`` and ``KIP-848`` found as one word; Sphinx drops numbers."""
+    """Treats ``KAFKA-13463`` and ``KIP-848`` as one word; Sphinx drops numbers."""
 
     js_splitter_code = (
         "function splitQuery(query) {\n"
@@ -141,7 +141,7 @@ class _WithIssues(SearchEnglish):
     )
 
     def split(self, input: str) -> list[str]:  # noqa: A002 - Sphinx's
-        """Return the words, and the names of issues beside their parts."""
+        """Return the words, and the names of issues in addition to their parts."""
         return [*super().split(input), *re.findall(r"\b[A-Za-z]+-\d+\b", input)]
 
 

@@ -1,4 +1,4 @@
-"""Writes the pages of the reference that are made from tables in the code."""
+"""Writes the reference pages that are generated from tables in the code."""
 
 import importlib
 import inspect
@@ -16,14 +16,14 @@ from tests.unit.contract import matrix
 _RUNBOOK = Path(metrics.__file__).parent / "files" / "runbook.md"
 _EVENTS = """# Events
 
-What a hook gets: `SafeConsumer(hooks=[...])`, `Worker(on_event=...)`. Every class is in `safeconsumer.events`; an event never changes. *Name* is that of its line in the log, *level* the line's level; where the application places or lifts its own holds, and for a worker's holds, that is `debug`. A class in *parents* matches all of its children.
+Hooks receive these events: `SafeConsumer(hooks=[...])`, `Worker(on_event=...)`. Every class is in `safeconsumer.events`; an event never changes. *Name* is the name of the event's log line, and *level* is the level of that line; when the application places or lifts its own holds, and for a worker's holds, the level is `debug`. A class in *parents* matches all of its children.
 
-| name | class | parents | level | what happened |
+| name | class | parents | level | meaning |
 |---|---|---|---|---|
 """  # noqa: E501 - one sentence, one line
 _STATUSES = """# Exit statuses
 
-The same for every command, as its `--help` says.
+Every command has the same statuses, which its `--help` also lists.
 
 | status | meaning |
 |---|---|
@@ -31,7 +31,7 @@ The same for every command, as its `--help` says.
 
 
 def write(folder: Path) -> None:
-    """Write all of them, and delete what is none; what would be the same is left alone."""
+    """Write all pages, delete other files, and leave unchanged pages alone."""
     folder.mkdir(exist_ok=True)
     pages = {
         **_api(),
@@ -71,7 +71,7 @@ _RECORDS = """
 
 
 def _design() -> dict[str, bytes]:
-    # They link to each other, so they stand together here, too.
+    # The pages link to each other, so they are also in one folder here.
     files = [one for one in (_ROOT / "design").iterdir() if one.is_file()]
     files.append(_ROOT / "CHANGELOG.md")
     found = {str(one.relative_to(_ROOT)): one.read_bytes() for one in files}
@@ -79,7 +79,7 @@ def _design() -> dict[str, bytes]:
     return found
 
 
-# The pages of the API: their heads, and the modules whose names they have.
+# The pages of the API: their titles, and the names that they document by module.
 _ROOMS = {
     "consumer": ("The consumer", {"safeconsumer": ["SafeConsumer"]}),
     "holds": (
@@ -107,20 +107,20 @@ _ROOMS = {
 }
 _DAILY = """# Python API
 
-The calls that most programs need; each links to its promise.
+Most programs need these calls; each call links to its promise.
 
 | you want to | call |
 |---|---|
 | stop a partition, and let it flow again | {meth}`~safeconsumer.SafeConsumer.pause`, {meth}`~safeconsumer.SafeConsumer.resume` |
 | stop everything, whatever is assigned | {meth}`~safeconsumer.SafeConsumer.pause_all`, {meth}`~safeconsumer.SafeConsumer.resume_all` |
-| stop for the length of a block | {meth}`~safeconsumer.SafeConsumer.held` |
+| stop for the duration of a block | {meth}`~safeconsumer.SafeConsumer.held` |
 | know what you have paused | {meth}`~safeconsumer.SafeConsumer.paused` |
 | know what is quiet, and why | {meth}`~safeconsumer.SafeConsumer.quiet`, {meth}`~safeconsumer.SafeConsumer.holds`, {meth}`~safeconsumer.SafeConsumer.explain` |
 | stop a whole group | {meth}`~safeconsumer.Operator.pause`, {meth}`~safeconsumer.Operator.resume` |
 | end a `poll` that waits | {meth}`~safeconsumer.SafeConsumer.wakeup` |
-| work through records with slow handlers | {class}`~safeconsumer.Worker` |
+| handle records with slow handlers | {class}`~safeconsumer.Worker` |
 
-`safeconsumer` itself has what programs use every day: the consumer (`KafkaConsumer` is `SafeConsumer`), holds, and most of the worker; the rest stands in the modules that are shown.
+The package `safeconsumer` itself has the names for everyday use: the consumer (`KafkaConsumer` is `SafeConsumer`), holds, and most of the worker. All other names are in the modules that the pages show.
 
 ```{toctree}
 :maxdepth: 1
@@ -151,7 +151,10 @@ def _api() -> dict[str, str]:
 
 def _commands() -> dict[str, str]:
     context = click.Context(commands.safeconsumer)
-    index = ["# Command line\n", "By use; each with `--help` says the same.\n"]
+    index = [
+        "# Command line\n",
+        "Sorted by use; `--help` of a command shows the same.\n",
+    ]
     pages = {}
     for use, names in commands.safeconsumer.uses(context).items():
         index += [f"```{{toctree}}\n:caption: {use}\n:maxdepth: 1\n", *names, "```\n"]
@@ -165,7 +168,7 @@ def _commands() -> dict[str, str]:
     return {"commands/index.md": "\n".join(index), **pages}
 
 
-# Those of a class that programs use, where commands use others too.
+# The members of a class that programs use; commands also use others.
 _MEMBERS = {"Operator": "close, pause, resume"}
 
 
@@ -182,7 +185,7 @@ def _documented(module: str, names: list[str]) -> Iterator[str]:
         if kind == "class":
             yield f"   :members: {_MEMBERS.get(name, '')}".rstrip()
         if module.startswith("safeconsumer.clients."):
-            # Those of our base too, but not those of the library's class of this name.
+            # Include members of our base class, but not of the library's class.
             yield f"   :inherited-members: {name}"
         if kind == "exception":
             yield "   :show-inheritance:"

@@ -1,4 +1,4 @@
-"""Makes the tables of settings, options, formats, calls and versions out of the code."""
+"""Generates tables of settings, options, formats, calls and versions from the code."""
 
 import inspect
 import re
@@ -22,8 +22,8 @@ from safeconsumer.spark.python.settings import OPTIONS as PYTHON_OPTIONS
 from safeconsumer.worker import letters_format
 from safeconsumer.worker.letters_format import Letter
 
-_SETTING = "| setting | default | what it is for |\n|---|---|---|"
-_FIELD = "| field | what it says |\n|---|---|"
+_SETTING = "| setting | default | meaning |\n|---|---|---|"
+_FIELD = "| field | meaning |\n|---|---|"
 _ENTRY = re.compile(r"^(\w+): (.*)")
 
 
@@ -31,29 +31,29 @@ _ENTRY = re.compile(r"^(\w+): (.*)")
 
 _SETTINGS = """# Settings
 
-Values are checked when the object is made; what it raises is in the [API](api/index.md). Durations of ours are in seconds; keys of kafka-python that end in `_ms` are in milliseconds, as there.
+Values are checked when the object is created; the [API](api/index.md) lists the errors. Our durations are in seconds; kafka-python's keys that end in `_ms` are in milliseconds, as in kafka-python.
 
 ## The consumer
 
-`SafeConsumer(*topics, **settings)`. All of kafka-python's settings may stand beside these, with its names and defaults.
+`SafeConsumer(*topics, **settings)`. You can combine these with all of kafka-python's settings, which keep their names and defaults.
 """  # noqa: E501 - one sentence, one line
 
 _ROOMS = {
-    "Control": "It is given as `SafeConsumer(..., control=Control(...))`.",
-    "Worker": "These are given to `Worker(consumer, handle, ...)`.",
-    "Pump": "These are given to `Pump(consumer, ...)`.",
-    "Limits": "It is given as `limits=Limits(...)` to a worker or a pump.",
-    "Retry": "It is given as `retry=Retry(...)` to a worker or a pump.",
-    "DeadLetter": "It is given as `dead_letter=DeadLetter(...)` to a worker or a pump.",
-    "Drain": "It is given as `drain=Drain(...)` to a worker or a pump.",
-    "Commit": "It is given as `commit=Commit(...)` to a worker or a pump.",
-    "Breaker": "It is given as `breaker=Breaker(...)` to a worker or a pump.",
-    "Tracing": "It is given as `trace=Tracing(...)` to a worker.",
+    "Control": "Pass it as `SafeConsumer(..., control=Control(...))`.",
+    "Worker": "Pass these to `Worker(consumer, handle, ...)`.",
+    "Pump": "Pass these to `Pump(consumer, ...)`.",
+    "Limits": "Pass it as `limits=Limits(...)` to a worker or a pump.",
+    "Retry": "Pass it as `retry=Retry(...)` to a worker or a pump.",
+    "DeadLetter": "Pass it as `dead_letter=DeadLetter(...)` to a worker or a pump.",
+    "Drain": "Pass it as `drain=Drain(...)` to a worker or a pump.",
+    "Commit": "Pass it as `commit=Commit(...)` to a worker or a pump.",
+    "Breaker": "Pass it as `breaker=Breaker(...)` to a worker or a pump.",
+    "Tracing": "Pass it as `trace=Tracing(...)` to a worker.",
 }
 
 
 def settings_page() -> str:
-    """Return the page of what is given to constructors."""
+    """Return the page of the constructors' arguments."""
     lines = [_SETTINGS, *_table_of(safeconsumer.SafeConsumer)]
     for name, how in _ROOMS.items():
         lines += [f"\n## `{name}`\n", f"{how}\n"]
@@ -95,10 +95,10 @@ def _default(parameter: inspect.Parameter) -> str:
 
 def entries(kind: type) -> dict[str, str]:
     """
-    Return what the docstring of a class says of each argument or attribute.
+    Return the description of each argument or attribute in a class's docstring.
 
     Raises:
-        LookupError: it says nothing.
+        LookupError: the docstring describes no values.
     """
     text = inspect.getdoc(kind) or ""
     found: dict[str, str] = {}
@@ -125,7 +125,7 @@ def _cell(text: str) -> str:
 
 _CONTROL = """# Wire formats
 
-What safeconsumer writes into Kafka. Readers pass over fields of JSON that they do not know.
+safeconsumer writes these formats into Kafka. Readers ignore JSON fields that they do not know.
 
 ## Control records
 
@@ -149,7 +149,7 @@ A record whose version is above {version} counts as a hold without an end: its k
 
 ### The value
 
-In JSON `version` is `v` and `hold_id` is `id`.
+In JSON, `version` is written as `v` and `hold_id` as `id`.
 
 {value_fields}
 """  # noqa: E501 - one sentence, one line
@@ -157,7 +157,7 @@ In JSON `version` is `v` and `hold_id` is `id`.
 _REPORTS = """
 ## Reports
 
-Each member writes what it obeys to the status topic (`{status}`), which is compacted. The key is the version, the group and the member, separated by NUL bytes. The value is a JSON object. Partitions are ranges by topic: `{{"orders": [[0, 3], [5, 5]]}}` names 0 to 3, and 5. Where a report would be longer than {most} KiB, `assigned`, `quiet` and `busy` are empty, and `is_partial` is true.
+Each member reports to the status topic (`{status}`), which is compacted, which holds it obeys. The key is the version, the group and the member, separated by NUL bytes. The value is a JSON object. Partitions are ranges by topic: `{{"orders": [[0, 3], [5, 5]]}}` names 0 to 3, and 5. If a report would be longer than {most} KiB, `assigned`, `quiet` and `busy` are empty, and `is_partial` is true.
 
 ```json
 {value}
@@ -169,19 +169,19 @@ Each member writes what it obeys to the status topic (`{status}`), which is comp
 _LETTERS = """
 ## Dead letters
 
-A dead letter has the key, the value and the headers of its record as bytes, and behind them these headers, in UTF-8. A header of the record that was null is empty. A letter about a letter has two sets of them; the last one counts. A record without a topic, a partition and an offset among them is no dead letter.
+A dead letter has the key, the value and the headers of its record as bytes, followed by these headers, in UTF-8. A header of the record that was null is empty. A letter about a letter has two sets of these headers; the last set counts. A record whose headers lack the topic, the partition or the offset is not a dead letter.
 
-| header | what it says |
+| header | meaning |
 |---|---|
 {headers}
-| `{null_value}` | Is there if key and value of the record were null; the letter has an empty value. |
-| `{replayed}` | In a record that `safeconsumer dead-letters replay` sent back: which letter it was; of two records with the same one the second is a repeat. |
+| `{null_value}` | Present if the key and the value of the record were null; the letter then has an empty value. |
+| `{replayed}` | In a record that `safeconsumer dead-letters replay` sent back, the name of its letter; if two records have the same name, the second is a repetition. |
 """  # noqa: E501 - one sentence, one line
 
 _MARKS = """
 ## Marks of a hand-over
 
-With `pause_handover="assignor"` a member's marks travel behind the assignor's user data: the data, then a payload (JSON, deflated by zlib), then a trailer of {trailer} bytes. It ends in `{magic}`; before that stand, big-endian, the length of the payload (4 bytes) and its CRC-32 (4). Whoever reads the data from its beginning does not see what follows it. This is the JSON of a member that paused `orders:0` and `orders:1` in generation 42:
+With `pause_handover="assignor"` a member's marks are sent after the assignor's user data: the user data, then a payload (JSON, deflated by zlib), then a trailer of {trailer} bytes. The trailer ends in `{magic}`; before that it has, big-endian, the length of the payload (4 bytes) and its CRC-32 (4 bytes). A reader that starts at the beginning of the user data does not see the marks. This is the JSON of a member that paused `orders:0` and `orders:1` in generation 42:
 
 ```text
 {marks}
@@ -190,7 +190,7 @@ With `pause_handover="assignor"` a member's marks travel behind the assignor's u
 
 
 def formats_page() -> str:
-    """Return the page of what stands in Kafka, with examples made by what writes them."""
+    """Return the page of formats in Kafka, with examples from the code that writes them."""
     return _control() + _reports() + _letters() + _of_marks()
 
 
@@ -227,7 +227,7 @@ def _reports() -> str:
         skew=30.0,
     )
     written = entries(report_wire.Report)
-    del written["clock_offset"]  # is found by the reader
+    del written["clock_offset"]  # computed by the reader
     return _REPORTS.format(
         status=settings.STATUS_TOPIC,
         most=report_wire.MAX_REPORT_BYTES // 1024,
@@ -280,22 +280,22 @@ def _rows(described: Mapping[str, str]) -> str:
 
 _REST = """# REST
 
-What `safeconsumer console` answers to programs, on the routes of its pages: in JSON, if `Accept` names `application/json` and not `text/html`, or if the request sends JSON. A request that names neither (`*/*`, as `curl` does without `-H 'Accept: application/json'`) gets the page.
+`safeconsumer console` also answers programs, on the routes of its pages. It answers in JSON if `Accept` names `application/json` and not `text/html`, or if the request sends JSON. A request that names neither (`*/*`, as `curl` does without `-H 'Accept: application/json'`) gets the page.
 
-`GET` takes its values in the query, `POST` as a JSON object of texts (`Content-Type: application/json`); a value that is not listed is refused. Groups, holds and entries are the same documents as in the commands' `-o json`; beside them stands `known`: the `age` of what the console knows in seconds, the `trouble` if nothing newer is known, and what is `unread`. What cannot be done is answered with `application/problem+json`, which says why. Lists are whole, without pages. With `--read-only` there is neither `/place` nor `/lift`.
+`GET` takes its values from the query, `POST` from a JSON object of texts (`Content-Type: application/json`); a value that is not listed is refused. Groups, holds and entries are the same documents as in the commands' `-o json`. In addition there is `known`: the `age` of the console's data in seconds, the `trouble` if there are no newer data, and the parts that are `unread`. A refusal is answered with `application/problem+json`, which has the reason. Lists are complete, without pages. With `--read-only` there is neither `/place` nor `/lift`.
 
 A script logs in with `Authorization: Bearer TOKEN`, the token of `--token-file`. Without the header a `POST` needs the session and the same origin, as pages have them.
 
-| route | takes | what it does |
+| route | takes | effect |
 |---|---|---|
 """  # noqa: E501 - one sentence, one line
 _PROBES = """
-`GET /live` answers while the console runs, and needs no token. `GET /ready` answers 200 while what the console knows is complete and current, otherwise 503; it asks nobody. The findings of `doctor` are a command's alone (`-o json`).
+`GET /live` answers while the console runs, and needs no token. `GET /ready` answers 200 while the console's data are complete and current, otherwise 503; it sends no request to a broker. Only the command `doctor` has its findings (`-o json`).
 """  # noqa: E501 - one sentence, one line
 
 
 def rest_page() -> str:
-    """Return the page of what the console's routes answer to programs."""
+    """Return the page of the console's routes for programs."""
     calls = (
         f"| `{route}` | {', '.join(f'`{name}`' for name in takes)} | {_cell(does)} |"
         for route, (takes, does) in rest.CALLS.items()
@@ -307,9 +307,9 @@ def rest_page() -> str:
 
 _SPARK = """# Spark
 
-`format("safekafka")` takes every option of Spark's own Kafka source, and these. Names may be in any case; an option that begins with `hold` and is not here is refused.
+`format("safekafka")` accepts every option of Spark's own Kafka source, and these options. Names are not case-sensitive; an option that begins with `hold` and is not listed here is refused.
 
-| option | default | what it is for |
+| option | default | meaning |
 |---|---|---|
 """  # noqa: E501 - one sentence, one line
 _CLIENT = (
@@ -319,7 +319,7 @@ _CLIENT = (
 _TUNED = """
 ## Defaults that differ
 
-These are set where the stream does not set them; `format("kafka")` leaves them to the Kafka client.
+The source sets these options if the stream does not; `format("kafka")` leaves them to the Kafka client.
 
 | option | value |
 |---|---|
@@ -327,19 +327,19 @@ These are set where the stream does not set them; `format("kafka")` leaves them 
 _PLATFORMS = """
 ## Versions
 
-The tests run on Spark {oldest} to {newest}. An older one is refused; a newer one is a warning. It runs on Java {java} or newer. The Kafka connector must be of the same line as Spark and built for the same Scala: `org.apache.spark:spark-sql-kafka-0-10_SCALA:VERSION`. Spark Connect, continuous and real-time mode, batch reads and writes are refused.
+The tests run on Spark {oldest} to {newest}. An older Spark is refused; a newer Spark causes a warning. The source needs Java {java} or newer. The Kafka connector must be of the same line as Spark and built for the same Scala: `org.apache.spark:spark-sql-kafka-0-10_SCALA:VERSION`. Spark Connect, continuous and real-time mode, batch reads and writes are refused.
 
 ## The source in pure Python
 
-`safeconsumer.spark.python.SafeKafkaSource` is for [Spark Connect](../how-to/spark-connect.md). It takes the options about holds, the `kafka.*` of a connection and of fetches, and these; it refuses others.
+`safeconsumer.spark.python.SafeKafkaSource` is for [Spark Connect](../how-to/spark-connect.md). It accepts the options about holds, the `kafka.*` options for connections and fetches, and these; it refuses other options.
 
-| option | default | what it is for |
+| option | default | meaning |
 |---|---|---|
 {python}
 
 ## In Python
 
-`from safeconsumer import spark` has these; it imports no pyspark.
+`from safeconsumer import spark` gives you these functions, and does not import pyspark.
 
 """  # noqa: E501 - one sentence, one line
 
@@ -373,20 +373,20 @@ _COMPATIBILITY = """# Compatibility
 | Python | {pythons} |
 | Spark | {spark}, on Java {java} or newer |
 
-Another kafka-python fails with `UnsupportedKafkaPythonError`, which names what was found and what is supported: when `SafeConsumer` is imported or constructed.
-Another aiokafka fails with `UnsupportedAiokafkaError`, when a consumer on it is constructed.
+With another kafka-python the import or the constructor of `SafeConsumer` raises `UnsupportedKafkaPythonError`, which names the installed and the supported versions.
+With another aiokafka the constructor of a consumer on it raises `UnsupportedAiokafkaError`.
 
 ## Extras
 
-`pip install 'safeconsumer[NAME]'` installs what stands beside the name.
+`pip install 'safeconsumer[NAME]'` installs the packages in the last column.
 
-| extra | for | brings |
+| extra | purpose | packages |
 |---|---|---|
 """  # noqa: E501 - one sentence, one line
 
 
 def compatibility_page() -> str:
-    """Return the page of versions, as the package's metadata has them."""
+    """Return the page of versions, from the package's metadata."""
     about = metadata("safeconsumer")
     prefix = "Programming Language :: Python :: 3."
     minors = [
@@ -409,7 +409,7 @@ _PURPOSES = {
     "aiokafka": "members on aiokafka",
     "audit": "judging journals, and checkpoints of streams",
     "confluent": "members on confluent-kafka",
-    "console": "the page in a browser",
+    "console": "the operators' page in a browser",
     "demo": "the demo",
     "fast": "compiled lz4, snappy and zstandard",
     "group": "group holds and the command line",
@@ -439,17 +439,17 @@ def _dotted(line: tuple[int, int]) -> str:
 
 _METRICS = """# Metrics
 
-Each value of a consumer or a worker also has the labels `client_id` and `group`. A member has fewer than 100 series, whatever is assigned to it; a console has 15 for each group that is held or reports, and two for each held topic.
+Each value of a consumer or a worker also has the labels `client_id` and `group`. A member has fewer than 100 series, however many partitions it owns; a console has 15 for each group that is held or reports, and two for each held topic.
 
-*OpenTelemetry* is the instrument that `safeconsumer.metrics.otel.observe(worker)` observes (extra `otel`), with its unit; when OpenTelemetry exports it to Prometheus, it has the name in this table again, and the labels `messaging_client_id` and `messaging_consumer_group_name`, as its semantic conventions call `client_id` and `group`. The histogram is an exception: OpenTelemetry cannot observe it, so it is two counters there, `.count` and `.sum`.
+*OpenTelemetry* is the instrument that `safeconsumer.metrics.otel.observe(worker)` observes (extra `otel`), with its unit; when OpenTelemetry exports the metric to Prometheus, it again has the name in this table, and the labels `messaging_client_id` and `messaging_consumer_group_name`, as its semantic conventions call `client_id` and `group`. The histogram is an exception: OpenTelemetry cannot observe a histogram, so there are two counters instead, `.count` and `.sum`.
 """  # noqa: E501 - one sentence, one line
 
 _SOURCES: dict[table.Source, str] = {
     "consumer": "A consumer",
     "control": "A consumer with `control=`",
-    "worker": "A worker\n\nThese come in addition to those of its consumer.",
-    "console": "The console\n\nIt exports these with `--metrics`, for groups that are held "
-    "or whose members report.",
+    "worker": "A worker\n\nA worker has these in addition to its consumer's metrics.",
+    "console": "The console\n\nThe console exports these with `--metrics`, for groups "
+    "that are held or whose members report.",
 }
 
 

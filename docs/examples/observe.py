@@ -1,12 +1,12 @@
 """
-Counts the records that kafka-python delivers of partitions that a program has paused.
+Counts the records that kafka-python delivers from partitions that a program has paused.
 
-Copy this file; it needs kafka-python 2.0 or newer, and nothing else. Consumers do what
-they did, as ``class Consumer(ObservedPauses, KafkaConsumer): pass``.
+Copy this file; it needs only kafka-python 2.0 or newer. Consumers behave as before, as
+``class Consumer(ObservedPauses, KafkaConsumer): pass``.
 
-``consumer.leaked`` has the records by partition, and each pause that leaks is a line in the
-log, once. ``consumer.silent`` has the partitions that were resumed and deliver nothing.
-With prometheus-client, leaked records have a counter:
+``consumer.leaked`` has the number of records by partition, and each pause that leaks is
+logged once. ``consumer.silent`` has the partitions that were resumed but deliver nothing.
+With prometheus-client you can give leaked records a counter:
 
     ObservedPauses.counter = prometheus_client.Counter(
         "paused_records_delivered", "Records of paused partitions.", ["topic"]
@@ -23,20 +23,20 @@ log = logging.getLogger(__name__)
 
 class ObservedPauses:
     """
-    A mixin before ``KafkaConsumer``, which counts what comes of a program's pauses.
+    A mixin before ``KafkaConsumer``, which observes the effect of a program's pauses.
 
     A partition counts as paused from ``pause`` until ``resume``, ``assign`` or
-    ``unsubscribe``, or until a rebalance leaves it out. If the program paused all that
-    ``assignment()`` returned of a topic, the whole topic counts as paused until the next
-    ``resume``, so the partitions that the program gains count too. What
-    ``poll(update_offsets=False)`` returns is not counted: it is delivered again.
+    ``unsubscribe``, or until a rebalance leaves it out. If the program paused all
+    partitions of a topic that ``assignment()`` returned, the whole topic counts as paused
+    until the next ``resume``, including partitions that the program gains later. Records
+    of ``poll(update_offsets=False)`` are not counted, because they are delivered again.
 
     Attributes:
-        leaked: by partition, the records that were delivered while it was paused.
-        silent: by partition, the records that wait though it was resumed ``silent_after``
-            seconds ago and has delivered nothing since. A delivery removes its partition.
-        counter: counts leaked records by topic, if there is one.
-        silent_after: in seconds.
+        leaked: by partition, the number of records delivered while it was paused.
+        silent: by partition, the number of waiting records, if it was resumed
+            ``silent_after`` seconds ago and has delivered nothing since.
+        counter: counts leaked records by topic, if it is set.
+        silent_after: the time in seconds after which a partition counts as silent.
     """
 
     counter = None
@@ -46,7 +46,7 @@ class ObservedPauses:
         self.leaked, self.silent = {}, {}
         self._paused_by_name = set()
         self._paused_topics = set()
-        # The partitions that were paused since the last poll, by all of their topic.
+        # The partitions that were paused since the last poll, by those of their topic.
         self._named = {}
         # The times at which partitions were resumed, until they deliver a record.
         self._resumed_at = {}
@@ -86,8 +86,8 @@ class ObservedPauses:
             named.difference_update(partitions)
         self._forget(partitions)
         self._forget(self._paused_by_name - super().assignment())
-        # A program that resumes what paused() lists means all that it has paused, and
-        # kafka-python does not list what leaks.
+        # A program that resumes the result of paused() means all its pauses, but
+        # kafka-python does not list the partitions that leak.
         if all(getattr(tp, "is_from_paused", False) for tp in partitions):
             self._forget(self._paused_by_name - super().paused())
         self._logged.intersection_update(self._paused_by_name)
@@ -105,7 +105,7 @@ class ObservedPauses:
         self._named.clear()
         topics = {tp.topic for tp in super().assignment()}
         found = super().poll(timeout_ms, max_records, update_offsets)
-        # Then a topic of which the poll gained the first partition is paused, too.
+        # If so, a topic whose first partition the poll gained also counts as paused.
         is_all_paused = bool(topics) and topics <= self._paused_topics
         self._forget_left_out()
         for tp in found if update_offsets else ():
@@ -156,8 +156,8 @@ class ObservedPauses:
             self._forget(left_out)
 
     def _is_joining(self):
-        # After a lost membership kafka-python 3.0 has no assignment until it has joined;
-        # 2.x has the old one until then, and no such method.
+        # After a lost membership kafka-python 3.0 has no assignment until it has joined.
+        # 2.x keeps the old assignment until then, and has no group_metadata().
         describe = getattr(self, "group_metadata", None)
         return describe is not None and describe().state != "<stable>"
 
@@ -185,7 +185,7 @@ class ObservedPauses:
                 self.silent[tp] = waiting
 
     def _waiting(self, tp):
-        # Returns None if the partition is not assigned. The public calls position() and
+        # Return None if the partition is not assigned. The public calls position() and
         # highwater() may wait for the network, or raise in a rebalance.
         state = self._subscription.assignment.get(tp)
         if state is None:
@@ -199,11 +199,11 @@ class AssignedPartition(TopicPartition):
     """
     A partition that ``assignment()`` or ``paused()`` returned.
 
-    It equals a plain ``TopicPartition``, and looks like one; a pickle of it is one.
+    It equals a plain ``TopicPartition``, has the same ``repr``, and is pickled as one.
 
     Attributes:
-        siblings: all partitions of its topic that were assigned then.
-        is_from_paused: whether ``paused()`` returned it.
+        siblings: all partitions of its topic that were assigned at that time.
+        is_from_paused: whether ``paused()`` returned this object.
     """
 
     siblings = None

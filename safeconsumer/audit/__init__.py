@@ -1,1 +1,1 @@
-"""The proof or refutation of the promises, from delivery journals."""
+"""Proves or refutes the promises from delivery journals."""

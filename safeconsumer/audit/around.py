@@ -1,4 +1,4 @@
-"""Shows the journal entries around the one that proves a violation."""
+"""Shows the journal entries around the entry that proves a violation."""
 
 from collections.abc import Callable, Iterable, Iterator
 
@@ -15,10 +15,10 @@ Near = Callable[[str, int, int], Iterable[Entry | Other]]
 
 def around(near: Near, group: str, member: str, number: int) -> Iterator[str]:
     """
-    Yield lines about the entries around one, which begins with ``>``.
+    Yield lines about an entry, which is marked with ``>``, and the entries around it.
 
     Args:
-        near: returns the entries of a member from one number to another.
+        near: returns a member's entries from a first to a last number.
         group: the group in which the member was judged.
         member: the member.
         number: the number of the entry.

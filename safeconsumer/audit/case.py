@@ -1,7 +1,8 @@
 """
 Gathers the facts about one group and one partition, for rules that compare members.
 
-Memory has each ownership and each commit; records and positions are ranges of offsets.
+A case keeps each ownership and each commit in memory, and records and positions as
+ranges of offsets.
 """
 
 import math
@@ -56,28 +57,29 @@ class Epoch:
 
     Attributes:
         member: the member that owned the partition.
-        owned: the fact that began it; its number is 0 if only records show it.
-        over: when it ended, or when the journal ended.
-        owned_since: when it began; if it was given back, when the previous ownership
-            began.
-        was_lost: whether it ended without the member's doing.
-        began: its first position.
-        log: where the log began, by the broker's first answer to a fetch after that; None
-            if there was none before its position moved.
-        runs: the ranges through which its position moved.
+        owned: the fact that began the ownership; its number is 0 if only records show
+            the ownership.
+        over: when the ownership ended, or when the journal ended.
+        owned_since: when the ownership began; if the partition was given back, when the
+            previous ownership began.
+        was_lost: whether the membership was lost.
+        began: the first position.
+        log: the start of the log, by the broker's first answer to a fetch after that;
+            None if there was no answer before the position moved.
+        runs: the ranges through which the position moved.
         peeked: the ranges that peeks read, from the position at that time.
-        first: when its first record came, perhaps during a peek, and the offset.
-        delivered_at: when its first record came outside of peeks; if none came, when it
-            began.
-        records: the offsets of its records.
-        sought: if a seek chose its first position, that and each later one below all
-            before it.
+        first: the time of the first record, perhaps during a peek, and its offset.
+        delivered_at: the time of the first record outside of peeks; without a record,
+            the start of the ownership.
+        records: the offsets of the delivered records.
+        sought: if a seek chose the first position, that position and each later target
+            of a seek below all earlier ones.
         skipped: the offsets that the application, or an operator, skipped.
         deleted: the offsets that the client's reset rule skipped.
         given_up: the offsets of records that a worker gave up.
         sure: the highest offset that was committed before any seek; -1 if there was no
             commit.
-        has_committed: whether one of its commits was acknowledged.
+        has_committed: whether a commit of the ownership was acknowledged.
     """
 
     member: str
@@ -101,16 +103,16 @@ class Epoch:
 
     @property
     def end(self) -> int:
-        """The highest position that it reached; -1 if no record came."""
+        """The highest position that was reached; -1 if no record was delivered."""
         return max(self.runs.ends, default=-1)
 
     @property
     def was_sought(self) -> bool:
-        """Whether a seek chose its first position."""
+        """Whether a seek chose the first position."""
         return self.began is not None and self.began.how in {"seek", "reset"}
 
     def lacked_commit(self, group: str | None) -> bool:
-        """Return whether the reset rule chose where it begins, as nothing was committed."""
+        """Return whether the reset rule chose the start, as no offset was committed."""
         if self.began is None or self.began.how != "broker":
             return False
         answered = self.began.answered
@@ -122,7 +124,7 @@ class Epoch:
         return self.owned.generation is not None and self.owned.generation >= 0
 
     def is_since(self, other: "Epoch") -> bool:
-        """Return whether it is the given ownership, or is known to be a later one."""
+        """Return whether this is the given ownership, or is known to be a later one."""
         if self.member == other.member:
             return self.owned.at >= other.owned.at
         both = [(one.generation or 0, one.at) for one in (self.owned, other.owned)]
@@ -133,8 +135,8 @@ class Commits:
     """
     The commits of a member that a broker may return later, by ownership.
 
-    An acknowledged commit replaces those of its ownership whose answers came before it
-    was requested.
+    An acknowledged commit replaces the commits of its ownership that were answered
+    before it was requested.
     """
 
     def __init__(self) -> None:
@@ -149,7 +151,7 @@ class Commits:
         known.append(fact)
 
     def of(self, own: int) -> Sequence[Committed]:
-        """Return the commits of an ownership, by its entry; 0: before the first one."""
+        """Return the commits of the ownership that an entry began; 0 for earlier commits."""
         return self._by_own.get(own, ())
 
     def last(self, own: int) -> Committed | None:
@@ -169,24 +171,24 @@ class Part:
     Args:
         member: names the member.
         keeps_moments: whether to keep :attr:`delivered`, :attr:`begun` and
-            :attr:`appended`, for groups with holds: sixteen bytes each.
+            :attr:`appended`, for groups with holds; each moment takes sixteen bytes.
 
     Attributes:
         member: names the member.
-        epochs: its ownerships, in order.
-        commits: its commits.
-        unplaced: its acknowledged commits while its position was unknown.
-        late: its commits after the partition was revoked.
-        under: its deliveries, and starts of handlers, under holds.
+        epochs: the member's ownerships, in order.
+        commits: the member's commits.
+        unplaced: acknowledged commits that were made while the position was unknown.
+        late: commits after the partition was revoked.
+        under: deliveries, and starts of handlers, under holds.
         auto_resets: positions that the client's reset rule set.
         resets: entries of ownerships that began at an operator's target.
-        delivered: when records came, with the first offsets.
-        begun: when handlers began, with their offsets.
-        appended: how long after their append records came.
+        delivered: the times of deliveries, with the first offsets.
+        begun: the times when handlers began, with the offsets.
+        appended: how long after their append records were delivered.
         done: offsets that are complete.
         marks: the kinds of facts that qualify everything that the member did.
-        last_at: when a record last came, or a handler last began; ``-inf`` if neither
-            happened.
+        last_at: when a record was last delivered, or a handler last began; ``-inf`` if
+            neither happened.
     """
 
     def __init__(self, member: str, *, keeps_moments: bool) -> None:
@@ -229,7 +231,7 @@ class Part:
         }
 
     def epoch_at(self, entry: int) -> Epoch | None:
-        """Return the ownership of an entry, or the last one that had ended before it."""
+        """Return the ownership of an entry, or the last one that ended before it."""
         before = (one for one in reversed(self.epochs) if one.owned.n <= entry)
         return next(before, None)
 
@@ -323,7 +325,7 @@ class Acknowledged:
     Records that brokers acknowledged to producers, or that a topic has.
 
     Attributes:
-        written: their offsets.
+        written: the offsets of these records.
         kept: the first offset of the log that was read; older records are unknown. None
             if no log was read.
     """
@@ -351,9 +353,9 @@ class Reader:
     The holds that one member of a group read, and the measures of its clock.
 
     Attributes:
-        read: the holds that it read, by scope and owner.
-        measures: what it measured of the broker's clock.
-        end: the number of its last entry.
+        read: the holds that the member read, by scope and owner.
+        measures: the member's measurements of the broker's clock.
+        end: the number of the member's last entry.
     """
 
     def __init__(self) -> None:
@@ -379,7 +381,7 @@ class Group:
     Attributes:
         name: the name of the group; None if no journal names it.
         settings: the assumptions.
-        readers: its members, each with the group's holds that it read.
+        readers: the members by name, each with the group's holds that it read.
     """
 
     name: str | None
@@ -387,7 +389,7 @@ class Group:
     readers: Mapping[str, Reader]
 
     def measures(self, member: str) -> Measures:
-        """Return the measures of the broker's clock that a member made."""
+        """Return a member's measurements of the broker's clock."""
         measures = self.readers[member].measures
         is_at_its_word = not measures.at and self.settings.clock_skew > 0
         return AT_ITS_WORD if is_at_its_word else measures
@@ -401,13 +403,13 @@ class Group:
 
     @cached_property
     def lacking(self) -> Sequence[Lacking]:
-        """The holds that members read and that the holds topics do not have."""
+        """The holds that members read but that the holds topics lack."""
         control = self.settings.control
         return [] if control is None else [*self.readings.not_in(control, self.name)]
 
     @cached_property
     def _spans(self) -> Mapping[TopicPartition | str | None, Sequence[Numbered]]:
-        # Spans of holds, by the only partition or topic that the scope can cover.
+        # The spans of holds, by the only partition or topic that the scope can cover.
         found: dict[TopicPartition | str | None, list[Numbered]] = {}
         control = self.settings.control
         for number, span in enumerate(() if control is None else control.spans):
@@ -430,7 +432,7 @@ class Group:
         return {tp: frozenset(offsets) for tp, offsets in found.items()}
 
     def targets_of(self, tp: TopicPartition) -> frozenset[int]:
-        """Return the offsets to which operators asked to move the group in a partition."""
+        """Return the offsets to which operators asked to move a partition of the group."""
         return self._targets.get(tp_text(tp), frozenset())
 
 
@@ -445,7 +447,7 @@ class Case:
         parts: the facts about each member, by its name.
         acknowledged: the records that producers wrote.
         is_written: whether a journal, or the topic itself, shows records that were
-            written to the topic, perhaps to other partitions only.
+            written to the topic, perhaps only to other partitions.
     """
 
     address: Address
@@ -462,7 +464,7 @@ class Case:
 
     @cached_property
     def epochs(self) -> list[Epoch]:
-        """The ownerships, those of each member in order."""
+        """The ownerships; those of each member are in order."""
         return [epoch for one in self.parts.values() for epoch in one.epochs]
 
     @property
@@ -471,7 +473,7 @@ class Case:
         return any(one.is_working for one in self.parts.values())
 
     def covers(self, scope: str) -> bool | None:
-        """Return whether a scope covers it; None for a pattern that cannot be read."""
+        """Return whether a scope covers the partition; None for an unreadable pattern."""
         if scope not in self._covers:
             try:
                 self._covers[scope] = covering(scope)(self.address.tp)
@@ -496,7 +498,7 @@ class Case:
 
     @property
     def control(self) -> Control | None:
-        """The content of the holds topics; None if they were not read for this group."""
+        """The content of the holds topics; None if it was not read for this group."""
         control = self.settings.control
         is_about = control is not None and control.is_about(self.address.group)
         return control if is_about else None
@@ -516,12 +518,12 @@ class Case:
         return nlargest(2, found)
 
     def most_of_others(self, member: str) -> int:
-        """Return the highest offset that others may have committed; -1 if there is none."""
+        """Return the highest offset that other members may have committed; -1 without one."""
         return next((most for most, name in self._highest if name != member), -1)
 
     @cached_property
     def most_of_producers(self) -> int:
-        """The highest position of members for which a producer commits; -1 without one."""
+        """The highest position of members whose offsets a producer commits; else -1."""
         several = (one for one in self.parts.values() if entries.Unseen in one.marks)
         return max((own.end for one in several for own in one.epochs), default=-1)
 
@@ -553,7 +555,7 @@ class Case:
 
     @cached_property
     def incomparable(self) -> str:
-        """The reason why offsets, of two topics, cannot be compared; "" if they can be."""
+        """The reason why offsets cannot be compared; "" if they belong to one topic."""
         known = [(one.owned, one.member) for one in self.epochs]
         first = {one.cluster: member for one, member in known if one.cluster}
         if len(first) > 1:

@@ -4,20 +4,20 @@ Judges a Spark stream by its checkpoint and the holds topic: S1.
 For each batch Spark's offset log has a file ``offsets/N``: ``v1``, then a line of JSON
 with ``batchTimestampMs``, then a line for each source, for Kafka
 ``{"orders":{"0":10}}``: the offsets at which the batch ends. Spark writes the time
-after it has asked each source for its end, so a batch's plan began before that time,
-and after the time of the batch before. ``sources/I/0`` has the offsets at which the
-first batch begins. Spark deletes the files of old batches
+after it has requested the end offsets from each source, so the planning of a batch
+began before that time, and after the time of the previous batch. ``sources/I/0`` has
+the offsets at which the first batch begins. Spark deletes the files of old batches
 (``spark.sql.streaming.minBatchesToRetain``, 100). The stream itself writes
-``sources/I/skips/N``: offsets that batch N skipped, because somebody requested it, and
-read no records of.
+``sources/I/skips/N``: offsets that batch N skipped on request, without reading their
+records.
 
 | the batch moves a partition's offsets, and | S1 |
 |---|---|
 | its time is before or after every hold of the partition | kept |
-| its plan surely began, and ended, under one hold | violated |
+| its planning surely began, and ended, under one hold | violated |
 | its time is within a hold, near one of its ends | not judged |
 
-The times of batches are by the clock of the driver, those of holds by the broker's.
+The times of batches are by the driver's clock, those of holds by the broker's.
 """
 
 import json
@@ -41,8 +41,8 @@ BASIS = "the stream's offset log and the broker's times, within the allowance"
 
 # Seconds by which the driver's clock may be wrong, as in streams (clockSkewMs).
 _DOUBT = 30.0
-# Seconds that a plan may take: Kafka's clients give up after one minute, the source
-# after three tries.
+# Seconds that planning may take: Kafka's clients give up after one minute, the source
+# after three attempts.
 _LONGEST_PLAN = 600.0
 _VERSION = "v1"
 _BATCH = re.compile(r"(?:.*/)?offsets/(\d{1,18})")
@@ -71,9 +71,10 @@ class Batch:
     A planned batch.
 
     Attributes:
-        number: its number.
-        at: when Spark had planned it, by the driver's clock, seconds since the epoch.
-        ends: the offset behind its last record, for each partition.
+        number: the batch's number.
+        at: when Spark had planned the batch, by the driver's clock, seconds since the
+            epoch.
+        ends: the offset after the batch's last record, for each partition.
     """
 
     number: int
@@ -82,7 +83,7 @@ class Batch:
 
     @property
     def planned(self) -> str:
-        """A sentence: when it was planned."""
+        """A sentence with the time of the planning."""
         return f"batch {self.number} was planned at {_utc(self.at)}"
 
 
@@ -112,7 +113,7 @@ class Checkpoint:
     Attributes:
         name: names the stream in findings.
         batches: the batches, in order.
-        starts: the offsets at which the first batch of all begins, as far as they are
+        starts: the offsets at which the very first batch begins, as far as they are
             known.
         skips: the offsets that batches skipped, in order.
     """
@@ -126,14 +127,14 @@ class Checkpoint:
 @frozen(kw_only=True)
 class Move:
     """
-    One batch's records of one partition.
+    The records of one partition in one batch.
 
     Attributes:
         batch: the batch.
-        began: a time before the start of its plan, by the driver's clock.
-        first: the offset of its first record.
-        end: the offset behind its last one.
-        is_alone: whether the batch right before it is known.
+        began: a time before the start of the planning, by the driver's clock.
+        first: the offset of the first record.
+        end: the offset after the last record.
+        is_alone: whether the previous batch is known.
     """
 
     batch: Batch
@@ -143,17 +144,17 @@ class Move:
     is_alone: bool
 
     def may_be_under(self, span: Span, skew: float) -> bool:
-        """Return whether it may have been planned while a scope was held."""
+        """Return whether the batch may have been planned while a scope was held."""
         earliest = self.batch.at if self.is_alone else self.began
         return span.start - skew < self.batch.at and earliest < span.end + skew
 
     def is_under(self, span: Span, doubt: float) -> bool:
-        """Return whether its plan surely began, and ended, while a scope was held."""
+        """Return whether the planning surely began, and ended, while a scope was held."""
         begin, end = span.start + doubt, span.end - doubt
         return begin <= self.began and self.batch.at <= end
 
     def __str__(self) -> str:
-        """Return the sentence that names it."""
+        """Return a sentence with the batch and the offsets."""
         return f"{self.batch.planned}, with the offsets {self.first} to {self.end - 1}"
 
 
@@ -162,12 +163,12 @@ def checkpoint_of(name: str, files: Mapping[str, str]) -> Checkpoint:
     Read a checkpoint.
 
     Args:
-        name: its folder.
+        name: the checkpoint's folder.
         files: the text of each file ``offsets/N``, ``sources/I/0`` and
             ``sources/I/skips/N``, by its path.
 
     Raises:
-        CheckpointError: it has no batch, or a file cannot be understood.
+        CheckpointError: there is no batch, or a file cannot be understood.
     """
     batches = sorted(_each(name, files, _BATCH, _batch), key=lambda batch: batch.number)
     sources = {source for batch in batches for source, _ in batch.ends}
@@ -186,7 +187,7 @@ def checkpoint_of(name: str, files: Mapping[str, str]) -> Checkpoint:
 
 
 def _source(path: str) -> int | None:
-    # Returns the place of the source whose file it is.
+    # Return the place of the source to which a file belongs.
     found = _START.fullmatch(path) or _SKIPS.fullmatch(path)
     return None if found is None else int(found[1])
 
@@ -197,7 +198,7 @@ def _each(
     of: re.Pattern[str],
     parse: Callable[[list[int], str], _T],
 ) -> list[_T]:
-    # Parses each file whose path has such numbers.
+    # Parse each file whose path matches.
     parsed = []
     for path, text in files.items():
         if (found := of.fullmatch(path)) is None:
@@ -225,7 +226,7 @@ def _batch(numbers: list[int], text: str) -> Batch:
     for source, line in enumerate((first, *others)):
         ends.update(_offsets(source, line))
     at = int(json.loads(facts)["batchTimestampMs"]) / 1000
-    datetime.fromtimestamp(at, UTC)  # or the number is not a time
+    datetime.fromtimestamp(at, UTC)  # raises if the number is not a time
     return Batch(number=numbers[0], at=at, ends=ends)
 
 
@@ -251,7 +252,7 @@ def _skips(numbers: list[int], text: str) -> list[Skip]:
 
 
 def _offsets(source: int, line: str) -> dict[Place, int]:
-    # Sources other than Kafka's write other texts, which may be JSON as well.
+    # Sources other than Kafka's write other texts, which may also be JSON.
     document = json.loads(line) if line.startswith("{") else None
     topics = document.items() if isinstance(document, dict) else ()
     if not all(
@@ -276,7 +277,7 @@ def judged(
     Return a row for each partition that the stream reads.
 
     Args:
-        checkpoint: its batches.
+        checkpoint: the stream's checkpoint.
         control: the holds of the group.
         group: the group whose holds the stream obeys, by its option ``holds.group``.
         skew: seconds by which the clocks of two hosts may differ.
@@ -315,7 +316,8 @@ def _moves(checkpoint: Checkpoint) -> Iterator[tuple[Place, Move]]:
         positions = _positions(last, batch, checkpoint.skips)
         for place, end in batch.ends.items():
             # A new partition that is held begins at 0. The start is unknown for the
-            # first remaining batch, and for the first one of all without its starts.
+            # first remaining batch, and for the very first batch if its starts are
+            # missing.
             is_known = last.number >= 0 or (is_alone and place in last.ends)
             first = positions.get(place, 0)
             if is_known and first < end:
@@ -326,7 +328,7 @@ def _moves(checkpoint: Checkpoint) -> Iterator[tuple[Place, Move]]:
 
 
 def _positions(last: Batch, batch: Batch, skips: Iterable[Skip]) -> Offsets:
-    # Returns the offsets at which a batch begins to read, after its skips.
+    # Return the offsets at which a batch begins to read, after its skips.
     found = dict(last.ends)
     for one in skips:
         is_between = last.number < one.batch <= batch.number
@@ -336,7 +338,7 @@ def _positions(last: Batch, batch: Batch, skips: Iterable[Skip]) -> Offsets:
 
 
 def _of(tp: TopicPartition, spans: Iterable[Span]) -> list[tuple[Span, str]]:
-    # Returns the spans that cover a partition, or may, with the reason.
+    # Return the spans that cover a partition, or may cover it, with the reason.
     found = []
     for span in spans:
         try:
@@ -382,7 +384,7 @@ def _held(span: Span) -> str:
 
 
 def _unknown(moves: list[Move], control: Control, group: str, skew: float) -> str:
-    # Returns why the known holds do not suffice for a verdict; "" if they do.
+    # Return why the known holds do not suffice for a verdict; "" if they do.
     if control.trouble or not moves:
         return control.trouble
     if not control.is_about(group):

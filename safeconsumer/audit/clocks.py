@@ -1,12 +1,12 @@
 """
-Converts times of a member's clock into times of the broker's, as the member measured it.
+Converts times of a member's clock into times of the broker's clock, by measurements.
 
 A member with ``control=`` writes by how much the broker's clock is ahead of its own, at
-least and at most. Between two of these entries the bounds of either may apply, since
+least and at most. Between two of these entries the bounds of either may apply, because
 the clock of journals stops while a machine is suspended. Without such entries the judge
-trusts the member's clock if ``--clock-skew`` says by how much clocks may differ.
-Otherwise the judge only knows that a record was appended before it was delivered, and
-assumes that the member's clock is not behind.
+trusts the member's clock if ``--clock-skew`` gives the possible difference between
+clocks. Otherwise the judge only knows that a record was appended before it was
+delivered, and assumes that the member's clock is not behind.
 """
 
 import math
@@ -18,7 +18,7 @@ from attrs import define, field, frozen
 
 from safeconsumer.audit.entries import Clock
 
-# Seconds; a moment that is known so exactly is before or after another one.
+# Seconds; a time that is known this exactly can be compared with another.
 _WELL = 1.0
 
 
@@ -50,7 +50,7 @@ class Measures:
         return max(self.upper, default=-math.inf)
 
     def add(self, fact: Clock) -> None:
-        """Add an entry of its journal."""
+        """Add an entry of the member's journal."""
         self.at.append(fact.at)
         self.lower.append(fact.least)
         self.upper.append(fact.most)
@@ -58,13 +58,13 @@ class Measures:
         self.largest = max(self.largest, fact.most)
 
     def around(self, at: float) -> tuple[float, float]:
-        """Return the bounds at a moment, by the measurements before and after it."""
+        """Return the bounds at a time, by the measurements before and after that time."""
         number = bisect_left(self.at, at)
         near = slice(max(number - 1, 0), number + 1)
         return min(self.lower[near]), max(self.upper[near])
 
 
-# The measures of a member whose clock is trusted, within the judge's allowance.
+# The measurements of a member whose clock is trusted, within the judge's allowance.
 AT_ITS_WORD = Measures(array("d", [0.0]), array("d", [0.0]), array("d", [0.0]))
 
 
@@ -83,11 +83,11 @@ class Appended:
 
     @property
     def least_lag(self) -> float:
-        """The smallest delay of all; ``inf`` if no record came."""
+        """The smallest delay of all; ``inf`` without a record."""
         return self.lag[-1] if self.lag else math.inf
 
     def lag_at(self, at: float) -> float:
-        """Return the smallest delay up to a moment; ``inf`` if no record had come."""
+        """Return the smallest delay up to a time; ``inf`` without a record until then."""
         number = bisect_right(self.at, at)
         return self.lag[number - 1] if number else math.inf
 
@@ -106,44 +106,44 @@ class BrokerTime:
 
     def earliest(self, at: float, by: float | None = None) -> float:
         """
-        Return the time that the broker's clock showed at least.
+        Return the earliest time that the broker's clock may have shown.
 
         Args:
             at: the time of the member's clock.
-            by: records that came up to then count; None: up to that time.
+            by: records that were delivered up to this time count; None for ``at``.
         """
         if self.is_measured:
             return at + self.measures.around(at)[0]
         return at - self.appended.lag_at(at if by is None else by)
 
     def latest(self, at: float) -> float:
-        """Return the time that the broker's clock showed at most."""
+        """Return the latest time that the broker's clock may have shown."""
         if self.is_measured:
             return at + self.measures.around(at)[1]
         is_behind = self.appended.lag_at(at) < -_WELL
         return math.inf if is_behind else at
 
     def about(self, at: float) -> float:
-        """Return the time that the broker's clock showed; the member's if that is unknown."""
+        """Return the time of the broker's clock, or the member's if that is unknown."""
         return self.latest(at) if self.is_measured else at
 
     def is_within(self, at: float, start: float, end: float) -> bool:
-        """Return whether a moment was certainly between two times of the broker's."""
+        """Return whether a time was certainly between two times of the broker's clock."""
         return start < self.earliest(at) and self.latest(at) < end
 
     def window(self, start: float, end: float) -> tuple[float, float]:
-        """Return the times of the member's clock that may be between two of the broker's."""
+        """Return the member's times that may be between two times of the broker's clock."""
         if self.is_measured:
             return start - self.measures.largest, end - self.measures.smallest
         return start + self.appended.least_lag, end
 
     def is_contradicted(self, skew: float) -> bool:
         """
-        Return whether records or later measures show that a measure is wrong.
+        Return whether records or later measurements show that a measurement is wrong.
 
-        Records are appended before they come. The clock of a journal stops while its
-        machine is suspended, so the lead of the broker's clock never shrinks, except by
-        the difference between the clocks of brokers.
+        Records are appended before they are delivered. The clock of a journal stops
+        while its machine is suspended, so the lead of the broker's clock never shrinks,
+        except by the difference between the clocks of brokers.
         """
         ahead = [*zip(self.measures.at, self.measures.upper, strict=True)]
         if ahead:
@@ -155,5 +155,5 @@ class BrokerTime:
         return any(most < least - _WELL - skew for most, least in pairs)
 
     def is_known(self, at: float) -> bool:
-        """Return whether the broker's time of a moment is known within a second."""
+        """Return whether the broker's time is known within a second."""
         return self.is_measured and self.latest(at) - self.earliest(at) <= _WELL

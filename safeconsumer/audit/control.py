@@ -1,15 +1,15 @@
 """
 Decodes the control topics' records for the judge, and finds when groups were held.
 
-It shares no code with the modules that write and obey these records. A key is
+This module shares no code with the modules that write and obey these records. A key is
 ``version, group, owner, scope``, joined by NUL; a value is JSON with ``ttl_ms``; a
-record without a value lifts. Times are those at which the broker appended the records,
-so all spans are by one clock. Within a topic the order of its log counts.
+record without a value lifts the hold. Times are those at which the broker appended the
+records, so all spans are by one clock. Within a topic the order of its log counts.
 
-A cleaner removes a record once a later one of its key exists, and leaves its offset
-without a record. So the log is complete from the record behind the last such offset on;
-before that it only shows which holds were in force. The delay of the cleaner,
-``min.compaction.lag.ms``, proves nothing: it may have been shorter before.
+Kafka's log cleaner removes a record once a later record of its key exists, and leaves
+its offset without a record. So the log is complete from the record after the last such
+offset on; before that the log only shows which holds were in force. The delay of the
+cleaner, ``min.compaction.lag.ms``, proves nothing: it may have been shorter before.
 """
 
 import json
@@ -34,7 +34,7 @@ _VERSIONS = re.compile("[1-9][0-9]{0,8}")
 _KEY_FIELDS = 3
 _EVERYTHING = "@all"
 
-# A larger key or value is not a control record's.
+# A larger key or value does not belong to a control record.
 _MAX_KEY_BYTES = 20_000
 _MAX_VALUE_BYTES = 64 * 1024
 _MAX_GROUP = 1024
@@ -51,13 +51,13 @@ class Record:
     Attributes:
         group: the consumer group.
         holder: the owner of the hold as members name it, such as ``operator:alice``.
-        scope: the scope that its key names.
+        scope: the scope that the record's key names.
         covers: the held partitions, in scope notation.
-        at: when the broker appended it, seconds since the epoch.
-        is_held: whether it holds; if not, it lifts.
-        end: when the hold expires; ``inf`` if it does not.
-        more: the other fields of its key: its version, and fields of a later version. A
-            key that differs in these fields is another hold.
+        at: when the broker appended the record, seconds since the epoch.
+        is_held: whether the record places a hold; if not, it lifts the hold.
+        end: when the hold expires; ``inf`` if it does not expire.
+        more: the other fields of the key: its version, and fields of a later version. A
+            key that differs in these fields belongs to another hold.
         targets: partitions, such as ``orders:3``, with the offsets to which the hold
             moves the group while it is in force.
     """
@@ -83,7 +83,7 @@ class Span:
         holder: the owner of the hold as members name it, such as ``operator:alice``.
         scope: the held scope, in scope notation.
         start: when the record of the hold was appended.
-        end: when it was lifted or expired; ``inf`` if neither is known.
+        end: when the hold was lifted or expired; ``inf`` if neither is known.
     """
 
     group: str
@@ -107,8 +107,8 @@ class Control:
     Attributes:
         spans: the times in which a scope was held, sorted.
         since: the time from which no record is missing, seconds since the epoch.
-        until: the time up to which they were read, seconds since the epoch; ``inf`` if
-            they were read just now.
+        until: the time up to which the topics were read, seconds since the epoch;
+            ``inf`` if they were read just now.
         group: the only group whose records were read; None for all groups.
         groups: the groups of the records that were read.
         trouble: the reason why the times prove nothing; "" if they can be used.
@@ -131,7 +131,7 @@ class Control:
         return self.group in {None, group}
 
     def may_lack(self, at: float, skew: float) -> bool:
-        """Return whether a moment is later than the time up to which they were read."""
+        """Return whether a time is later than that up to which the topics were read."""
         return at > self.until - skew
 
 
@@ -141,11 +141,11 @@ class Place:
     The place of a record in a topic's log.
 
     Attributes:
-        offset: its offset.
-        at: when the broker appended it, seconds since the epoch.
-        key: its key.
-        goes_on: whether it continues an earlier record of its key, as it lifts or
-            extends the hold.
+        offset: the record's offset.
+        at: when the broker appended the record, seconds since the epoch.
+        key: the record's key.
+        goes_on: whether the record continues an earlier one of its key, because it
+            lifts or extends the hold.
     """
 
     offset: int
@@ -158,12 +158,12 @@ def complete_since(places: Iterable[Place], end: int, now: float) -> float:
     """
     Return the time from which no record of a topic is missing; 0 if none ever was.
 
-    Any record may have been at an offset that has none now. A hold that is lifted, or
-    extended, without the record that placed it may have been in force until then.
+    Any record may have been at an offset that has no record now. A hold that is lifted,
+    or extended, without the record that placed it may have been in force until then.
 
     Args:
-        places: its records, in order.
-        end: the offset behind the last one, which may have been removed.
+        places: the topic's records, in order.
+        end: the offset after the last record, which may have been removed.
         now: seconds since the epoch.
     """
     since, following = 0.0, 0
@@ -183,12 +183,12 @@ class Topic:
     A control topic that was read.
 
     Attributes:
-        name: its name.
-        timestamp_type: ``LogAppendTime`` if its records have the broker's times,
-            ``CreateTime`` if they have their writers'; None if its settings are
-            unknown.
+        name: the topic's name.
+        timestamp_type: ``LogAppendTime`` if the records have the broker's times,
+            ``CreateTime`` if they have their writers' times; None if the topic's
+            settings are unknown.
         complete_since: the time from which no record was compacted away, seconds since
-            the epoch; None if its settings are unknown.
+            the epoch; None if the topic's settings are unknown.
     """
 
     name: str
@@ -197,7 +197,7 @@ class Topic:
 
     @property
     def trouble(self) -> str:
-        """The reason why its times prove nothing; "" if they can be used."""
+        """The reason why the topic's times prove nothing; "" if they can be used."""
         if self.timestamp_type is None or self.complete_since is None:
             return f"the settings of {self.name} are unknown: no right to describe them"
         if self.timestamp_type != "LogAppendTime":
@@ -217,10 +217,10 @@ def control_of(
 
     Args:
         topics: the topics.
-        records: all their records, in the order of each topic's log.
+        records: all records of the topics, in the order of each topic's log.
         group: the only group whose records were read; None for all groups.
         cluster: the id of the cluster; None if it is not known.
-        until: as of :class:`Control`.
+        until: as in :class:`Control`.
     """
     records = tuple(records)
     known = [one.complete_since for one in topics if one.complete_since is not None]
@@ -250,8 +250,8 @@ def decode(key: bytes | None, value: bytes | None, at: float) -> Record | None:
     """
     Return a control record; None if it is another record, which members ignore.
 
-    A record of a later version is a hold without an end. It covers everything if its key
-    has more fields, or a scope that cannot be read.
+    A record of a later version is a hold without an end. The hold covers everything if
+    the key has more fields, or a scope that cannot be read.
     """
     fields = _fields(key)
     end = math.inf if value is None else _end(value, at)
@@ -272,7 +272,7 @@ def decode(key: bytes | None, value: bytes | None, at: float) -> Record | None:
 
 
 def _targets(value: bytes) -> tuple[tuple[str, int], ...]:
-    # _end() has parsed the value before. A hold with an end moves no partition.
+    # _end() has already parsed the value. A hold with an end moves no partition.
     document = json.loads(value)
     reset = document.get("reset") if document.get("ttl_ms") is None else None
     to = reset.get("to") if isinstance(reset, dict) else None
@@ -283,7 +283,7 @@ def _targets(value: bytes) -> tuple[tuple[str, int], ...]:
             for topic, several in pairs.items()
             for partition, offset in several
         )
-    except (TypeError, ValueError):  # members do not move a partition by it
+    except (TypeError, ValueError):  # members do not move a partition then
         return ()
 
 
@@ -372,7 +372,7 @@ def targets_of(
     """
     Return the targets of holds and their times, from all records in each log's order.
 
-    A record that places a hold again replaces the one before, and its targets.
+    A record that places a hold again replaces the earlier record and its targets.
     """
     standing: dict[tuple[object, ...], tuple[float, dict[Target, float]]] = {}
     found: dict[Target, list[tuple[float, float]]] = {}
@@ -395,10 +395,10 @@ def targets_of(
 
 def history_in(path: str | os.PathLike[str]) -> Control:
     """
-    Read a file that ``safeconsumer history -o json`` wrote, or a pipe to which it writes.
+    Read a file or a pipe with the output of ``safeconsumer history -o json``.
 
     Raises:
-        JournalError: it cannot be read, or is another document.
+        JournalError: the file cannot be read, or is another document.
     """
     try:
         text = Path(path).read_text("utf-8")
@@ -413,11 +413,11 @@ def from_history(name: str, text: str) -> Control:
     Read the output of ``safeconsumer history -o json``.
 
     Args:
-        name: for errors.
-        text: its output.
+        name: the name of the document in errors.
+        text: the output.
 
     Raises:
-        JournalError: it is another document.
+        JournalError: the text is another document.
     """
     try:
         document = json.loads(text)

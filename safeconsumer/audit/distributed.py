@@ -1,15 +1,14 @@
 """
 Turns journals into facts and judges them, on Spark's executors.
 
-The work has two steps, with a shuffle between them. :func:`take_apart` puts the lines of
-each process together, and turns them into facts. :func:`judge_cases` judges each group
-and partition by the facts about it. Both call the functions that the plain command
-calls, so their verdicts are the same. They need the judge's modules, attrs, msgspec and
-pyarrow.
+The work has two steps, with a shuffle between them. :func:`take_apart` joins the lines
+of each process, and turns them into facts. :func:`judge_cases` judges each group and
+partition by the facts about it. Both functions call the same code as the plain command,
+so the verdicts are the same. They need the judge's modules, attrs, msgspec and pyarrow.
 
 Memory: a task of the first step copies the journals of one process at a time to its
-disk, and has some 10,000 facts in memory. A task of the second step has the state of one
-case, and one batch of Arrow's.
+disk, and has some 10,000 facts in memory. A task of the second step has the state of
+one case and one Arrow batch in memory.
 """
 
 import json
@@ -31,13 +30,14 @@ from safeconsumer.audit.results import Settings
 from safeconsumer.audit.stream import Source
 from safeconsumer.errors.base import JournalError
 
-# The columns of lines: the process that wrote it, its file, the file's size in bytes, and
-# the line without its end, as bytes.
+# The columns of lines: the process that wrote the line, its file, the file's size in
+# bytes, and the line without its newline, as bytes.
 LINES = ("process", "file", "size", "line")
 
-# The columns of facts: the address, as JSON and in columns; the member; the fact's
-# place among the facts of the process; its kind, and the whole fact as JSON. If the
-# address is REPORT, the fact is a report on the journals of one process instead.
+# The columns of facts: the address, as JSON and in separate columns; the member; the
+# fact's place among the facts of the process; its kind, and the whole fact as JSON. If
+# the address is REPORT, the row has a report on the journals of one process instead of
+# a fact.
 FACTS = {
     "address": "string",
     "group": "string",
@@ -50,8 +50,9 @@ FACTS = {
 }
 REPORT = ""
 
-# The columns of needs: an address, a case that needs its facts, and whether a journal
-# or the topic itself shows the records that were written to the topic of the case.
+# The columns of needs: an address, a case that needs the facts about it, and whether a
+# journal or the topic itself shows the records that were written to the topic of the
+# case.
 NEEDS = {"address": "string", "case": "string", "is_written": "bool_"}
 
 # The columns of answers: the report's rows on a case, as JSON, or a report on the journals
@@ -83,7 +84,7 @@ def rows_about(
 
     Args:
         journal: the journal.
-        broken: called with the reason if it is broken somewhere.
+        broken: called with the reason if the journal is broken somewhere.
     """
     rows: list[tuple[object, ...]] = []
     places = count()
@@ -101,7 +102,7 @@ def rows_about(
     try:
         entries = iter(journal.entries)
         for first in entries:
-            # One at a time: the entries before a broken one count.
+            # Entries are read one at a time, because those before a broken entry count.
             process.read(chain([first], islice(entries, _TOGETHER - 1)))
             yield from rows
             rows.clear()
@@ -113,7 +114,7 @@ def rows_about(
 
 def tell_needs(batches: Iterable[Any]) -> Iterator[Any]:
     """
-    Yield the cases, and the facts that each needs.
+    Yield the cases, and the facts that each case needs.
 
     Args:
         batches: record batches with the column ``address``, each address once, all in
@@ -188,13 +189,13 @@ def _split(lines: Iterable[tuple[Any, ...]]) -> Iterator[tuple[object, ...]]:
 
 
 def _copied(lines: Iterable[tuple[Any, ...]], folder: Path) -> dict[str, Path]:
-    # Returns the copy of each file, by its name.
+    # Return the copy of each file, by its name.
     copies: dict[str, Path] = {}
     for (name, size), own in groupby(lines, itemgetter(1, 2)):
         copy = copies[name] = folder / str(len(copies))
         with copy.open("wb") as file:
             file.writelines(line + b"\n" for *_, line in own)
-            if file.tell() > size:  # the last line had no end: it is cut
+            if file.tell() > size:  # the last line had no newline
                 file.truncate(size)
     return copies
 

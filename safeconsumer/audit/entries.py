@@ -29,10 +29,10 @@ Id = int | str
 
 class Entry(Struct, tag_field="e", tag="", gc=False, kw_only=True):
     """
-    One line of a journal; it is never changed.
+    One line of a journal, which is never changed.
 
     Attributes:
-        n: its number in the journal of its process.
+        n: the number of the entry in the journal of its process.
         at: seconds since the epoch, by the clock of that process.
     """
 
@@ -41,7 +41,7 @@ class Entry(Struct, tag_field="e", tag="", gc=False, kw_only=True):
 
     @property
     def event(self) -> str:
-        """The name of its event."""
+        """The name of the event."""
         return str(self.__struct_config__.tag)
 
 
@@ -53,33 +53,33 @@ class Ownership(Entry):
 
 
 class Assigned(Ownership, tag="assigned"):
-    """Ownerships begin, of a ``cluster``; ``topics`` are the ids of topics, by name."""
+    """Ownerships begin in a ``cluster``; ``topics`` are the ids of topics, by name."""
 
     topics: dict[str, str | None] | None = None
     cluster: str | None = None
 
 
 class Revoked(Ownership, tag="revoked"):
-    """Ownerships end, as the group decided."""
+    """Ownerships end because the group decided so."""
 
 
 class Lost(Ownership, tag="lost"):
-    """Ownerships ended without the member's doing."""
+    """Ownerships ended because the membership was lost."""
 
 
 class Unseen(Entry, tag="unseen"):
-    """From here on commits for the member may be missing in its journal."""
+    """From here on commits for the member may be missing from its journal."""
 
 
 class Committed(Entry, tag="committed"):
-    """The commits at which ownerships begin; None: nothing is committed."""
+    """The commits at which ownerships begin; None if nothing is committed."""
 
     offsets: dict[str, Position | None]
     notes: dict[str, str] = {}
 
 
 class Clock(Entry, tag="clock"):
-    """The least and the most seconds that the broker's clock is ahead of the journal's."""
+    """The least and the most seconds by which the broker's clock is ahead."""
 
     least: float
     most: float
@@ -93,7 +93,7 @@ class Begins(Entry, tag="begins"):
 
 
 class LogStart(Entry, tag="log_start"):
-    """A broker's answer, after a position was out of range: the log begins there."""
+    """The start of the log, by a broker's answer after a position was out of range."""
 
     tp: str
     first: Position
@@ -117,7 +117,7 @@ class Deliver(Entry, tag="deliver"):
 
     @property
     def has_sound_gaps(self) -> bool:
-        """Whether its gaps lie between its first and last offset, in their order."""
+        """Whether the gaps lie between the first and the last offset, in order."""
         at = self.first
         for start, end in self.gaps or ():
             if not at < start < end <= self.last:
@@ -142,7 +142,7 @@ class Named(Entry, tag="named"):
 
 
 class Transactional(Entry, tag="transactional"):
-    """A batch of a transaction was read: transactions leave offsets without a record."""
+    """A batch of a transaction was read; transactions leave offsets without a record."""
 
     tp: str
 
@@ -264,9 +264,9 @@ class Other(Struct, frozen=True, kw_only=True):
     One line of an event that this version does not know.
 
     Attributes:
-        n: as of :class:`Entry`.
-        at: as of :class:`Entry`.
-        event: its name.
+        n: as in :class:`Entry`.
+        at: as in :class:`Entry`.
+        event: the name of the event.
     """
 
     n: int
@@ -276,7 +276,7 @@ class Other(Struct, frozen=True, kw_only=True):
 
 class End(Struct, frozen=True):
     """
-    The last line of a part that is continued.
+    The last line of a part that has a next part.
 
     Attributes:
         part: the number of the next part.
@@ -295,11 +295,11 @@ class Head(Struct, frozen=True, kw_only=True):
     Attributes:
         journal: the version of the format.
         member: names the process.
-        group: its consumer group.
+        group: the process's consumer group.
         at: when the file began.
-        began: when its journal began; None if that is the same.
+        began: when the journal began; None if that is the same.
         part: the number of this part; 1 for the first or only one.
-        after: the number of the last entry before it.
+        after: the number of the last entry before this part.
     """
 
     journal: int
@@ -332,7 +332,7 @@ Decoder = msgspec.json.Decoder[Any]
 _entries = Decoder(reduce(or_, EVENTS.values()))
 _others, _ends, _heads, _any = Decoder(Other), Decoder(End), Decoder(Head), Decoder()
 
-# Decoding errors, including those of bytes that are not text, and of endless brackets.
+# Decoding errors, including those for bytes that are not text and for endless brackets.
 _BROKEN = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -341,7 +341,7 @@ def head_of(name: str, line: bytes) -> Head:
     Decode a journal's first line; ``name`` is for errors.
 
     Raises:
-        JournalError: it is not a first line, or of another version.
+        JournalError: the line is not a first line, or is of another version.
     """
     found = _decoded(name, 1, line, _any)
     if not isinstance(found, dict) or "journal" not in found:
@@ -363,7 +363,8 @@ def decoded(name: str, number: int, text: bytes) -> Iterable[Line]:
 
     Raises:
         JournalError: a line is broken; the message has its file and number, the path of
-            the field and the type that it should have. It yields the lines before that first.
+            the field and the type that it should have. The lines before it are yielded
+            first.
     """
     try:
         found: list[Line] = _entries.decode_lines(text)

@@ -1,12 +1,12 @@
 """
 Defines the facts of a journal: flat rows that all rules, views and traces read.
 
-:mod:`safeconsumer.audit.process` makes them in one pass over the journal of one
+:mod:`safeconsumer.audit.process` creates the facts in one pass over the journal of one
 process; it follows positions, holds and handlers, and reads no other journal. The
-group, the partition and the member of a fact are passed beside it. Each has ``n`` and
-``at``, the number and the time of the entry that shows it. An entry that can be judged
-without other entries is a fact itself. The table in ``design/audit.md`` lists the
-readers of each fact.
+group, the partition and the member are passed along with a fact. Each fact has ``n``
+and ``at``, the number and the time of the entry that shows it. An entry that can be
+judged without other entries is itself a fact. The table in ``design/audit.md`` lists
+the readers of each fact.
 """
 
 import re
@@ -66,7 +66,7 @@ class Positioned(Derived):
         answered: the committed offset in the broker's answer; -1 if nothing is
             committed, None if the journal has no answer.
         by: the note of that commit.
-        asked: the entry with that answer; 0 without one.
+        asked: the entry with that answer; 0 without an answer.
     """
 
     offset: int
@@ -78,21 +78,22 @@ class Positioned(Derived):
 
 class Delivered(Derived):
     """
-    Records came, from one poll, or from several that continue one another without a gap.
+    Records were delivered by one poll, or by several polls without a gap between them.
 
     Attributes:
-        start: the position before them.
+        start: the position before the records.
         first: the first offset.
         last: the last offset.
-        next: the position after them.
-        count: how many there are.
+        next: the position after the records.
+        count: the number of records.
         gaps: offsets between first and last that no record had.
-        stood: the position by all earlier entries; None if that is not known.
+        stood: the position that all earlier entries show; None if it is not known.
         is_owned: whether the partition was owned.
-        is_peek: whether the position stays, so that the records are delivered again.
+        is_peek: whether the position does not move, so that the records are delivered
+            again.
         asked: when the poll began.
-        written: when the broker appended the first.
-        created: the producer's time of the first.
+        written: when the broker appended the first record.
+        created: the producer's time of the first record.
     """
 
     start: int
@@ -110,7 +111,7 @@ class Delivered(Derived):
 
     @property
     def spans(self) -> Iterator[Span]:
-        """The offsets of its records, in runs without a gap."""
+        """The offsets of the records, in runs without a gap."""
         at = self.first
         for start, end in self.gaps:
             yield at, start
@@ -119,13 +120,13 @@ class Delivered(Derived):
 
 
 class Sought(Derived):
-    """A seek chose the first position of an ownership, or a later one below it."""
+    """A seek chose the first position of an ownership, or a later position below that."""
 
     offset: int
 
 
 class Skipped(Derived):
-    """A seek, or an operator, moved the position forward, over ``start`` to ``end``."""
+    """A seek, or an operator, moved the position forward from ``start`` to ``end``."""
 
     start: int
     end: int
@@ -136,9 +137,10 @@ class AutoReset(Derived):
     The client set another position by its reset rule.
 
     Attributes:
-        is_sought: whether a seek came since the last record.
-        log: the start of the log, by the broker's first answer to a fetch after that; a
-            later ``LogStart`` of the member sets it. None if there was no such answer.
+        is_sought: whether there was a seek since the last record.
+        log: the start of the log, by the broker's first answer to a fetch after the
+            reset, which a later ``LogStart`` of the member shows; None without such an
+            answer.
     """
 
     start: int
@@ -157,18 +159,18 @@ class Committed(Derived):
     A commit was acknowledged, or had no answer.
 
     Attributes:
-        asked: the number of its call; None if the journal has no call.
-        called: when it was called, or else answered.
-        answered: when the answer came; None if no answer came.
+        asked: the number of the call's entry; None if the journal has no call.
+        called: the time of the call, or else of the answer.
+        answered: when the answer arrived; None without an answer.
         offset: the committed offset.
-        is_done: whether the broker acknowledged it.
-        is_owned: whether the partition was owned at its call.
-        stood: the position at its call; None if that was not known.
+        is_done: whether the broker acknowledged the commit.
+        is_owned: whether the partition was owned at the call.
+        stood: the position at the call; None if it was not known.
         floor: the end of the last record below the highest offset that was committed
             before in the ownership, since the last seek; that offset if no entry shows
             the record, and -1 if no offset was committed.
-        is_before: whether its records came before the last seek.
-        is_first: whether no seek came before it in its ownership.
+        is_before: whether its records were delivered before the last seek.
+        is_first: whether no seek preceded the commit in its ownership.
         departed_in: the generation that had revoked the partition; None if it was not
             revoked.
         own: the entry that began the ownership; None if there was no ownership yet.
@@ -189,7 +191,7 @@ class Committed(Derived):
 
     @property
     def call(self) -> int:
-        """The entry that requested it; if the journal lacks that, the answer's."""
+        """The entry that requested the commit, or else the entry of the answer."""
         return self.n if self.asked is None else self.asked
 
 
@@ -205,9 +207,10 @@ class HandlerBegan(Derived):
     A handler began.
 
     Attributes:
-        offset: its record, or the first of several.
-        last: the last of them.
-        unknown: its offsets that are complete already, or were not delivered.
+        offset: the handler's record, or the first of several.
+        last: the last record.
+        unknown: offsets of the handler that are already complete, or were not
+            delivered.
         busy: records of the same lane on which other handlers were working.
         after: a later record of the lane that had begun before.
         over: an earlier record of the lane that is not complete.
@@ -246,16 +249,17 @@ class UnderHold(Derived):
     A member delivered records, or began a handler, under holds.
 
     Attributes:
-        check: the rule that forbids it.
+        check: the rule that forbids the action.
         what: the action, as text.
         offset: the first record concerned.
         scope: the scope of one of the holds.
-        owner: its owner.
+        owner: the owner of that hold.
         doubt: the reason why the hold may have ended; "" if no entry suggests that.
-            With ``group_holds``: why another hold may have ended.
+            With ``group_holds``, the reason why another hold may have ended.
         group_holds: scopes and owners of holds of the group that no entry ended; empty
-            if the process shows by itself that a hold was in force.
-        again: the times and numbers of further entries of the same kind under them.
+            if the process itself shows that a hold was in force.
+        again: the times and numbers of further entries of the same kind under these
+            holds.
     """
 
     check: str
@@ -273,11 +277,11 @@ class OwnHold(Derived):
     A hold of the member, or one that it read, ended, or was in force at the end.
 
     Attributes:
-        lifetime: the ``lifetime=`` of its call, if a call placed it.
-        expires: when it would expire.
-        until: when it ended; None if it was in force at the end.
-        how: the way in which it ended: ``resume``, ``lift``, or the reason for which it
-            ended without a call.
+        lifetime: the ``lifetime=`` of the call, if a call placed the hold.
+        expires: when the hold would expire.
+        until: when the hold ended; None if it was in force at the journal's end.
+        how: the way in which the hold ended: ``resume``, ``lift``, or the reason for an
+            end without a call.
     """
 
     scope: str
@@ -289,11 +293,11 @@ class OwnHold(Derived):
 
 
 class OpenSeek(Derived):
-    """Records came during a seek that never returned."""
+    """Records were delivered during a seek that never returned."""
 
 
 class JournalEnd(Derived):
-    """The journal ends; a record last came, or its handler began, at ``last_at``."""
+    """The journal ends; ``last_at`` is the last delivery or start of a handler."""
 
     last_at: float | None = None
 

@@ -13,13 +13,13 @@ from safeconsumer.audit.reading import TopicPartition
 @frozen(order=True)
 class Address:
     """
-    The subject of an entry: a case, which is judged, or something that cases share.
+    The subject of an entry: a case, which is judged, or a subject that cases share.
 
     Attributes:
         group: the consumer group, "" without a group; None for every group, as for the
             records that producers wrote.
         topic: a topic; "" for every partition of the group.
-        partition: its number; -1 with an empty topic.
+        partition: the partition's number; -1 with an empty topic.
     """
 
     group: str | None
@@ -28,7 +28,7 @@ class Address:
 
     @property
     def is_case(self) -> bool:
-        """Whether it is one group and one partition, which can be judged."""
+        """Whether the address is one group and one partition, which can be judged."""
         return self.group is not None and self.topic != ""
 
     @property
@@ -54,12 +54,13 @@ class Finding:
 
     Attributes:
         check: the check, one of :data:`safeconsumer.audit.results.CHECKS`.
-        member: the member that broke it; "" for several members together.
+        member: the member that broke the promise; "" for several members together.
         offset: the first offset concerned, or None.
         evidence: the evidence of the journal, in one sentence.
         basis: the kind of evidence.
-        at: when it happened, seconds since the epoch; None if no moment is known.
-        entry: the number of the entry that shows it; None if several entries do.
+        at: the time of the violation, seconds since the epoch; None if it is unknown.
+        entry: the number of the entry that shows the violation; None if several entries
+            show it.
         more: the times of repetitions, with the numbers of the entries that show them.
     """
 

@@ -2,10 +2,10 @@
 Determines when members had to obey holds of their group, for G2 and W10.
 
 The control topics have the times of holds, by the broker's clock. A member's journal
-has the times of its actions by its own clock, and the difference between that and the
-broker's. Converted times may differ by the allowance: a moment is before another one
-only if the difference is larger. The judge decides nothing that a member's clock leaves
-in doubt.
+has the times of the member's actions by its own clock, and the difference between that
+clock and the broker's. Converted times may be wrong by the allowance: one time is
+before another only if they differ by more. The judge decides nothing that a member's
+clock leaves in doubt.
 """
 
 import math
@@ -37,10 +37,10 @@ class Bounds:
     The time in which members certainly had to obey a hold, by the broker's clock.
 
     Attributes:
-        span: when it was in force, by the broker's clock.
-        known: a time; an ownership that began later must obey the hold from its first
-            record on.
-        late: a time by which every member has read it.
+        span: when the hold was in force, by the broker's clock.
+        known: the time from which on a new ownership must obey the hold from its first
+            record.
+        late: the time by which every member has read the hold.
         end: the end of the hold.
     """
 
@@ -50,7 +50,7 @@ class Bounds:
     end: float
 
     def binds(self, epoch: "Epoch", clock: BrokerTime) -> bool:
-        """Return whether an ownership must obey it from its first record on."""
+        """Return whether an ownership must obey the hold from its first record on."""
         by = None if epoch.first is None else epoch.first[0]
         return clock.earliest(epoch.owned_since, by) > self.known
 
@@ -65,12 +65,12 @@ class Bounds:
 @frozen(kw_only=True)
 class Lacking:
     """
-    A hold that a member read and that the holds topics do not have.
+    A hold that a member read but that the holds topics lack.
 
     Attributes:
-        key: its scope and its holder.
-        entry: the journal's entry about it: its number and the member.
-        written: when the broker appended its record.
+        key: the scope and the holder of the hold.
+        entry: the journal's entry about the hold, as its number and the member.
+        written: when the broker appended the hold's record.
     """
 
     key: Key
@@ -80,7 +80,7 @@ class Lacking:
 
 class Readings:
     """
-    When members read holds of their group: from then on all members can read them.
+    The times at which members read holds; from then on all members can read them.
 
     Args:
         members: the holds that each member read.
@@ -142,5 +142,5 @@ class Readings:
 
 
 def has_record(span: Span, written: float) -> bool:
-    """Return whether the record that was appended then is one of a span's."""
+    """Return whether the record that was appended then belongs to a span."""
     return span.start - _ROUNDING <= written <= span.end + _ROUNDING

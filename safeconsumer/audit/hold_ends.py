@@ -1,12 +1,12 @@
 """
 Decides whether a cause outside the library may have ended a member's hold.
 
-A journal's ``lift`` is the library's own claim. It counts only with a cause outside the
-library, which ``design/audit.md`` lists for each :class:`Kind` of hold. A rebalance
-gives a partition back by the same generation or the next one. Whether the first
-join after a lost membership left a partition out is unknown: joins without a partition
-are not in the journal. The holds topic shows when an operator's hold ended, so G2 and
-W10 judge that.
+A ``lift`` in a journal is the library's own claim. It counts only with a cause outside
+the library; ``design/audit.md`` lists these causes for each :class:`Kind` of hold. A
+rebalance gives a partition back in the same generation or the next one. It is unknown
+whether the first join after a lost membership left a partition out, because joins
+without a partition are not in the journal. The holds topic shows when an operator's
+hold ended, so G2 and W10 judge such holds.
 """
 
 import math
@@ -36,7 +36,7 @@ _ENTRY_DELAY = 1.0
 
 
 class Kind(StrEnum):
-    """The kinds of hold, by the events that end them."""
+    """The kinds of holds, distinguished by the events that end them."""
 
     ELSEWHERE = "of an operator or a group"
     STRICT = "until its owner resumes it"
@@ -57,8 +57,8 @@ def gives_back(before: int | None, now: int | None) -> bool:
     """
     Return whether no other member can have owned a partition between two generations.
 
-    That is true of the same and the next generation: the answer to a follower that
-    joins again may have the generation that it knows.
+    This holds for the same and the next generation: the answer to a follower that joins
+    again may have the generation that the follower already knows.
     """
     if before is None or now is None:
         return False
@@ -71,14 +71,14 @@ class Departure:
     The end of an ownership.
 
     Attributes:
-        number: the number of its entry.
-        at: when it was written.
-        generation: the generation in which the ownership had begun, if it is known.
+        number: the number of the entry about it.
+        at: the time of that entry.
+        generation: the generation in which the ownership began, if it is known.
         is_lost: whether the membership was lost.
-        joins: how many entries of gained partitions came before it.
+        joins: the number of earlier entries about gained partitions.
         is_partial: whether the member kept other partitions, which happens only in a
             cooperative rebalance.
-        is_by_unsubscribe: whether a call of ``unsubscribe`` was under way.
+        is_by_unsubscribe: whether a call of ``unsubscribe`` was running.
     """
 
     number: int
@@ -90,7 +90,7 @@ class Departure:
     is_by_unsubscribe: bool = False
 
     def comes_back_by(self, entry: Assigned, joins: int) -> Answer:
-        """Return whether an assignment gives the partition back without leaving it out."""
+        """Return whether an assignment gives the partition back without another owner."""
         if self.is_lost:
             return Answer.UNKNOWN if joins == self.joins else Answer.NO
         is_back = gives_back(self.generation, entry.generation)
@@ -103,9 +103,9 @@ class _PauseEnds:
     The state on which the end of a partition's pause depends, by numbers of entries.
 
     Attributes:
-        is_owned: whether the member has it.
-        generation: the generation in which it was gained.
-        departure: the last end of its ownership.
+        is_owned: whether the member owns the partition.
+        generation: the generation in which the member gained it.
+        departure: the last end of the partition's ownership.
         ended: every pause that was requested before this entry has ended.
         perhaps: every pause that was requested before this entry may have ended.
     """
@@ -123,8 +123,8 @@ class _OwnedEnds:
     The state that decides the end of a hold that lasts while its scope is owned.
 
     Attributes:
-        owned: the partitions of the scope that the member has.
-        left: the end of the last of these ownerships, while it has none.
+        owned: the partitions of the scope that the member owns.
+        left: the end of the last of these ownerships, while the member owns none.
         ended: the last such end after which no partition was given back.
     """
 
@@ -156,11 +156,10 @@ class HoldEnds:
         self._joins = 0
         # Holds that last while their scope is owned, by the place of the scope.
         self._owned: dict[TopicPartition | str | None, dict[str, _OwnedEnds]] = {}
-        self._ending: set[object] = set()  # calls under way that end pauses
-        self._unsubscribing: set[object] = set()  # those of ``unsubscribe``
-        self._freed, self._freed_at = -1, -1.0  # the last returned one
-        # By topic: the ends that pauses of its partitions named, unless these have
-        # passed, and the times of the calls.
+        self._ending: set[object] = set()  # running calls that end pauses
+        self._unsubscribing: set[object] = set()  # running calls of ``unsubscribe``
+        self._freed, self._freed_at = -1, -1.0  # the last call that ended pauses
+        # The future ends that pauses named, and the times of these calls, by topic.
         self._named: dict[str, dict[float, float]] = {}
 
     # ------------------------------------------------------------ entries
@@ -211,7 +210,7 @@ class HoldEnds:
 
     def _come_back(self, one: _PauseEnds, back: Answer, entry: Assigned) -> None:
         left = -1 if one.departure is None else one.departure.number
-        # a join has left it out, perhaps a join that gained no partition
+        # a join has left the partition out, perhaps a join that gained no partition
         if back is Answer.NO:
             one.ended, one.perhaps = max(one.ended, left), entry.n
         elif back is Answer.UNKNOWN:
@@ -280,7 +279,7 @@ class HoldEnds:
             self._named[topic] = {**running, entry.until: entry.at}
 
     def note_return(self, entry: Return) -> None:
-        """Note the return of such a call; one that failed ended nothing."""
+        """Note the return of such a call; a failed call ended no pause."""
         self._unsubscribing.discard(entry.id)
         if entry.id in self._ending:
             self._ending.discard(entry.id)
@@ -309,10 +308,10 @@ class HoldEnds:
 
     def end_of_whole(self, entry: Hold) -> float:
         """
-        Return when a whole pause expires; ``inf`` if it does not.
+        Return when a whole pause expires; ``inf`` if it does not expire.
 
-        It ends with the first of the pauses that form it, and begins a little after their
-        calls. Only ends that a call has named count.
+        A whole pause ends with the first of the pauses that form it, and begins a
+        little after their calls. Only ends that a call has named count.
         """
         if entry.until is None:
             return math.inf

@@ -1,18 +1,18 @@
 """
-Follows which holds a member has, and when each ended.
+Follows which holds a member has, and when each hold ended.
 
 Both the checks and the trace use this module. The module reads calls, their returns,
-and the entries about holds that no call of the process names. It does not rely on
-reports of the consumer about its own state:
+and the entries about holds that no call of the process names. It does not rely on the
+consumer's reports about its own state:
 
 - a hold that the process placed itself is in force from the return of ``pause`` to the
-  call of ``resume``, or to the moment that its call named (``until``); from the return
-  of a failed ``resume`` it is in force again;
-- the order of calls that overlap on several threads is open: a hold is in doubt if a
-  ``resume`` of it was under way during its ``pause``, and beyond the earliest end if
+  call of ``resume``, or to the time that its call named (``until``); from the return of
+  a failed ``resume`` it is in force again;
+- the order of calls that overlap on several threads is unknown: a hold is in doubt if a
+  ``resume`` of it was running during its ``pause``, and after the earliest end if
   several pauses of it with different ends overlap;
-- an entry that such a hold ended in another way counts only with a cause outside the
-  library: :mod:`safeconsumer.audit.hold_ends`;
+- an entry which says that such a hold ended in another way counts only with a cause
+  outside the library: :mod:`safeconsumer.audit.hold_ends`;
 - a hold of an operator or a group is in force from the entry that reports it to the
   moment at which, by a later entry, it was lifted or expired.
 """
@@ -74,25 +74,27 @@ class Placed:
     A hold of the member.
 
     Attributes:
-        scope: its scope, as it was written.
-        owner: its owner.
-        asked: the number of the entry that requested or reported it.
-        number: the number of the entry from which it is in force.
+        scope: the scope, as it was written.
+        owner: the owner.
+        asked: the number of the entry that requested or reported the hold.
+        number: the number of the entry from which the hold is in force.
         at: the time of the entry ``number``, seconds since the epoch, by the member's
             clock.
-        since: when it was placed; earlier than ``at`` if the entry was written late.
-        until: when it ends at the latest.
-        kind: its kind, by the events that end it.
-        doubt: the reason why it may have ended, although no entry proves it; "" if no
-            entry suggests it.
-        doubt_from: the time before which it had certainly not ended for that reason.
-        running: offsets, by partition, that handlers were working on when it came into
-            force.
-        lifetime: the ``lifetime=`` of its call, if a call placed it.
-        how: the way in which it ended: ``resume``, ``lift``, or the reason for which it
-            ended without a call.
+        since: when the hold was placed; earlier than ``at`` if the entry was written
+            late.
+        until: when the hold ends at the latest.
+        kind: the kind of the hold, by the events that end it.
+        doubt: the reason why the hold may have ended, although no entry proves it; ""
+            if no entry suggests it.
+        doubt_from: the time before which the hold had certainly not ended for that
+            reason.
+        running: offsets, by partition, that handlers were working on when the hold came
+            into force.
+        lifetime: the ``lifetime=`` of the call, if a call placed the hold.
+        how: the way in which the hold ended: ``resume``, ``lift``, or the reason for an
+            end without a call.
         beneath: the strict hold of the same scope and owner over which a plain pause
-            was placed; each ends by its own end, and a resume ends both.
+            was placed; each has its own end, and a resume ends both.
     """
 
     scope: str
@@ -112,19 +114,19 @@ class Placed:
 
     @property
     def over_at(self) -> float:
-        """When it, and the hold beneath it, have ended at the latest."""
+        """When the hold, and the one beneath it, have ended at the latest."""
         return (
             self.until if self.beneath is None else max(self.until, self.beneath.until)
         )
 
     def in_force(self, at: float) -> "Iterator[Placed]":
-        """Yield it, and the hold beneath it, unless their time is over."""
+        """Yield this hold, and the one beneath it, unless their time is over."""
         for one in (self, self.beneath):
             if one is not None and at < one.until:
                 yield evolve(one, doubt="") if at < one.doubt_from else one
 
     def doubted(self, overlap: "_Overlap") -> "Placed":
-        """Return it with the doubt of calls that overlap."""
+        """Return this hold with the doubt that overlapping calls cause."""
         until, doubt_from = max(self.until, overlap.last), overlap.first
         if self.doubt:
             doubt_from = min(doubt_from, self.doubt_from)
@@ -132,7 +134,7 @@ class Placed:
         return evolve(self, until=until, doubt=doubt, doubt_from=doubt_from)
 
     def from_entry(self, entry: Entry, doubt: str) -> "Placed":
-        """Return it as in force from an entry on, with what is beneath it."""
+        """Return this hold as in force from an entry on, with the one beneath it."""
         beneath = self.beneath
         if beneath is not None:
             beneath = evolve(beneath, number=entry.n, at=entry.at)
@@ -140,27 +142,27 @@ class Placed:
 
     @property
     def key(self) -> Key:
-        """Its scope and owner."""
+        """The scope and the owner."""
         return self.scope, self.owner
 
     @property
     def is_plain(self) -> bool:
-        """Whether a call placed it as a plain pause."""
+        """Whether a call placed the hold as a plain pause."""
         return self.lifetime == _PLAIN and self.kind is Kind.PARTITION
 
     def covers(self, tp: TopicPartition) -> bool:
         """
-        Return whether it covers a partition.
+        Return whether the hold covers a partition.
 
         Raises:
-            JournalError: its scope cannot be read here.
+            JournalError: the scope cannot be read here.
         """
         return covering(self.scope)(tp)
 
 
 @frozen
 class _Overlap:
-    # The ends of one hold that calls under way at the same time allow.
+    # The earliest and the latest end of a hold that overlapping calls allow.
     first: float
     last: float
 
@@ -170,7 +172,7 @@ class _Overlap:
         return _Overlap(min(self.first, other.first), max(self.last, other.last))
 
 
-# A resume may come last, and then the hold is not in force at all.
+# The resume may be the last call, and then the hold is not in force at all.
 _RESUMED = _Overlap(-math.inf, -math.inf)
 
 
@@ -187,8 +189,8 @@ class _Pausing:
 
 @frozen
 class _Resuming:
-    # A resume that has not returned, and the holds in force that it ended. It names holds
-    # by their keys, or all of an owner.
+    # A resume that has not returned, and the holds in force that it ended. It names
+    # holds by their keys, or all holds of an owner.
     keys: frozenset[Key]
     every_of: str | None
     ended: list[list[Placed]] = field(factory=list)
@@ -202,8 +204,8 @@ class Holds:
     Follows the holds of one member.
 
     Args:
-        placed: called with each hold that is in force from now on; it replaces an
-            earlier one with the same scope and owner.
+        placed: called with each hold that is in force from now on; this hold replaces
+            an earlier one with the same scope and owner.
         ended: called with each hold that has ended, which has the number and the time
             of the first entry that placed it, and with the time of its end.
     """
@@ -214,14 +216,14 @@ class Holds:
         ended: Callable[[Placed, float], object],
     ) -> None:
         self._on_placed, self._on_ended = placed, ended
-        # Holds in force, each after those that it replaced without a break: a poll that
-        # had begun by then must obey these.
+        # Holds in force, each after the holds that it replaced without a break: a poll
+        # that had begun before the replacement must obey those.
         self._standing: dict[Key, list[Placed]] = {}
         self._pausing: dict[object, _Pausing] = {}
         self._resuming: dict[object, _Resuming] = {}
         self._hold_ends = HoldEnds()
-        # Holds that an entry ended while no partition of them was owned, by the place of
-        # their scope.
+        # Holds that an entry ended while the member owned none of their partitions, by
+        # the place of their scope.
         self._away: dict[TopicPartition | str | None, dict[Key, Placed]] = {}
         self._running: Mapping[str, Sequence[int]] = {}
         self._over: dict[TopicPartition, list[list[Placed]]] = {}
@@ -290,8 +292,8 @@ class Holds:
         self._pausing[entry.id] = new
 
     def _may_end(self, key: Key, entry: Call) -> None:
-        # The pause under way may already have replaced a hold that lasts longer; a plain
-        # pause replaces no strict hold.
+        # The running pause may already have replaced a hold that lasts longer; a plain
+        # pause does not replace a strict hold.
         own = self._standing.get(key)
         if own is None or (entry.lifetime == _PLAIN and not own[-1].is_plain):
             return
@@ -325,12 +327,13 @@ class Holds:
             return
         resuming = self._resuming.pop(entry.id, None)
         for *_, last in resuming.ended if resuming and entry.ok is False else ():
-            # Another thread may have placed the hold again meanwhile.
+            # Another thread may have placed the hold again in between.
             if last.key not in self._standing:
                 self._stand([last.from_entry(entry, last.doubt)])
 
     def _paused(self, entry: Return, pausing: _Pausing) -> None:
-        # The program makes the call, the library writes the return.
+        # The program made the call, but the library wrote the return, so the call's
+        # fields count.
         call = pausing.call
         asked = replace(
             entry,
@@ -368,8 +371,9 @@ class Holds:
         self._end(key, end, entry.why or "lift")
 
     def _left(self, own: Sequence[Placed], lift: Lift) -> list[Placed]:
-        # The placements that an entry has not ended. The last ended one had replaced those
-        # before it, but a strict hold beneath a pause takes the pause's place.
+        # Return the placements that an entry has not ended. The last ended placement
+        # had replaced those before it, but a strict hold beneath a pause replaces the
+        # pause.
         ended = [at for at, one in enumerate(own) if self.is_ended(one, lift)]
         left = [*own[ended[-1] + 1 :]] if ended else [*own]
         if ended:
@@ -383,7 +387,7 @@ class Holds:
         return evolve(one, beneath=None) if is_over else one
 
     def _departure(self, hold: Placed) -> Departure | None:
-        # The end of an ownership that may have ended a hold.
+        # Return the end of an ownership that may have ended a hold.
         if hold.kind is Kind.ELSEWHERE:
             return None
         if hold.kind is Kind.OWNED:
@@ -391,17 +395,17 @@ class Holds:
         return self._hold_ends.departure(hold.scope)
 
     def is_ended(self, hold: Placed, lift: Lift) -> bool:
-        """Return whether an entry ends a hold: it concerns this one, and has a cause."""
-        if hold.kind is Kind.ELSEWHERE:  # the holds topic shows when
+        """Return whether an entry ends a hold: it concerns that hold, and has a cause."""
+        if hold.kind is Kind.ELSEWHERE:  # the holds topic shows the time
             return True
-        if lift.why == EXPIRED:  # its placement shows when
+        if lift.why == EXPIRED:  # its placement shows the time
             return False
         if ended_at(lift) < hold.since and hold.kind is Kind.PARTITION:
             return False  # an earlier pause of the same partition
         return self._answer(hold) is Answer.YES
 
     def is_over(self, hold: Placed, lift: Lift, number: int, at: float) -> bool:
-        """Return whether an earlier entry comes after the end that is reported now."""
+        """Return whether an earlier entry followed the end that is reported now."""
         if not self.is_ended(hold, lift):
             return False
         gone = self._departure(hold)
@@ -424,7 +428,7 @@ class Holds:
     def standing(
         self, tp: TopicPartition, at: float, before: float = math.inf
     ) -> list[Placed]:
-        """Return the holds over a partition at a moment that were placed before an entry."""
+        """Return the holds over a partition at a time that were placed before an entry."""
         found = []
         for own in self._covering(tp):
             earlier = [one for one in own if one.number < before]
@@ -495,7 +499,7 @@ class Holds:
         self._on_ended(one, min(over_at, at))
 
     def _forget(self, scope: str) -> None:
-        # The next reader computes again which holds cover a partition.
+        # The next reader computes the holds that cover a partition again.
         if is_partition(scope):
             self._over.pop(partition_of(scope), None)
         else:
@@ -503,7 +507,7 @@ class Holds:
 
 
 def _overlap(one: Call, other: Call) -> _Overlap | None:
-    # Two pauses of a hold; None if it does not matter which of them comes last.
+    # Return the overlap of two pauses of a hold; None if their order does not matter.
     if (one.lifetime, one.moves) != (other.lifetime, other.moves):
         return _Overlap(-math.inf, max(_until(one), _until(other)))
     first, last = sorted([_until(one), _until(other)])
@@ -519,7 +523,7 @@ def _since_first(own: Sequence[Placed]) -> Placed:
 
 
 def _strict_of(last: Placed, at: float) -> Placed | None:
-    # The strict hold that a plain pause leaves in force beneath it.
+    # Return the strict hold that a plain pause leaves in force beneath it.
     strict = last.beneath if last.is_plain else last
     return strict if strict is not None and at < strict.until else None
 

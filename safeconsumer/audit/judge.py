@@ -32,8 +32,8 @@ _BY_KIND = _by_kind()
 
 
 class _Judged:
-    # The facts about one member and one partition, and the violations that its own
-    # facts prove; the first of each check in full.
+    # The facts about one member and one partition, and the violations that these facts
+    # prove; the first violation of each check is kept in full.
 
     def __init__(self, member: str, *, is_held: bool) -> None:
         self.part = Part(member, keeps_moments=is_held)
@@ -60,13 +60,13 @@ class Judge:
     Judges all cases that the journals name.
 
     Memory grows with ownerships, commits, gaps between deliveries, and records that wait
-    for their handlers; for a group with holds also with polls that returned records, and
-    with handlers that began.
+    for their handlers; for a group with holds also with polls that returned records,
+    and with starts of handlers.
 
     Args:
         settings: the assumptions.
-        watch: called with the address, the member and the fact, for each fact; with it
-            each delivery is a fact.
+        watch: called with the address, the member and the fact, for each fact; if it is
+            given, each delivery is a fact.
     """
 
     def __init__(
@@ -87,8 +87,8 @@ class Judge:
         Read a whole journal.
 
         Raises:
-            JournalError: it is broken somewhere; the entries before that count, but
-                they prove nothing.
+            JournalError: the journal is broken somewhere; the entries before that
+                count, but they prove nothing.
         """
         process = Process(
             journal.member,
@@ -113,12 +113,12 @@ class Judge:
         return both
 
     def epochs(self, case: Address) -> list[Epoch]:
-        """Return the ownerships of a case, those of each member in order."""
+        """Return the ownerships of a case; those of each member are in order."""
         own = self._judged.get(case, {}).values()
         return [epoch for one in own for epoch in one.part.epochs]
 
     def takes(self, address: Address, member: str) -> Callable[[Fact], None]:
-        """Return the function that takes a member's facts about a group, or a partition."""
+        """Return the function that takes a member's facts about a group or a partition."""
         if address.group is None:
             return self._written.setdefault(address, Acknowledged()).take
         if not address.is_case:
@@ -129,7 +129,7 @@ class Judge:
         return own.setdefault(member, new).take
 
     def results(self) -> dict[Address, Result]:
-        """Return the result of each case, after all journals were read."""
+        """Return the result of each case, once all journals are read."""
         known = [*self._judged, *self._written]
         written = written_to(known)
         self._groups.clear()
@@ -145,7 +145,7 @@ class Judge:
         Args:
             address: the group and the partition.
             is_written: whether a journal, or the topic itself, shows records that were
-                written to the topic, perhaps to other partitions only.
+                written to the topic, perhaps only to other partitions.
         """
         own = dict(sorted(self._judged.get(address, {}).items()))
         case = Case(
@@ -171,7 +171,7 @@ def result_of(case: Case, alone: Iterable[Finding]) -> Result:
     Apply all rules to a case.
 
     Args:
-        case: the facts about it.
+        case: the case.
         alone: the violations that facts of single members show.
     """
     findings, unjudged = [*alone], dict[str, str]()
@@ -240,9 +240,9 @@ def needs_of(addresses: Iterable[Address]) -> dict[Address, frozenset[Address]]:
     Return the cases of the facts, and the addresses whose facts each case needs.
 
     A partition that was written to is a case of each group that reads its topic. If no
-    group does, it is a case of the group ``""``: no member delivered the acknowledged
-    records. If groups and a consumer without a group read a topic, that consumer is
-    judged only on the partitions that its own journal names.
+    group reads the topic, the partition is a case of the group ``""``: no member
+    delivered the acknowledged records. If groups and a consumer without a group read a
+    topic, that consumer is judged only on the partitions that its own journal names.
     """
     found = frozenset(addresses)
     readers: dict[str, set[str]] = {}

@@ -38,11 +38,11 @@ class Journals:
         return len(self.opened)
 
     def near(self, member: str, first: int, last: int) -> Sequence[Entry | Other]:
-        """Return the entries of a member from one number to another."""
+        """Return a member's entries from a first to a last number."""
         found: list[Entry | Other] = []
         for journal in self.opened:
             if journal.member == member:
-                # judged() names the broken line further on
+                # judged() names the broken line
                 with suppress(JournalError):
                     upto = takewhile(lambda entry: entry.n <= last, journal.entries)
                     found.extend(entry for entry in upto if entry.n >= first)
@@ -66,7 +66,7 @@ class Journals:
         self, settings: Settings, more: Sequence[Source] = ()
     ) -> tuple[tuple[Row, ...], tuple[str, ...]]:
         """
-        Return one row per check and case, and why some journals could not be read.
+        Return one row per check and case, and the reasons for unreadable journals.
 
         Args:
             settings: the assumptions.
@@ -81,7 +81,7 @@ class Journals:
         self, read: Callable[[Source], object], more: Sequence[Source] = ()
     ) -> list[str]:
         """
-        Read every journal with a function; return the reasons why some could not be read.
+        Read every journal with a function; return the reasons for unreadable journals.
 
         Args:
             read: reads one journal, and raises a JournalError if it is broken somewhere.

@@ -23,11 +23,11 @@ class Moments:
         return len(self.at)
 
     def __iter__(self) -> Iterator[tuple[float, int]]:
-        """Yield the time and the offset of each."""
+        """Yield the time and the offset of each event."""
         return zip(self.at, self.offset, strict=True)
 
     def split(self, count: int) -> "tuple[Moments, Moments]":
-        """Return the first moments, and the others."""
+        """Return the first moments, and the remaining ones."""
         first = Moments(self.at[:count], self.offset[:count])
         return first, Moments(self.at[count:], self.offset[count:])
 

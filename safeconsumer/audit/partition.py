@@ -2,8 +2,8 @@
 Follows one process on one partition, and reports its position as facts.
 
 A position is known from a ``begins`` entry, a seek, a reset, or the records of the last
-poll. A poll that was under way when a seek returned may have read before it or after it:
-then the position is unknown until the next records come.
+poll. A poll that was running when a seek returned may have read before or after the
+seek: then the position is unknown until the next records are delivered.
 """
 
 import math
@@ -28,7 +28,7 @@ Takes the facts of one partition.
 
 @define(eq=False)
 class _Asked:
-    # A commit that was requested; ``seeks`` is -1 if its records came before the last
+    # A requested commit; ``seeks`` is -1 if its records were delivered before the last
     # seek.
     fact: Committed
     seeks: int
@@ -36,7 +36,8 @@ class _Asked:
 
 @define(eq=False)
 class _Seek:
-    # A seek, from its call on; ``is_racing`` if records came before its return.
+    # A seek, from its call on; ``is_racing`` if records were delivered before its
+    # return.
     own: int | None
     target: int
     is_racing: bool = False
@@ -51,13 +52,13 @@ class Partition:
         holds: the holds of the process.
         take: takes the facts.
         is_each: whether each delivery and each start of a handler is a fact; if not,
-            consecutive deliveries are one fact, and starts in order have none.
+            consecutive deliveries are one fact, and starts in order are no facts.
 
     Attributes:
         tp: the partition.
-        position: the offset that is read next; None if that is not known.
+        position: the offset that is read next; None if it is not known.
         while_held: follows the process while the partition is held.
-        worker_records: follows the handlers of its records.
+        worker_records: follows the handlers of the partition's records.
     """
 
     def __init__(
@@ -72,12 +73,12 @@ class Partition:
         self.worker_records = WorkerRecords(take, is_each=is_each)
         self._is_working = False
         self._last_at: float | None = None
-        # The fact about deliveries that is not passed on yet, and the same if the next
-        # delivery may continue it.
+        # The fact about deliveries that has not been passed on yet, and the same fact
+        # again if the next delivery may continue it.
         self._open: Delivered | None = None
         self._run: Delivered | None = None
         self._last_delivery = 0  # the entry of the last delivery
-        # The ownership: its entry, its number, and how the last one ended.
+        # The ownership: its entry, its number, and the end of the previous ownership.
         self._own: int | None = None
         self._is_owned = False
         self._count = -1
@@ -89,22 +90,23 @@ class Partition:
         self._kept = -1
         self._end: int | None = None  # the position after the last records
         self._reached = -1  # the highest position in this ownership
-        self._peeked = -1  # the end of peeked records, which come again
+        self._peeked = -1  # the end of peeked records, which are delivered again
         self._left_at: int | None = None  # the position that a seek, or a reset, left
-        self._seeking: dict[object, _Seek] = {}  # calls under way
+        self._seeking: dict[object, _Seek] = {}  # running calls
         self._sought_at = -1  # the entry of the last seek's return
         self._most = -1  # the highest possible position, while a seek makes it unknown
-        self._has_markers = False  # whether it read a transaction in this ownership
+        self._has_markers = False  # whether this ownership has read a transaction
         self._sought_to = -1.0  # the target of the last seek in this ownership
         self._lowest: float | None = None  # if a seek began it, its lowest position
-        # The committed offset in the broker's answer, the note of its commit, and the
-        # entry.
+        # The committed offset in the broker's answer, the commit's note, and the
+        # answer's entry.
         self._answered: tuple[int, str, int] | None = None
         # Commits.
         self._asked: dict[object, _Asked] = {}
         self._seeks = 0
         self._floor = -1
-        # The offset at which a reset began this ownership, and how many seeks had come.
+        # The offset at which a reset began this ownership, and the number of seeks
+        # before that.
         self._reset: tuple[int, int] | None = None
         # Offsets without a record, in order, that the position has passed.
         self._without_record = Spans()
@@ -125,7 +127,7 @@ class Partition:
             self._take(delivered)
 
     def mark(self, entry: Fact) -> None:
-        """Report a mark, which applies from an entry on."""
+        """Report a mark, which applies from its entry on."""
         if isinstance(entry, entries.Working):
             self._is_working = True
             self._keep_what_runs()
@@ -237,8 +239,8 @@ class Partition:
         )
 
     def _note_lowest(self, entry: Fact, position: int) -> None:
-        # Everything below the first target was skipped, so later targets below it leave
-        # gaps of their own.
+        # Everything below the first target was skipped, so each later target below it
+        # leaves another gap.
         if self._lowest is not None and position < self._lowest:
             self._lowest = position
             self._take(facts.Sought(n=entry.n, at=entry.at, offset=position))
@@ -262,7 +264,7 @@ class Partition:
         return (one.target for one in self._seeking.values())
 
     def note_seek_return(self, entry: entries.Return, offset: int | None) -> None:
-        """Follow the return of a seek; one that failed moves nothing."""
+        """Follow the return of a seek; a failed seek moves nothing."""
         seek = self._seeking.pop(entry.id, None)
         if entry.ok is False or seek is None or seek.own != self._own:
             return
@@ -290,10 +292,10 @@ class Partition:
 
     def note_begin(self, entry: entries.Begins) -> None:
         """
-        Follow a position to an offset that no seek named.
+        Follow a position that moves to an offset which no seek named.
 
-        Within an ownership the client's reset rule sets one, when the position is out
-        of range.
+        Within an ownership the client's reset rule moves the position if it is out of
+        range.
         """
         if not self._is_owned or self._seeking:
             return
@@ -318,7 +320,7 @@ class Partition:
         self._take(entry)
 
     def note_reset(self, entry: entries.Reset) -> None:
-        """Follow an ownership that begins where an operator moves the partition."""
+        """Follow an ownership that begins at the offset to which an operator moves it."""
         if self._is_owned:
             self._take(entry)
             self._go_to(entry.offset, entry, "reset")
@@ -349,7 +351,7 @@ class Partition:
     # ------------------------------------------------------------ records
 
     def note_delivery(self, entry: entries.Deliver) -> None:
-        """Follow a run of records; nearly all runs continue the one before."""
+        """Follow a run of records; nearly all runs continue the previous one."""
         first, end = entry.first, entry.next
         if (
             self._run is None
@@ -377,7 +379,7 @@ class Partition:
         self.while_held.note_delivery(entry, called)
         since = entry.n - 1 if after is None else after
         is_racing = bool(self._seeking) or since < self._sought_at
-        if entry.peek:  # its records come again, whatever is committed before that
+        if entry.peek:  # its records are delivered again, whatever is committed before
             self._peeked = max(self._peeked, entry.next)
         elif is_racing:
             delivered.stood = None
@@ -395,7 +397,7 @@ class Partition:
         self._open = delivered
         if self._is_working:
             self._work(delivered)
-        # the other facts concern the ownership that this one begins
+        # the facts that follow concern the ownership that this fact begins
         if not delivered.is_owned:
             self._flush()
         elif not (self._is_working or self._is_each or entry.peek or is_racing):
@@ -426,7 +428,7 @@ class Partition:
     def _work(self, delivered: Delivered) -> None:
         self.worker_records.note_delivery(delivered)
         given_up = self._given_up.get(self._count)
-        # otherwise all its records are behind the position
+        # otherwise the position is past all given-up records
         if given_up and delivered.start < given_up.ends[-1]:
             self._given_up[self._count] = merged(
                 uncovered(given_up, merged(delivered.spans))
@@ -438,7 +440,7 @@ class Partition:
         """Follow the call of a commit."""
         stood = self._standing()
         if self.position is None and self._has_markers and offset > (stood or 0):
-            stood = None  # it may be behind a marker that follows the records
+            stood = None  # the position may be after a marker that follows the records
         reached = -1
         # the commit is of complete records, whatever the target of a seek
         if self._is_working:
@@ -469,8 +471,8 @@ class Partition:
         self._asked[call.id] = _Asked(fact, -1 if is_apart else self._seeks)
 
     def _is_of_reset(self, offset: int) -> bool:
-        # The member commits the target of a reset, also where its program, perhaps in the
-        # listener, has sought meanwhile.
+        # The member commits the target of a reset, even if its program has called seek
+        # since, perhaps in the listener.
         if self._reset is None or not self._is_owned:
             return False
         target, seeks = self._reset
@@ -482,7 +484,7 @@ class Partition:
         return self._reached if self._run is None else self.position or 0
 
     def _standing(self) -> int | None:
-        # Returns the position; until it is known, the highest at which it may begin.
+        # Return the position; until it is known, return the highest possible position.
         if self.position is not None:
             return max(self.position, self._peeked)
         if self._has_begun or self._is_sought:
@@ -531,8 +533,8 @@ class Partition:
         """
         Follow a worker that gives up records.
 
-        Dropping is allowed up to the target of its program's seek: if a reset goes
-        back, the records still have to be handled.
+        A worker may drop records up to the target of its program's seek: if a reset
+        goes back, the records still have to be handled.
         """
         end = min(max(self._sought_to, *self._targets, -1.0), entry.before)
         gone = ((one, one + 1) for one in self.worker_records.note_drop(end))
@@ -541,7 +543,7 @@ class Partition:
             self._given_up[self._count] = merged([*own, *gone])
 
     def _keep_what_runs(self) -> None:
-        # A handler still has the record, so its worker has not dropped it.
+        # A record that a handler still has was not dropped.
         runs = merged((one, one + 1) for one in self.worker_records.at_work())
         for own, spans in self._given_up.items():
             self._given_up[own] = merged(uncovered(spans, runs))

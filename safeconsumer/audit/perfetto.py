@@ -1,7 +1,7 @@
 """
 Writes the facts as a trace, which ui.perfetto.dev and chrome://tracing open.
 
-The trace reads the facts that the rules read, so that it cannot contradict a verdict.
+The trace reads the same facts as the rules, so that it cannot contradict a verdict.
 """
 
 import json
@@ -31,10 +31,10 @@ class Slice:
 
     Attributes:
         member: the member.
-        name: the owner and how the ownership ended, or the scope and the owner of the
-            hold.
-        start: when it began.
-        end: when it ended.
+        name: the owner of the partition and whether the membership was lost, or the
+            scope and the owner of the hold.
+        start: when the ownership or the hold began.
+        end: when the ownership or the hold ended.
     """
 
     member: str
@@ -51,7 +51,7 @@ class Run:
     Attributes:
         member: the member that received them.
         came: the records.
-        is_wrong: whether they were delivered while held, by A1 or by G2.
+        is_wrong: whether A1 or G2 found that they were delivered while held.
     """
 
     member: str
@@ -72,7 +72,7 @@ class Lane:
 
 class Collector:
     """
-    Reads journals with the judge, and collects what a trace shows.
+    Reads journals with the judge, and collects the content of a trace.
 
     Args:
         settings: the assumptions of the judge.
@@ -89,7 +89,7 @@ class Collector:
         Read a whole journal.
 
         Raises:
-            JournalError: it is broken somewhere.
+            JournalError: the journal is broken somewhere.
         """
         self._judge.read(journal)
 
@@ -101,12 +101,12 @@ class Collector:
             self._held.setdefault((address.group, member), []).append(fact)
 
     def lanes(self) -> list[Lane]:
-        """Return every partition of every group, once all journals were read."""
+        """Return the histories of all partitions, once all journals are read."""
         return [self._lane(one) for _, one in sorted(self._judge.results().items())]
 
     def trace(self, covers: Callable[[Address], bool] = lambda _: True) -> str:
         """
-        Return the trace as JSON, once all journals were read.
+        Return the trace as JSON, once all journals are read.
 
         Args:
             covers: returns whether a partition of a group is shown.
@@ -150,7 +150,8 @@ class Collector:
 
 
 def _lifted(hold: facts.OwnHold, result: Result, member: str) -> float:
-    # The end of a hold that its journal lacks, by the holds topic and the member's clock.
+    # The end of a hold, which the journal lacks, by the holds topic and the member's
+    # clock.
     clock = result.clocks[member]
     spans = [
         one.span
@@ -173,8 +174,8 @@ def _held(
 
 
 def _bound(result: Result, epochs: Iterable[Epoch]) -> Iterator[Slice]:
-    # A member that had the partition before the hold obeys as soon as it has read the
-    # hold, which its own journal shows.
+    # A member that owned the partition before the hold obeys as soon as it has read the
+    # hold; its own journal shows that time.
     for epoch in epochs:
         for bounds in result.group_holds:
             during = bounds.during(epoch, result.clocks[epoch.member])
@@ -213,7 +214,7 @@ def _merged(held: Iterable[Slice]) -> list[Slice]:
 
 class _Trace:
     """
-    Builds trace events: a process for each group, rows of it for each partition.
+    Builds trace events, with a process for each group and its rows for each partition.
 
     https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
     Slices of one row may not overlap: each owner and each hold has its own row.

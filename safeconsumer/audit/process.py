@@ -2,9 +2,9 @@
 Turns the journal of one process into facts, in one pass.
 
 An entry that names a partition goes to the
-:class:`~safeconsumer.audit.partition.Partition` of that name; calls, ownerships and holds
-go to the holds of the process, too. Journals of other processes have no influence on
-these facts.
+:class:`~safeconsumer.audit.partition.Partition` of that name; calls, ownerships and
+holds also go to the holds of the process. Journals of other processes have no influence
+on these facts.
 """
 
 import math
@@ -36,7 +36,7 @@ class Process:
 
     Args:
         name: names the process.
-        group: its consumer group.
+        group: the process's consumer group.
         takes: returns the function that receives the facts about a group, or a
             partition; called once for each.
         is_each: as in :class:`~safeconsumer.audit.partition.Partition`.
@@ -92,7 +92,7 @@ class Process:
 
     def read(self, several: Iterable[Entry | Other]) -> None:
         """
-        Follow entries in their order; call :meth:`end` once all are read.
+        Follow entries in their order; call :meth:`end` once all entries are read.
 
         Raises:
             JournalError: an entry is broken, or names something that cannot be read.

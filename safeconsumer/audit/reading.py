@@ -1,9 +1,9 @@
 """
 Reads partitions and scopes for the judge, independently of all other code.
 
-Scopes cover what the contract defines: ``orders:3`` one partition, ``orders`` a topic,
+The contract defines what scopes cover: ``orders:3`` one partition, ``orders`` a topic,
 ``re:ord.*`` the topics whose whole name matches, ``@all`` everything. A partition of a
-topic named ``re`` is ``re:re:3``, which would match nothing as a pattern, since no
+topic named ``re`` is ``re:re:3``, which would match nothing as a pattern, because no
 topic's name has a colon.
 """
 
@@ -42,7 +42,7 @@ def tp_of(text: str) -> TopicPartition:
     Return the partition with this name in journals.
 
     Raises:
-        ValueError: it is not the name of a partition.
+        ValueError: the text is not the name of a partition.
     """
     topic, _, number = text.rpartition(":")
     if not topic or not _NUMBER.fullmatch(number):
@@ -63,10 +63,10 @@ def covering(scope: str) -> Covers:
     Return a function that decides whether a scope covers a partition.
 
     Patterns are those of RE2: a pattern that Python cannot read is passed to RE2, if
-    that is installed.
+    RE2 is installed.
 
     Raises:
-        JournalError: it is not a scope, or it is a pattern that cannot be read here.
+        JournalError: the text is not a scope, or is a pattern that cannot be read here.
     """
     if scope == _EVERYTHING:
         return lambda _: True
@@ -88,7 +88,7 @@ def covering(scope: str) -> Covers:
 
 
 def place_of(scope: str) -> TopicPartition | str | None:
-    """Return the only partition, or topic, that a scope can cover; None: any."""
+    """Return the only partition or topic that a scope can cover; None if it may be any."""
     if is_partition(scope):
         with suppress(ValueError):
             return partition_of(scope)
@@ -114,10 +114,10 @@ def is_partition(scope: str) -> bool:
 
 def partition_of(text: str) -> TopicPartition:
     """
-    Return the partition that a user names: TOPIC:NUMBER, or its scope.
+    Return the partition that a user names as TOPIC:NUMBER, or by its scope.
 
     Raises:
-        ValueError: it is not the name of a partition.
+        ValueError: the text is not the name of a partition.
     """
     of_re = _OF_RE.fullmatch(text)
     topic, number = tp_of(text.removeprefix(_PATTERN) if of_re else text)

@@ -22,14 +22,15 @@ class Row:
         partition: the number of the partition.
         violations: how often the promise was broken.
         offset: the offset of the first violation, or None.
-        member: the member of the first violation.
-        evidence: the evidence of its journal.
+        member: the member that committed the first violation.
+        evidence: the evidence from that member's journal.
         basis: the kind of evidence for the first violation, or for a clean result.
-        unjudged: the reason why this could not be judged, or ""; found violations are
-            true nevertheless.
-        entry: the number of the entry that shows it; None if several entries do.
-        at: when it happened, seconds since the epoch; None if no moment is known.
-        unrecorded: for A2, the number of offsets of which no member had a record, if
+        unjudged: the reason why the check could not be judged, or ""; violations that
+            were found are real nevertheless.
+        entry: the number of the entry that shows the first violation; None if several
+            entries show it.
+        at: when the first violation happened, seconds since the epoch; None if unknown.
+        unrecorded: for A2, the number of offsets for which no member had a record, if
             the written records are unknown.
     """
 
@@ -75,7 +76,7 @@ def status_of(rows: Iterable[Row], *, is_complete: bool) -> int:
 
 
 def _is_proven(row: Row) -> bool:
-    # A stream has no journal.
+    # S1 is proven without a journal, which a stream does not have.
     return row.basis == Basis.ORDER.value or row.check == "S1"
 
 
@@ -91,7 +92,7 @@ def _row(result: Result, name: str) -> Row:
         unrecorded=result.unrecorded if name == "A2" else 0,
     )
     own = [one for one in result.findings if one.check == name]
-    # Findings that no other journal can refute come first.
+    # Put findings that no other journal can refute first.
     own.sort(key=lambda one: one.basis is not Basis.ORDER)
     if not own:
         return row

@@ -22,15 +22,15 @@ class Settings:
     The assumptions of the judge.
 
     Attributes:
-        patience: seconds within which a hold of the group reaches members that own the
-            partition already (G2, W10).
-        clock_skew: seconds by which two members' clocks may differ, or a member's and a
-            broker's; 0: a clock without measurements proves nothing.
+        patience: seconds within which a hold of the group reaches members that already
+            own the partition (G2, W10).
+        clock_skew: seconds by which two members' clocks, or a member's and a broker's,
+            may differ; with 0 a clock without measurements proves nothing.
         is_drained: whether all acknowledged records should have been delivered, and
-            handled where there are workers.
+            handled if there are workers.
         control: the content of the control topics; None if they were not read.
-        uncompacted: topics that are not compacted by their settings, so that an offset
-            without a record needs a reason.
+        uncompacted: topics whose settings show that they are not compacted, so that an
+            offset without a record needs a reason.
     """
 
     patience: float = 5.0
@@ -47,13 +47,13 @@ class Result:
 
     Attributes:
         case: the consumer group and the partition.
-        findings: every broken promise; repetitions of a member are counted with the
-            first.
-        group_holds: when the partition was held for the group.
-        clocks: the conversion of its members' times.
-        bases: the evidence on which each check rests here.
-        unjudged: checks that could not be judged here, each with the reason.
-        unrecorded: the number of offsets that positions passed and of which no member
+        findings: every broken promise; further violations by the same member are
+            counted with the first.
+        group_holds: the times in which the partition was held for the group.
+        clocks: the conversion of the members' times.
+        bases: the kind of evidence for each check.
+        unjudged: the checks that could not be judged, each with the reason.
+        unrecorded: the number of offsets that positions passed and for which no member
             had a record, if the written records are unknown.
     """
 
@@ -67,5 +67,5 @@ class Result:
 
     @property
     def every(self) -> Iterator[Finding]:
-        """Yield all findings, also those that are only counted with the first."""
+        """Yield all findings, including those that are only counted with the first."""
         return chain.from_iterable(one.each for one in self.findings)

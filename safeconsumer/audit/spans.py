@@ -12,17 +12,17 @@ Span = tuple[int, int]
 @define
 class Spans:
     """
-    Ranges of offsets in the order in which they came; each takes sixteen bytes.
+    Ranges of offsets in the order in which they were added; each takes sixteen bytes.
 
-    A range that begins where the previous one ended extends that one. Offsets have 64
-    bits, as in Kafka.
+    A range that begins where the previous range ended extends that range. Offsets have
+    64 bits, as in Kafka.
     """
 
     starts: "array[int]" = field(factory=lambda: array("q"))
     ends: "array[int]" = field(factory=lambda: array("q"))
 
     def add(self, start: int, end: int) -> None:
-        """Add a range; an empty one changes nothing."""
+        """Add a range; an empty range changes nothing."""
         if start >= end:
             return
         if self.ends and self.ends[-1] == start:
@@ -33,18 +33,19 @@ class Spans:
 
     def start_below(self, offset: int) -> int:
         """
-        Return where the range begins that has the offset before this one.
+        Return the start of the range that has the offset before the given one.
 
-        The ranges are in order. If none has that offset, this one is returned.
+        The ranges must be in order. If no range has that offset, the given one is
+        returned.
         """
         at = bisect_left(self.starts, offset) - 1
         return self.starts[at] if at >= 0 and offset <= self.ends[at] else offset
 
     def end_below(self, offset: int) -> int:
         """
-        Return where the last range ends that begins below an offset; 0 if none does.
+        Return the end of the last range that begins below an offset; 0 without one.
 
-        The ranges are merged. If the offset is within a range, the offset itself is
+        The ranges must be merged. If the offset is within a range, the offset itself is
         returned.
         """
         at = bisect_left(self.starts, offset) - 1
@@ -75,7 +76,7 @@ def merged(spans: Iterable[Span]) -> Spans:
 
 
 def uncovered(spans: Spans, covered: Spans) -> Iterator[Span]:
-    """Yield the parts of merged spans that other merged spans lack, in one pass."""
+    """Yield the parts of merged spans that are not in other merged spans, in one pass."""
     at, many = 0, len(covered)
     for start, end in spans:
         while at < many and covered.ends[at] <= start:

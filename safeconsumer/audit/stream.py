@@ -47,15 +47,15 @@ class Part:
     One file of a journal.
 
     Args:
-        name: its name in errors.
-        open_: opens it for reading.
+        name: the file's name in errors.
+        open_: opens the file for reading.
 
     Attributes:
-        name: names it in errors.
-        head: its first line.
+        name: the file's name in errors.
+        head: the file's first line.
 
     Raises:
-        JournalError: it cannot be read, or is of another version.
+        JournalError: the file cannot be read, or is of another version.
     """
 
     def __init__(self, name: str, open_: Callable[[], BinaryIO]) -> None:
@@ -69,7 +69,7 @@ class Part:
 
     def entries(self) -> Generator[Entry | Other, None, Tail]:
         """
-        Yield its entries; return whether it ended, and where.
+        Yield the entries of this part; return its tail.
 
         Raises:
             JournalError: a line is broken, or missing.
@@ -114,8 +114,8 @@ class Part:
         raise JournalError(message)
 
     def _texts(self) -> Iterator[tuple[int, bytes]]:
-        # Yields whole lines, many at a time, with the number of the first; an unfinished
-        # last line is left out.
+        # Yield whole lines, many at a time, with the number of the first; leave out an
+        # unfinished last line.
         number, rest = 1, b""
         try:
             with self._open() as file:
@@ -139,13 +139,13 @@ class Joined:
     One member's journal, put together.
 
     Args:
-        parts: the parts, sorted by where they begin.
+        parts: the parts, sorted by their first entries.
 
     Attributes:
         member: names the process.
-        group: its consumer group.
-        began: when it began, seconds since the epoch; with ``member`` and ``group`` this
-            identifies it.
+        group: the process's consumer group.
+        began: when the journal began, seconds since the epoch; with ``member`` and
+            ``group`` this time identifies the journal.
     """
 
     def __init__(self, parts: Sequence[Part]) -> None:
@@ -155,7 +155,7 @@ class Joined:
     @property
     def entries(self) -> Iterator[Entry | Other]:
         """
-        Its entries in order; an entry that several parts have, as copies do, counts once.
+        The entries in order; an entry that several parts have counts once.
 
         Raises:
             JournalError: a part is broken or missing.
@@ -195,7 +195,7 @@ def _beyond(last: int, part: Part) -> Generator[Entry | Other, None, Tail]:
 
 def sources(files: Mapping[str, Path]) -> tuple[list[Joined], list[str]]:
     """
-    Return the journals in files, with parts put together, and the unreadable files.
+    Return the journals in files, and the reasons why files cannot be read.
 
     Args:
         files: the files, by the names that they have in errors.

@@ -5,14 +5,14 @@ A1: no record is delivered by a poll that was called while its partition was hel
 pause that returns on another thread during a poll stops the next poll.
 
 W10: no handler begins on a record of a held partition. A handler that had begun when
-the hold came into force may write its start later: the entry of the hold has the offsets
-that handlers were working on. Each of these records may begin once, and no other record
-may.
+the hold came into force may write its start later: the entry of the hold has the
+offsets that handlers were working on. A start may follow once for each of these
+records, and for no other.
 
-Both compare numbers of entries of one process, without clocks. An entry about the end
-of a hold may be written late, and then withdraws the violations that it explains. If the
-process was killed before it wrote the end of a hold of its group, only the holds topic
-shows the end.
+Both rules compare numbers of entries of one process, without clocks. An entry about the
+end of a hold may be written late, and then withdraws the violations that it explains.
+If the process was killed before it wrote the end of a hold of its group, only the holds
+topic shows the end.
 """
 
 from collections.abc import Iterable, Iterator
@@ -46,8 +46,8 @@ class _Doubts:
     Violations under the same holds, unless a later entry shows that these had ended.
 
     Attributes:
-        what: the action of the first one, with its offset.
-        when: the time of each, with the number of its entry.
+        what: the action of the first violation, with its offset.
+        when: the time of each violation, with the number of its entry.
     """
 
     check: str
@@ -60,7 +60,7 @@ class _Doubts:
         """Yield the remaining violations, after an entry reports the end of a hold."""
         key: Key = lift.scope, lift.owner or ""
         others = [one for one in self.holds if one.key != key]
-        # A plain pause, and the strict hold beneath it.
+        # These are a plain pause and the strict hold beneath it.
         named = [one for one in self.holds if one.key == key]
         if not named:
             yield self
@@ -134,7 +134,7 @@ class WhileHeld:
         return True
 
     def note_lift(self, entry: Lift) -> None:
-        """Withdraw the findings after a hold had ended."""
+        """Withdraw the findings from after the end of a hold."""
         self._doubts = [
             left for one in self._doubts for left in one.without(entry, self._holds)
         ]
@@ -143,9 +143,9 @@ class WhileHeld:
     def _sorted(
         self, holds: Iterable[Placed]
     ) -> tuple[list[Placed], list[Placed], list[Placed]]:
-        # The holds that were certainly in force; the holds of the group that no entry
-        # ended, though the process may have been killed before it wrote their end; and
-        # the others.
+        # Return the holds that were certainly in force, the holds of the group that no
+        # entry ended (though the process may have been killed before it wrote their
+        # end), and the other holds.
         sure, of_group, unsure = list[Placed](), list[Placed](), list[Placed]()
         for one in holds:
             if one.doubt:

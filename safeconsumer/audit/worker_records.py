@@ -1,11 +1,11 @@
 """
 Follows the handlers of one member on the records of one partition.
 
-Entries of one process are compared by their numbers, without clocks. An entry of a
-completion is written before the worker learns of it, so it comes before later requests
-of commits and later starts of records. Records that begin together, as a batch or in
-another process, are one step of their lane: they may be delivered again in any smaller
-steps, before any later record.
+Entries of one process are compared by their numbers, without clocks. The entry of a
+completion is written before the worker learns of the completion, so it precedes later
+requests of commits and later starts of records. Records that begin together, as a batch
+or in another process, are one step of their lane: they may be delivered again in any
+smaller steps, before any later record.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -30,8 +30,8 @@ class _Step:
     Records of a lane that began together.
 
     Attributes:
-        is_dropped: whether its worker has dropped them since: then their end proves
-            nothing about the same records if they are delivered again.
+        is_dropped: whether the worker has since dropped the records: then their end
+            proves nothing about the same records if they are delivered again.
     """
 
     offsets: Sequence[int]
@@ -62,7 +62,7 @@ class WorkerRecords:
         self._running: dict[object, _Step] = {}
         # offsets whose call ended without completing them, in any ownership
         self._failed: set[int] = set()
-        self._lanes: dict[str, Sequence[int]] = {}  # the last step of each
+        self._lanes: dict[str, Sequence[int]] = {}  # the last step of each lane
         self._low = -1  # no running step ends before this offset
         self._done = Spans()  # complete offsets, of any ownership
         self._most = _SPANS  # the number of spans at which those that touch are merged
@@ -70,12 +70,12 @@ class WorkerRecords:
     # ------------------------------------------------------------ ownership
 
     def note_worker(self) -> None:
-        """Note that a worker begins; it does not wait for an earlier worker's handlers."""
+        """Note a new worker, which does not wait for an earlier worker's handlers."""
         self._running.clear()
         self._newest = self._over = -1
 
     def note_gain(self, *, is_given_back: bool) -> None:
-        """Start again, unless no other member can have had the partition in between."""
+        """Forget the records, unless no other member can have owned the partition since."""
         if not is_given_back:
             self._turn += 1
             self._over = self._newest
@@ -88,9 +88,9 @@ class WorkerRecords:
         """
         Note a seek: records from its target on are not complete until delivered again.
 
-        A worker does not notice a seek at once: it may still begin records that it has,
-        and its journal names those that it drops. Its own seeks go back to records not
-        begun yet.
+        A worker does not notice a seek immediately: it may still begin records that it
+        has, and its journal names the records that it drops. The worker's own seeks go
+        back to records that have not begun.
         """
         start = 0 if offset is None else offset
         self._left |= {one for one in self._open if one >= start}
@@ -125,7 +125,7 @@ class WorkerRecords:
     # ------------------------------------------------------------ handlers
 
     def at_work(self) -> Iterator[int]:
-        """Yield the offsets whose handlers have begun and not ended."""
+        """Yield the offsets whose handlers have begun but not ended."""
         return (one for step in self._running.values() for one in step.offsets)
 
     def note_start(self, entry: Handle) -> None:
@@ -156,7 +156,8 @@ class WorkerRecords:
     def _follow(
         self, offsets: Sequence[int], lane: str
     ) -> tuple[int | None, int | None]:
-        # Returns a later record that began before it, and an earlier one that waits.
+        # Return a later record that began before the given ones, and an earlier record
+        # that waits.
         before, first, last = self._lanes.get(lane, ()), offsets[0], offsets[-1]
         if not before or last > before[-1]:
             self._lanes[lane] = offsets
@@ -166,7 +167,7 @@ class WorkerRecords:
         return (before[0] if before and first < before[0] else None), over
 
     def note_end(self, entry: Handled) -> None:
-        """Note the end of a handler; the records that it has handled are complete."""
+        """Note the end of a handler, which completes the records that it has handled."""
         step = self._running.pop(entry.id, None)
         if step is None:
             return
@@ -183,8 +184,8 @@ class WorkerRecords:
         """
         Note a record that is complete although its handler failed.
 
-        A record that a poll returned can become complete this way only after a failed
-        call.
+        A record that a poll returned can become complete in this way only after a
+        failed call.
         """
         offset = entry.offset
         was_delivered = offset in self._open or offset in self._left
@@ -209,7 +210,7 @@ class WorkerRecords:
         self, entry: Call, offset: int, position: int | None
     ) -> Iterator[EarlyCommit]:
         """
-        Yield a commit beyond a record that is not complete, when it is requested.
+        Yield a requested commit if it is beyond a record that is not complete.
 
         A commit beyond the position concerns deliveries before a seek.
         """
@@ -234,6 +235,6 @@ class WorkerRecords:
 
 
 def offsets_of(entry: Handle) -> Sequence[int]:
-    """Return the records with which a handler begins, in the order of offsets."""
+    """Return the offsets of the records on which a handler begins, in order."""
     several: Sequence[int] | None = entry.batch
     return (entry.offset,) if several is None else sorted(several)

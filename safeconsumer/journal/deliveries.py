@@ -19,9 +19,10 @@ _LOG_APPEND_TIME = 1
 
 class Deliveries:
     """
-    Writes runs of records, each beginning where the previous one ended.
+    Writes runs of records; each run begins where the previous one ended.
 
-    Thread rules: :meth:`write` on the thread that polls, the others on any.
+    Thread rules: :meth:`write` must run on the polling thread, the other methods on
+    any.
 
     Attributes:
         next: the offset after the last record, by partition as journals name it.
@@ -30,7 +31,7 @@ class Deliveries:
     def __init__(self, journal: JournalWriter) -> None:
         self._journal = journal
         self.next: dict[str, int] = {}
-        self._sought: set[str] = set()  # the seeks since the latest poll began
+        self._sought: set[str] = set()  # since the latest poll began
 
     def begins_at(self, tp: tuple[str, int], offset: int) -> None:
         """Note the position from which reading begins or continues."""
@@ -43,7 +44,7 @@ class Deliveries:
             self._sought.discard(name)
 
     def began(self) -> None:
-        """Note that a poll or step begins; it obeys the seeks that have returned."""
+        """Note the start of a poll or step, which obeys the seeks that have returned."""
         self._sought.clear()
 
     def is_sought(self, tp: tuple[str, int]) -> bool:
@@ -52,7 +53,7 @@ class Deliveries:
 
     @contextmanager
     def seeking(self, offsets: Mapping[str, int | None]) -> Iterator[None]:
-        """Note a seek; None: the position is unknown afterwards, as during a poll."""
+        """Note a seek; an offset of None makes the position unknown, as during a poll."""
         before = {name: self.next.pop(name, None) for name in offsets}
         self._sought.update(offsets)
         then: Mapping[str, int | None] = before
@@ -60,7 +61,7 @@ class Deliveries:
             yield
             then = offsets
         finally:
-            self._sought.update(offsets)  # a poll may have begun meanwhile
+            self._sought.update(offsets)  # a poll may have begun in between
             known = ((name, at) for name, at in then.items() if at is not None)
             self.next.update(known)
 
@@ -74,14 +75,14 @@ class Deliveries:
         is_peek: bool = False,
     ) -> None:
         """
-        Write the records of one poll or step, as one run, or as several if offsets go back.
+        Write the records of a poll or step, as several runs if offsets go back.
 
         Args:
             tp: the partition.
             records: the records in order, at least one.
             began: the fields that show when the poll or step began.
-            end: the position after the records, if it is known: beyond the last record if
-                transaction markers or compacted records follow.
+            end: the position after the records, if it is known; it is beyond the last
+                record if transaction markers or compacted records follow.
             is_peek: whether the position does not move, so that the records are
                 delivered again.
 
@@ -107,7 +108,7 @@ class Deliveries:
 
 
 def _time_of(record: Any) -> dict[str, float]:  # noqa: ANN401 - any client's
-    # Only the broker's time is the time of the append; a producer chooses its own.
+    # Only the broker's time is the time of the append; a producer's time is arbitrary.
     at = record.timestamp
     if at is None or at < 0:
         return {}
@@ -135,7 +136,7 @@ def _run_of(offsets: list[int]) -> dict[str, object]:
 
 
 def _has_no_gap(offsets: list[int]) -> bool:
-    # Offsets nearly always have no gap, and then no pair of them has to be compared.
+    # Offsets nearly always have no gap; then no pair of offsets has to be compared.
     first, last = offsets[0], offsets[-1]
     is_wide = last - first >= len(offsets)
     return not is_wide and offsets == list(range(first, last + 1))

@@ -2,49 +2,53 @@
 Defines the delivery journal: the actions of one process, in JSON lines.
 
 This is version 5. The first line, ``{"journal": 5, "member": ..., "group": ..., "at":
-...}``, names the member. Each further line has ``n``, counted up by one, ``at``, the
-seconds since the epoch on a clock that never goes back, ``e``, the event, and its
-fields. A partition is written ``topic:number``, a time as seconds since the epoch.
-Unknown values are left out, or null. A reader skips events that are not named here.
+...}``, names the member. Each further line has ``n``, its number, ``at``, the seconds
+since the epoch on a clock that never goes back, ``e``, the name of the event, and the
+event's fields. A partition is written as ``topic:number``, a time as seconds since the
+epoch. Unknown values are left out, or are null. A reader skips events that are not
+named here.
 
 Events of every consumer:
 
 - ``assigned``: ``partitions``, ``generation``, ``topics``: the ids of their topics by
   name, which distinguish a topic from a deleted one of the same name,
   ``cluster``: the id of the cluster, which is unknown when a journal's head is written;
-- ``revoked``, ``lost``: ``partitions``, ``generation``; ``lost`` if a membership was lost
-  that had them, so that a partition that ``assign`` or ``unsubscribe`` drops is revoked;
-- ``unseen``: from here on the journal may lack commits for this member: a
-  producer was given ``group_metadata()`` for its transactions, or the client, which is
-  not ours, commits by itself;
-- ``committed``: ``offsets``: by partition, the group's committed offset where an
-  ownership begins, by the broker's answer, or null if nothing is committed; ``notes``:
-  the metadata of these commits. The metadata of a commit that a member with a journal
-  made, and that the program gave none, are ``journal:name#n``: the ``member`` of that
-  journal's head, and its newest entry when the commit was asked for, which is the
-  ``call`` or follows it. Other metadata are a program's own;
+- ``revoked``, ``lost``: ``partitions``, ``generation``; the event is ``lost`` if the
+  member lost its membership while it had the partitions, so a partition that ``assign``
+  or ``unsubscribe`` drops is revoked;
+- ``unseen``: from here on the journal may lack commits of this member: a producer got
+  ``group_metadata()`` for its transactions, or another library's client commits on its
+  own;
+- ``committed``: ``offsets``: by partition, the group's committed offset at the start of
+  an ownership, as the broker answered it, or null if nothing is committed; ``notes``:
+  the metadata of these commits. If the program gives no metadata, a member with a
+  journal commits with ``journal:name#n``: the ``member`` of that journal's head, and
+  its newest entry when the commit was requested, which is the ``call`` or follows it.
+  Other metadata are a program's own;
 - ``clock``: ``least``, ``most``: the broker's clock is ahead of this journal's by at
-  least, and at most, this many seconds; with ``control=``, once a minute and when it is set;
+  least, and at most, this many seconds; written with ``control=``, once a minute and
+  whenever the bounds contradict the last ones;
 - ``begins``: ``tp``, ``offset``: the position was set to an offset that no seek named:
   the committed offset, or the offset of the client's reset rule;
-- ``reset``: ``tp``, ``offset``, ``owner``: the ownership that has just begun, or that
-  has committed this offset and stands there already, is at the offset to which a hold of
-  this owner, such as ``operator:alice``, moves the partition;
+- ``reset``: ``tp``, ``offset``, ``owner``: the ownership is at the offset to which a
+  hold of this owner, such as ``operator:alice``, moves the partition; it has just begun
+  there, or it had already committed this offset and is at it;
 - ``log_start``: ``tp``, ``first``: the first offset of the log, by the broker's first
-  answer to a fetch after the client's reset rule set a position (``begins``): at the
-  start of an ownership without a committed offset, or forward from an out-of-range one;
+  answer to a fetch after the client's reset rule set a position (``begins``), either at
+  the start of an ownership without a committed offset, or forward from a position that
+  was out of range;
 - ``deliver``: the records of one partition that a poll returned, or a step of an
   iteration: ``tp``, ``from`` and ``next``, the positions before and after, ``first`` and
   ``last`` offset, ``count``, ``gaps``: offsets between these that no record had,
   ``[7, 9]`` for 7 and 8; ``after``, the number of the last entry before that poll or
-  step began, and ``asked``, when it began; ``peek`` true if the position stays where it
-  was (``poll(update_offsets=False)``); of the first record ``written``, when the broker
-  appended it, or ``created``, the producer's time of it. Polls that
-  return nothing are not written;
-- ``named``: ``tp``, ``topics``: the id of the topic, if ``assigned`` does not have it, as
-  the client did not know it yet;
-- ``transactional``: ``tp``: from here on records may be a transaction's, which leaves
-  offsets without a record: its markers, and aborted records;
+  step began, and ``asked``, when it began; ``peek``, true if the position does not move
+  (``poll(update_offsets=False)``); for the first record ``written``, when the broker
+  appended it, or ``created``, the producer's time. Polls that return nothing are not
+  written;
+- ``named``: ``tp``, ``topics``: the id of the topic, if ``assigned`` lacks it because
+  the client did not know the id yet;
+- ``transactional``: ``tp``: from here on records may belong to a transaction, which
+  leaves offsets without a record: its markers, and aborted records;
 - ``moved``: ``tp``, ``from`` and ``next``: the position moved over offsets without a
   record;
 - ``call`` and ``return``: ``op`` (pause, resume, seek, commit, assign, unsubscribe),
@@ -52,41 +56,42 @@ Events of every consumer:
   true if it lifts all holds of its owner, though ``scopes`` may lack one that another
   thread is placing), ``until`` (a pause that expires), ``lifetime`` (pause:
   until_resumed, while_assigned or plain), ``moves`` (pause: true if ``pause_handover`` is
-  on), ``offsets`` (commit; seek, null: the first, the next or, of seeks that overlap,
-  any), ``ok`` false in a ``return`` if it failed. Of
-  a commit, ``call`` is written when the application calls, or where the client commits
-  by itself, and ``return`` when the answer is known, with the offsets that were sent: a
-  commit leaves out topics that were deleted; a commit that failed may still have been
-  stored. A ``seek`` may also be the client's own: back to records that are written as
-  delivered, and that the poll or step then could not return;
-- ``hold``, ``lift``: ``scope``, ``owner`` of a hold that no call names: one of an
-  operator or a group, one that was handed over, a whole pause. With ``hold`` also
-  ``written``, when the broker appended it to the control topic, and ``offset``, its
-  place there; for others ``since``, when it was placed, as the entry may be written a
-  little later, and ``until`` if it expires. With ``lift`` also ``since``, when it
-  ended, and ``why`` if no other process lifted it: it expired, it ended with an
-  ownership, or a ``resume`` of this consumer ended it.
+  on), ``offsets`` (commit; seek, where null means the first or the next offset or, if
+  seeks overlap, any), ``ok``, false in a ``return`` if the call failed. For a commit,
+  ``call`` is written when the application calls, or when the client commits on its own,
+  and ``return`` when the answer is known, with the offsets that were sent: a commit
+  leaves out topics that were deleted; a commit that failed may still have been stored.
+  A ``seek`` may also be made by the client itself: back to records that are written as
+  delivered, but that the poll or step then could not return;
+- ``hold``, ``lift``: ``scope``, ``owner`` of a hold that no call names: a hold of an
+  operator or a group, a pause that was handed over, or a whole pause. With ``hold``
+  also ``written``, when the broker appended its record to the control topic, and
+  ``offset``, that record's offset; for other holds ``since``, when the hold was placed,
+  because the entry may be written a little later, and ``until`` if the hold expires.
+  With ``lift`` also ``since``, when the hold ended, and ``why`` if no other process
+  lifted it: it expired, it ended with an ownership, or a ``resume`` of this consumer
+  ended it.
 
-Events of a worker whose consumer keeps a journal; each is written before its
+Events of a worker whose consumer keeps a journal; each entry is written before its
 consequences, such as a commit, the next record of a lane, or an event:
 
 - ``working``: ``order`` (partition, key, unordered): from here on a worker's handlers
-  get the records, so that a record counts as done only if they report it;
+  get the records, so that a record counts as done only if a handler reports that;
 - ``handle`` and ``handled``: a handler begins and ends: ``tp``, ``offset``, ``id``, the
   same for both; with ``handle`` also ``lane``, the same for records that must not
   overlap, null if any may, ``attempt``, and ``epoch``, a number that is larger in each
-  ownership; with ``handled`` ``ok``, false if it raised. Of a batch ``offset`` is the
-  first, and ``handle`` has a ``batch``, their offsets; ``handled``, unless it is
+  ownership; with ``handled`` ``ok``, false if it raised. For a batch ``offset`` is the
+  first offset, and ``handle`` has the offsets as ``batch``; ``handled``, unless it is
   ``ok``, has those that are ``done``;
 - ``completed``: ``tp``, ``offset``, ``epoch``, ``why``: the record is complete although
   its handler failed: dead-letter (written when the letter is acknowledged) or skipped,
-  also without a handler, where the broker's log cannot be read;
+  also without a handler if the broker's log cannot be read;
 - ``dropped``: ``tp``, ``before``: the worker has noticed that the position was moved,
   and has dropped the records before this offset that it still had;
 - ``running``: ``records``, the offsets by partition that handlers are working on;
-  written between the moment when a hold is in force and the entry that reports it.
+  written after a hold has come into force, and before the entry that reports the hold.
 
-Events of others:
+Events of other programs:
 
 - ``acked``: ``tp``, ``first``, ``last``: a producer's acknowledged records;
 - ``kept``: ``tp``, ``first``: the first offset of a topic's log that was read; earlier
@@ -94,10 +99,10 @@ Events of others:
 
 A killed process may leave half a line at the end; no other line may be broken.
 
-A journal may be in parts, each a file. The head of a later one also has ``part``,
-counted up by one from 1, ``after``, the number of the last entry before it, and
-``began``, the ``at`` of the first head; a part that is over ends with a line without
-``n``: ``part`` and ``after`` of the next one.
+A journal may have several parts, each in its own file. The head of a later part also
+has ``part``, its number from 1 on, ``after``, the number of the last entry before it,
+and ``began``, the ``at`` of the first head. A part that has ended ends with a line
+without ``n``, which has ``part`` and ``after`` of the next part.
 """
 
 VERSION = 5

@@ -35,7 +35,7 @@ log = logging.getLogger("safeconsumer.journal")
 
 # Seconds between two entries of the broker's clock.
 _CLOCK_SECONDS = 60.0
-# Brokers cut their times to milliseconds.
+# Brokers truncate their times to milliseconds.
 _MS = 0.001
 
 
@@ -50,15 +50,15 @@ class Recorder:
         journal: a folder, where the recorder opens a new journal, or a writer, which
             stays open and serves one consumer at a time.
         client_id: names the member.
-        group: its consumer group.
-        hands_over: whether pauses of partitions move with them (``pause_handover``).
+        group: the member's consumer group.
+        hands_over: whether a pause moves with its partition (``pause_handover``).
 
     Raises:
         JournalError: the argument is not the path of a folder, the folder is not
             writable, or the writer serves another consumer or group.
 
-    Thread rules: any thread; :meth:`began`, :meth:`polled` and :meth:`steps` on the
-    polling thread.
+    Thread rules: :meth:`began`, :meth:`polled` and :meth:`steps` must run on the
+    polling thread, the other methods on any thread.
 
     Attributes:
         writer: writes the entries into files.
@@ -95,15 +95,15 @@ class Recorder:
         self._committed: tuple[object, int] = (None, 0)
         # The broker's answers in the current ownerships.
         self._answers: dict[TopicPartition, OffsetAndMetadata | None] = {}
-        # Where the log begins is not known: by partition, the lowest offset of a fetch
-        # whose answer counts.
+        # Partitions whose start of the log is not known yet, each with the lowest
+        # offset of a fetch whose answer counts.
         self._log_starts_unknown: dict[TopicPartition, int] = {}
         # The time and the bounds of the last entry of the broker's clock.
         self._clock = -math.inf, 0.0, 0.0
         # The partitions with a "transactional" entry in this ownership.
         self._transactional: set[TopicPartition] = set()
         self._has_hidden_commits = False
-        # Whether a group gave the partitions: a membership can be lost.
+        # Whether a group assigned the partitions, so that a membership can be lost.
         self._is_of_group = False
         self._is_behind = False
         self._has_ended = False
@@ -125,7 +125,7 @@ class Recorder:
             self.writer.close()
 
     def undo(self) -> None:
-        """End, because the consumer could not be made; remove a journal without entries."""
+        """End because the consumer could not be created; remove a journal without entries."""
         self.end()
         if self._is_ours and not self.writer.number:
             with suppress(OSError):
@@ -135,7 +135,7 @@ class Recorder:
 
     def began(self) -> Began:
         """
-        Note that a poll or step begins now; return the fields of its entries.
+        Note the start of a poll or step; return the fields of its entries.
 
         Raises:
             JournalError: earlier entries still cannot be written.
@@ -158,7 +158,7 @@ class Recorder:
         Args:
             records: the records.
             began: the answer of :meth:`began` when this poll began.
-            is_peek: whether the positions stay.
+            is_peek: whether the positions do not move.
 
         Raises:
             JournalError: the records could not be written, so they must not be returned.
@@ -189,8 +189,8 @@ class Recorder:
         try:
             began = self.began()
             for record in records:
-                # no call comes before this: a signal handler's exception would come
-                # first
+                # No call may precede this block: a signal handler could raise in that
+                # call, before the block catches its exception.
                 try:
                     tp = TopicPartition(record.topic, record.partition)
                     self._go_back(tp, record.offset)
@@ -204,12 +204,13 @@ class Recorder:
             records.close()
 
     def comes_again(self, tp: TopicPartition, offset: int) -> None:
-        """Note that a poll took records, perhaps wrote them, and did not return them."""
+        """Note records that a poll took, and perhaps wrote, but did not return."""
         if offset < self._deliveries.next.get(tp_text(tp), offset):
             self._repeated[tp] = offset
 
     def _go_back(self, tp: TopicPartition, first: int) -> None:
-        # The client itself has moved the position back, to before the last entry's end.
+        # The client itself has moved the position back, to before the end of the last
+        # entry.
         if tp in self._repeated:
             offset = min(first, self._repeated[tp])
             with self.calling("seek", {"offsets": {tp_text(tp): offset}}):
@@ -243,8 +244,8 @@ class Recorder:
         try:
             self.write("call", call)
         except BaseException:
-            # The call is not made, and its entry may be written later, or is written
-            # already.
+            # The call is not made, but its entry may be written later, or may already
+            # be written.
             with suppress(JournalError):
                 self.note("return", failed)
             raise
@@ -263,7 +264,7 @@ class Recorder:
         for_: float | None,
     ) -> Iterator[None]:
         """
-        Write a ``pause``, and before its return the records that handlers work on then.
+        Write a ``pause``, and before its return the records that handlers have.
 
         Raises:
             JournalError: as :meth:`calling`.
@@ -292,15 +293,17 @@ class Recorder:
     @contextmanager
     def seeking(self, offsets: Mapping[Any, int | None]) -> Iterator[None]:
         """
-        Write a ``seek``; an offset of None is the first of a partition, or the next.
+        Write a ``seek``; an offset of None is the first or next offset of a partition.
 
-        If several seeks overlap, the last of them is unknown: each is written with None.
+        If several seeks overlap, it is unknown which was last: each is written with
+        None.
 
         Raises:
             JournalError: as :meth:`calling`.
         """
         by_name = {tp_text(tp): offset for tp, offset in offsets.items()}
-        # Without a lock: a signal handler would wait for the thread that it interrupted.
+        # There is no lock, because a signal handler would wait for the thread that it
+        # interrupted.
         others = [*self._seeking.values()]
         self._seeking[id(by_name)] = by_name
         for one in others:
@@ -323,14 +326,16 @@ class Recorder:
         """
         Write the request for a commit.
 
-        Entries before it show how far positions moved without records. If the last commit
-        had the same offsets, and only the broker's clock was written since, the request is
-        left out: it proves no more, and an idle client commits every five seconds.
+        Entries before the request show how far positions moved without records. If the
+        last commit had the same offsets, and only the broker's clock was written since,
+        the request is left out: it would prove nothing new, and an idle client commits
+        every five seconds.
 
         Returns:
             The text by which the commit names this journal and its newest entry ("" once
-            the recorder has ended), and the function that writes the result; it takes the
-            partitions that were sent, since a commit leaves out deleted topics.
+            the recorder has ended), and the function that writes the result; that
+            function takes the partitions that were sent, because a commit leaves out
+            deleted topics.
 
         Raises:
             JournalError: the request could not be written.
@@ -368,10 +373,10 @@ class Recorder:
         self, answers: Mapping[TopicPartition, OffsetAndMetadata | None]
     ) -> None:
         """
-        Write the committed offsets, by the broker's answer, at which ownerships begin.
+        Write the committed offsets at which ownerships begin, as the broker answered.
 
         Args:
-            answers: the answer by partition; None: the group has no committed offset.
+            answers: the answer by partition; None if the group has no committed offset.
         """
         new = {
             tp_text(tp): one
@@ -391,12 +396,13 @@ class Recorder:
         """
         Write the difference between the broker's clock and the journal's.
 
-        An entry follows after a minute, or when the new bounds exclude the last ones.
+        An entry is written after a minute, or if the new bounds contradict the last
+        ones.
 
         Args:
             at: a time that the broker's clock showed, in whole milliseconds.
             sent: the latest moment that was certainly before that, monotonic seconds.
-            received: the earliest moment that was certainly after that.
+            received: the earliest moment that was certainly after that, likewise.
         """
         before, now, after = time.monotonic(), self.writer.now(), time.monotonic()
         least, most = at - received - now + before, at + _MS - sent - now + after
@@ -408,7 +414,7 @@ class Recorder:
         self._without_raising(lambda: self._write_clock(bounds))
 
     def _write_clock(self, bounds: Mapping[str, object]) -> None:
-        # If the newest entry was a commit's, the same commit is still left out.
+        # If a commit wrote the newest entry, an equal commit is still left out.
         (committed, newest), before = self._committed, self.writer.number
         self.write("clock", bounds)
         if newest == before and self.writer.number == before + 1:
@@ -464,11 +470,12 @@ class Recorder:
         """
         Write that a worker gets the records from now on.
 
-        Each later hold is written with the records that the worker's handlers work on.
+        Each later hold is written with the records that the worker's handlers are
+        working on.
 
         Args:
             order: the worker's order.
-            running: returns the offsets that its handlers are working on, by partition.
+            running: returns the offsets that the handlers are working on, by partition.
 
         Raises:
             JournalError: the entry could not be written.
@@ -505,7 +512,8 @@ class Recorder:
 
         Args:
             tp: the partition.
-            first: the first offset, by a broker's answer to a fetch; -1 from an old broker.
+            first: the first offset, by a broker's answer to a fetch; -1 if the broker
+                is old.
             asked: the offset of that fetch, which may be older than the position.
         """
         if asked >= self._log_starts_unknown.get(tp, math.inf) and first >= 0:
@@ -515,13 +523,13 @@ class Recorder:
             )
 
     def reset(self, tp: TopicPartition, offset: int, owner: str) -> None:
-        """Write that an ownership begins where an operator moves the partition."""
+        """Write that an ownership begins at the offset to which an operator moves it."""
         self._deliveries.begins_at(tp, offset)
         fields = {"tp": tp_text(tp), "offset": offset, "owner": owner}
         self._write_without_raising("reset", fields)
 
     def reassigned(self, change: Reassignment) -> None:
-        """Write that an ownership begins or ends, at that moment."""
+        """Write that ownerships begin or end now."""
         changed = (*change.departed, *change.gained)
         self._deliveries.forget(changed)
         self._transactional.difference_update(changed)
@@ -548,9 +556,10 @@ class Recorder:
         """
         Write the starts and ends of holds that no call of this process names.
 
-        Holds of operators and of the group, holds that arrived with a partition and whole
-        pauses begin so. A hold of any owner ends so if it expires or ends with its
-        ownership; a plain pause also if a resume ends it that does not name it.
+        The starts are those of operators' and the group's holds, of holds that arrived
+        with a partition, and of whole pauses. The ends are those of holds that expire
+        or end with an ownership, and of plain pauses that a resume ends without naming
+        them.
         """
         if isinstance(event, events.HoldsPlaced):
             for hold in filter(_is_placed_elsewhere, event.holds):
@@ -579,12 +588,12 @@ class Recorder:
 
     def _without_raising(self, write: Callable[[], object]) -> None:
         # An exception would do harm here, under upstream's lock or in a hook. The entry
-        # waits, and the next poll reports it if it still cannot be written.
+        # waits, and the next poll raises if the entry still cannot be written.
         try:
             write()
             self._is_behind = False
         except JournalError:
-            if not self._is_behind:  # one log line until an entry is written again
+            if not self._is_behind:  # log only once until an entry can be written again
                 log.exception("the journal is behind from here on")
             self._is_behind = True
 

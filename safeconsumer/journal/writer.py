@@ -1,11 +1,11 @@
 """
 Writes a journal by appending whole lines, so that a killed process leaves its entries.
 
-A long journal is split into parts, each in a separate file. A part that is continued
-ends with a line that names the next part, and the next part begins with a head that
-has the same number: so a reader notices a missing part, even the last one. The next
-part and its head exist before the old part names it and before entries are written
-into it, so the process may be killed at any point.
+A long journal is split into parts, each in a separate file. If another part follows,
+the last line of a part names that part, whose head has the same number. So a reader
+notices a missing part, even the last one. The next part and its head exist before the
+old part names it and before entries are written into it, so the process may be killed
+at any point.
 """
 
 import json
@@ -37,14 +37,14 @@ class JournalWriter:
     """
     Writes one member's journal into a folder; a forked child writes a separate one.
 
-    A writer serves one consumer at a time, and each has its own journal. Several
-    members of one process need a writer each; a member that is given the folder makes
-    one.
+    A writer serves one consumer at a time, and each consumer has its own journal.
+    Several members of one process need a writer each; a member that is given only the
+    folder creates one.
 
-    When a call returns, the operating system has the entry: it survives a crash of
-    the process, but not of the machine.
+    When a call returns, the operating system has the entry, so the entry survives a
+    crash of the process, but not of the machine.
 
-    Thread rules: any thread, and signal handlers.
+    Thread rules: any thread and signal handlers may call the methods.
 
     Args:
         folder: the folder of the journals; it is created if needed.
@@ -52,10 +52,10 @@ class JournalWriter:
         group: the consumer group of the consumer that the writer serves.
         clock: returns seconds that never go back.
         wall: returns seconds since the epoch.
-        part_bytes: the size from which on the next entry begins another part; None for no
+        part_bytes: the size at which the next entry begins another part; None for no
             limit.
-        part_seconds: the age from which on the next entry begins another part; None for
-            no limit.
+        part_seconds: the age at which the next entry begins another part; None for no
+            limit.
 
     Attributes:
         running: returns the offsets that a worker's handlers are working on, by
@@ -90,10 +90,10 @@ class JournalWriter:
         self.running: Running | None = None
         self._user: weakref.ref[object] | None = None
         self._may_end_in_part_of_line: bool
-        self._has_served = False  # the served consumer, in the current journal
+        self._has_served = False  # whether a consumer was served in this journal
         self._is_writing: bool
-        # The part's size and the time when it was begun, or when the next part could not
-        # be begun: the limits count from there.
+        # The limits count from this size and time: those at which the part was begun,
+        # or at which the next part could not be begun.
         self._limits_begin: tuple[int, float]
         self._end: _End
         self.renew()
@@ -119,8 +119,8 @@ class JournalWriter:
         """
         Write for a consumer until :meth:`release`, or until it is garbage-collected.
 
-        Another journal begins if this one has entries of an earlier consumer: the holds,
-        ownerships and calls of that one are not this consumer's own.
+        If this journal has entries of an earlier consumer, another journal begins,
+        because that consumer's holds, ownerships and calls are not this consumer's.
 
         Raises:
             JournalError: the writer serves another consumer, the group differs, or
@@ -195,13 +195,13 @@ class JournalWriter:
 
     def flush(self) -> None:
         """
-        Append the entries that could not be written before.
+        Append the entries that could not be written earlier.
 
         Raises:
-            JournalError: an entry waits, and still cannot be written.
+            JournalError: a waiting entry still cannot be written.
         """
         with self._lock:
-            # A signal handler calls: the interrupted call writes the entries.
+            # In a signal handler, the interrupted call writes the entries.
             if self._is_writing:
                 return
             self._is_writing = True
@@ -211,12 +211,12 @@ class JournalWriter:
             finally:
                 self._is_writing = False
             warning, self._warning = self._warning, ""
-        if warning:  # logging runs foreign code, so it is done without the lock
+        if warning:  # logging runs foreign code, so the lock is released before
             log.warning(warning)
 
     def write_running(self) -> None:
         """
-        Append the records that handlers are working on, if they are known.
+        Append the records that handlers are working on, if :attr:`running` is set.
 
         Call it once a hold is in force, and before the entry that reports the hold.
 
@@ -245,9 +245,9 @@ class JournalWriter:
         return self._lock._is_owned()  # type: ignore[attr-defined, no-any-return]  # noqa: SLF001 - as threading.Condition asks it
 
     def renew(self) -> None:
-        """Forget the consumer and other threads' calls: a forked child has neither."""
-        # A signal handler may write while its thread does: the lock admits it, and its
-        # entry waits in the queue.
+        """Forget the consumer and other threads' calls, which a forked child lacks."""
+        # A signal handler may write while its thread writes: the lock admits the
+        # handler, and the handler's entry waits in the queue.
         self._lock = threading.RLock()
         self._is_writing = False
         self._waiting: deque[str] = deque()
@@ -256,9 +256,9 @@ class JournalWriter:
     # ------------------------------------------------------------ inside
 
     def _write(self, text: str) -> None:
-        # A signal handler may raise after any step: then a partial line is cut off, and
-        # the whole line is written again. One assignment notes that the line is written,
-        # and its number.
+        # A signal handler may raise after any step: then the next call removes a
+        # partial line and writes the whole line again. A single assignment records the
+        # written line and its number.
         if os.getpid() != self._pid:
             self._begin()
         end = self._end
@@ -410,8 +410,9 @@ def _checked(name: str, limit: float | None) -> float | None:
 
 
 def _wall_offset(clock: Callable[[], float], wall: Callable[[], float]) -> float:
-    # A busy machine may stop the process between the readings of two clocks, and its
-    # journal would differ from others by that time: the closest of several readings counts.
+    # A busy machine may stop the process between the readings of the two clocks, which
+    # would shift the times of this journal, so the closest of several pairs of readings
+    # counts.
     readings = []
     for _ in range(_CLOCK_READINGS):
         before, at, after = clock(), wall(), clock()
@@ -427,5 +428,5 @@ def _renew_all() -> None:
         one.renew()
 
 
-if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+if hasattr(os, "register_at_fork"):  # Windows lacks it, as it has no fork
     os.register_at_fork(after_in_child=_renew_all)

@@ -1,8 +1,8 @@
 """
 Exports the figures of consumers, workers and pumps to monitoring systems.
 
-:data:`METRICS` is the table from which everything else is made. For Prometheus, with
-the extra ``metrics``, register a collector, and let prometheus-client answer::
+:data:`METRICS` is the table from which everything else is generated. For Prometheus,
+with the extra ``metrics``, register a collector, and let prometheus-client serve it::
 
     import prometheus_client
     from safeconsumer import metrics
@@ -16,8 +16,8 @@ install command. For OpenTelemetry, with the extra ``otel``, there is
 :func:`safeconsumer.metrics.otel.observe`.
 
 Counters come from events; gauges are read at each scrape. Reading takes no lock of a
-consumer, and a lock of a worker only while the records are counted. It works from any
-thread, while ``poll`` blocks and after ``close``, and costs nothing per record.
+consumer, and a lock of a worker only while the records are counted. It works on any
+thread, while ``poll`` blocks and after ``close``, and adds no cost per record.
 """
 
 from importlib import import_module
@@ -32,7 +32,7 @@ __all__ = ["METRICS", "Collector", "Label", "Metric"]
 
 
 def __getattr__(name: str) -> Any:  # noqa: ANN401 - of any type
-    # A collector needs a package that only an extra installs.
+    # A collector needs a package that only the extra installs.
     if name != "Collector":
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)

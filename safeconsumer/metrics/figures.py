@@ -14,7 +14,7 @@ Value: TypeAlias = (
     "float | Mapping[str, float] | Mapping[tuple[str, str], float] | None"
 )
 """
-One number, or one for each value of a label or of two; None: no value now.
+One number, or one for each value of one or two labels; None if there is no value now.
 """
 
 
@@ -33,18 +33,18 @@ class OtherMember(Protocol):
 
     @property
     def is_caught_up(self) -> bool | None:
-        """Whether the holds topic is read to its end; None: it obeys no such topic."""
+        """Whether the holds topic is read to its end; None if there is no holds topic."""
 
     def polled_at(self) -> float | None:
-        """Return when the program last asked for records, in seconds since the epoch."""
+        """Return when the program last requested records, in seconds since the epoch."""
 
 
 class Figures:
     """
     Reads a consumer's values for the table of metrics.
 
-    Reading takes no lock and changes nothing. Figures show the state that was applied
-    last, so an expired hold counts until the consumer next checks.
+    Reading takes no lock and changes nothing. Figures show the state that was last
+    applied, so an expired hold counts until the consumer's next check.
 
     Thread rules: any thread, also during ``poll`` and after ``close``.
 
@@ -54,7 +54,7 @@ class Figures:
 
     def __init__(self, consumer: Any) -> None:  # noqa: ANN401 - upstream has no types
         # kafka-python's metrics outlive a consumer that is dropped without close(), and
-        # must not keep it.
+        # must not keep the consumer alive.
         self._consumer = weakref.ref(consumer)
         self._ledger: PauseLedger = consumer._safe_ledger
 
@@ -88,7 +88,7 @@ class Figures:
         return None if polling is None else polling.polled_at()
 
     def _caught_up(self) -> float | None:
-        # A consumer that stopped reading on purpose, or was dropped, is no outage.
+        # A consumer that was closed or dropped is not an outage.
         if getattr(self._consumer(), "_closed", True):
             return None
         return float(bool(self._is_control_ready()))
@@ -100,7 +100,7 @@ class Figures:
         return sum(self._ledger.dispatcher.failures.values())
 
     def _holds(self) -> dict[str, float]:
-        # Ten thousand holds may have few owners.
+        # Owners are counted first, because ten thousand holds may have few owners.
         by_kind: dict[str, float] = dict.fromkeys(KINDS, 0)
         for owner, count in Counter(hold.owner for hold in self._view().holds).items():
             by_kind[kind_of(owner)] += count
@@ -109,17 +109,17 @@ class Figures:
 
 class OtherFigures(Figures):
     """
-    Reads the values of a consumer of another library, which hides some of them.
+    Reads the values of a consumer of another library, which does not show all of them.
 
     Args:
-        member: the consumer's view for metrics.
+        member: the consumer's member, for metrics.
     """
 
     def __init__(self, member: OtherMember) -> None:
         self._member, self._ledger = member, member.ledger
 
     def read(self, name: str) -> Value:
-        """Return the value of a metric; None if its library hides it."""
+        """Return the value of a metric; None if the library does not show it."""
         return None if name in _HIDDEN_METRICS else super().read(name)
 
     def _is_control_ready(self) -> bool | None:

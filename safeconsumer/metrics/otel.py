@@ -30,10 +30,10 @@ _Observe: TypeAlias = "Callable[[object], Iterable[Observation]]"
 
 
 class _Global:
-    """Represents the global provider, before a program sets it and after."""
+    """Represents the global provider, before and after a program sets it."""
 
 
-# An SDK takes an instrument's callbacks only when it is made first.
+# An SDK accepts an instrument's callbacks only when the instrument is first created.
 _by_provider: "weakref.WeakKeyDictionary[object, Collector]" = (
     weakref.WeakKeyDictionary()
 )
@@ -46,9 +46,9 @@ def observe(
     """
     Add sources to the collector that a provider's instruments observe, and return it.
 
-    Each provider has one. ``safeconsumer_purged_bytes_total`` is
+    Each provider has one collector. ``safeconsumer_purged_bytes_total`` is
     ``safeconsumer.purged`` in ``By``, which becomes the same name again when
-    OpenTelemetry writes its metrics for Prometheus. A histogram cannot be observed: for
+    OpenTelemetry exports its metrics to Prometheus. A histogram cannot be observed: for
     ``worker_handler_seconds`` there are two counters,
     ``safeconsumer.worker_handler.count`` and ``.sum``. The labels ``client_id`` and
     ``group`` are the attributes ``messaging.client.id`` and
@@ -63,7 +63,7 @@ def observe(
         MetricsSourceError: a source has another type, or the provider makes no meters;
             nothing was added.
 
-    Thread rules: any.
+    Thread rules: any thread.
     """
     if provider is not None and not callable(getattr(provider, "get_meter", None)):
         message = f"provider= takes a MeterProvider, not {provider!r}"
@@ -72,7 +72,7 @@ def observe(
     is_global = provider is None or provider is the_global
     key, provider = (_Global, the_global) if is_global else (provider, provider)
     made = Collector()
-    # only one of two threads makes the instruments
+    # if two threads call this function, only one creates the instruments
     collector = _by_provider.setdefault(key, made)
     if collector is made:
         _create(get_meter("safeconsumer", version("safeconsumer"), provider), made)
@@ -90,7 +90,7 @@ def _create(meter: Any, collector: Collector) -> None:  # noqa: ANN401 - the API
 
 
 def _instruments(metric: Metric) -> Iterator[tuple[str, str, str]]:
-    # Yields the name of the collector's samples, and the instrument's name and unit.
+    # Yield the name of the collector's samples, and the instrument's name and unit.
     name, unit = name_of(metric), unit_of(metric)
     if metric.kind != "histogram":
         yield metric.full_name, name, unit
@@ -100,7 +100,8 @@ def _instruments(metric: Metric) -> Iterator[tuple[str, str, str]]:
 
 
 def _observing(collector: Collector) -> Callable[[str], _Observe]:
-    # A collection asks each instrument once. When one is asked again, all values are read.
+    # A collection asks each instrument once. If one is asked again, a new collection
+    # has begun, and all values are read.
     left: dict[str, list[Observation]] = {}
 
     def observing(sample: str) -> _Observe:

@@ -74,11 +74,11 @@ _FIELDS = {
 @frozen
 class Sample:
     """
-    One value of a metric at one moment.
+    One value of a metric at one time.
 
     Attributes:
-        labels: the consumer's labels and the metric's own.
-        value: a number; the whole histogram of a histogram.
+        labels: the consumer's labels and the metric's own labels.
+        value: a number, or for a histogram the whole histogram.
     """
 
     labels: Mapping[str, str]
@@ -88,13 +88,13 @@ class Sample:
 @frozen(kw_only=True, eq=False)
 class _Member:
     """
-    One consumer, with the worker that works on it.
+    One consumer, with the worker that uses it.
 
     Attributes:
         consumer: the consumer.
-        figures: reads its values.
-        labels: the labels of all its values, until it is removed.
-        worker: the worker or pump that works on it, if one was given.
+        figures: reads the consumer's values.
+        labels: the labels of all the consumer's values, until it is removed.
+        worker: the worker or pump that uses the consumer, if one was given.
     """
 
     consumer: object
@@ -103,7 +103,7 @@ class _Member:
     worker: Worker | Pump | None = None
 
     def samples(self, metric: Metric, stats: Stats | None) -> Iterator[Sample]:
-        """Yield the values of a metric; a worker's are taken from its numbers."""
+        """Yield the values of a metric; a worker's values come from ``stats``."""
         value: Any = None
         if metric.source == "worker":
             value = stats and getattr(stats, _FIELDS[metric.name])
@@ -123,25 +123,25 @@ _alive: "weakref.WeakSet[Collector]" = weakref.WeakSet()
 
 class Collector(Base):
     """
-    Gives a registry of prometheus-client the figures of consumers and workers.
+    Supplies a registry of prometheus-client with the figures of consumers and workers.
 
-    Use one collector for all sources of a registry: the names of two would clash. Every
-    value has the labels ``client_id`` and ``group``, which a consumer keeps until it is
-    removed, whatever else is added or removed; of two with the same names the second is
-    ``client_id#2``. A later one with the same labels counts from 0, as monitoring
-    systems expect of a restart.
+    Use one collector for all sources of a registry, because the names of two collectors
+    would clash. Every value has the labels ``client_id`` and ``group``, which a
+    consumer keeps until it is removed, whatever else is added or removed. If two
+    consumers have the same names, the second becomes ``client_id#2``. A later consumer
+    with the same labels counts from 0, as monitoring systems expect after a restart.
 
     Args:
-        sources: consumers, also those of ``safeconsumer.clients``; and workers and
+        sources: consumers, including those of ``safeconsumer.clients``, and workers and
             pumps, each of which adds its consumer.
 
     Raises:
         MetricsSourceError: as for :meth:`add`.
 
-    Thread rules: any; it never waits for a ``poll``, takes no lock for longer than a
-    worker needs to count its records, and works after ``close``. It keeps its sources
-    alive until :meth:`remove`. A forked process does not show its parent's sources,
-    since the parent reports them itself.
+    Thread rules: any thread; the collector never waits for a ``poll``, takes no lock
+    for longer than a worker needs to count its records, and works after ``close``. The
+    collector keeps its sources alive until :meth:`remove`. A forked process does not
+    show its parent's sources, because the parent reports them itself.
     """
 
     def __init__(self, *sources: object) -> None:
@@ -150,17 +150,17 @@ class Collector(Base):
         self.add(*sources)
 
     def _forget(self) -> None:
-        # No other thread uses the lock meanwhile.
+        # No other thread is using the lock at this point.
         self._lock = threading.Lock()
         self._members: tuple[_Member, ...] = ()
 
     def add(self, *sources: object) -> None:
         """
-        Show more sources from now on; sources that are shown already do not change.
+        Show more sources from now on; sources that are already shown do not change.
 
         Raises:
-            MetricsSourceError: a source is neither consumer, worker nor pump; nothing
-                was added.
+            MetricsSourceError: a source is neither a consumer nor a worker nor a pump;
+                nothing was added.
         """
         found = [_checked(one) for one in sources]
         with self._lock:
@@ -174,7 +174,7 @@ class Collector(Base):
             self._members = tuple(members)
 
     def remove(self, source: object) -> None:
-        """Remove a source, a worker with its consumer; an unknown source is no error."""
+        """Remove a source (a worker with its consumer); an unknown source is no error."""
         consumer = source.consumer if isinstance(source, Worker | Pump) else source
         with self._lock:
             self._members = tuple(
@@ -186,7 +186,7 @@ class Collector(Base):
         return [family(one) for one in METRICS]
 
     def collect(self) -> Iterator["Family"]:
-        """Read all metrics once; all values of a worker are of one moment."""
+        """Read all metrics once; all values of a worker are from the same time."""
         members = [
             (one, one.worker.stats() if one.worker else None) for one in self._members
         ]
@@ -201,7 +201,8 @@ class Collector(Base):
 
 
 def _forget_all() -> None:
-    # Another thread may have held a lock; and the parent reports its own sources.
+    # Another thread may have held a lock at the fork, and the parent reports its own
+    # sources.
     for one in tuple(_alive):
         one._forget()  # noqa: SLF001 - this module's
 
@@ -249,7 +250,7 @@ def _member(
 
 
 def family(metric: Metric, samples: Sequence[Sample] = ()) -> "Family":
-    """Return a metric with these values in the form of prometheus-client."""
+    """Return a metric with these values, as an object of prometheus-client."""
     names = tuple(samples[0].labels) if samples else ()
     if metric.kind == "histogram":
         return _histogram(metric, names, samples)

@@ -1,11 +1,11 @@
 """
 Defines all metrics: the name, source, labels and meaning of each.
 
-Prometheus, OpenTelemetry, the reference page and the tests are made from this table;
-dashboard and alert rules use only its metrics. A name also shows type and unit: the name
-of a counter ends in ``_total``, with the unit before that.
-Owners' names, reasons, scopes, hold ids, members, hosts, keys, offsets and error texts
-are never labels.
+The metrics of Prometheus and OpenTelemetry, the reference page and the tests are
+generated from this table; dashboard and alert rules use only its metrics. A name also
+shows type and unit: the name of a counter ends in ``_total``, with the unit before
+that. Owners' names, reasons, scopes, hold ids, members, hosts, keys, offsets and error
+texts are never labels.
 """
 
 from typing import Literal, TypeAlias
@@ -52,7 +52,7 @@ class Label:
 
     Attributes:
         name: the label's name.
-        values: all its values; empty if they depend on the cluster.
+        values: all values of the label; empty if they depend on the cluster.
     """
 
     name: str
@@ -65,12 +65,12 @@ class Metric:
     A metric of the table.
 
     Attributes:
-        name: its name without the prefix.
-        source: the object with the value: a ``consumer``, one with ``control``, a
-            ``worker`` or the ``console``.
-        meaning: describes it for people.
-        labels: the labels that distinguish its values.
-        is_histogram: whether it is a histogram.
+        name: the metric's name without the prefix.
+        source: the object with the value: a ``consumer``, a consumer with ``control``,
+            a ``worker`` or the ``console``.
+        meaning: describes the metric for people.
+        labels: the labels that distinguish the metric's values.
+        is_histogram: whether the metric is a histogram.
     """
 
     name: str
@@ -81,19 +81,19 @@ class Metric:
 
     @property
     def full_name(self) -> str:
-        """Its name in Prometheus."""
+        """The metric's name in Prometheus."""
         return f"{PREFIX}{self.name}"
 
     @property
     def kind(self) -> Kind:
-        """Prometheus's name of its type."""
+        """Prometheus's name for the metric's type."""
         if self.is_histogram:
             return "histogram"
         return "counter" if self.name.endswith("_total") else "gauge"
 
     @property
     def unit(self) -> str:
-        """The unit of its values; empty for plain numbers, and for 0 and 1."""
+        """The unit of the values; empty for plain numbers, and for 0 and 1."""
         unit = self.name.removesuffix("_total").rpartition("_")[2]
         return unit if unit in _UNITS else ""
 
@@ -222,7 +222,7 @@ METRICS: tuple[Metric, ...] = (
     Metric(
         "worker_retries_total",
         "worker",
-        "Times a worker tried a record again.",
+        "Times a worker retried a record.",
     ),
     Metric(
         "worker_dead_letters_total",
@@ -238,7 +238,7 @@ METRICS: tuple[Metric, ...] = (
         "worker_dropped_total",
         "worker",
         "Polled records dropped because their partition was revoked, lost or moved by a "
-        "seek or a reset, or the worker stopped; what is still to be read comes again.",
+        "seek or a reset, or the worker stopped; unread records are fetched again.",
         labels=(Label("how", ("revoked", "lost", "moved", "stopped")),),
     ),
     Metric(
@@ -304,7 +304,7 @@ METRICS: tuple[Metric, ...] = (
         "worker_last_poll_timestamp_seconds",
         "worker",
         "When a worker's loop last ran, since the epoch; there is no value before it "
-        "runs, and after it has ended as it was asked to.",
+        "runs, and after a requested stop.",
     ),
     Metric(
         "worker_alarms_total",
@@ -420,7 +420,7 @@ def name_of(metric: Metric) -> str:
     """
     Return the name of a metric's instrument in OpenTelemetry.
 
-    Its unit and ``total`` are left out if OpenTelemetry adds them for Prometheus.
+    The unit and ``total`` are left out if OpenTelemetry adds them for Prometheus.
     """
     name = metric.name.removesuffix("_total")
     if metric.unit in {"seconds", "bytes"}:

@@ -1,7 +1,7 @@
 """
 Provides ``format("safekafka")``: Spark's own Kafka source, controlled by holds.
 
-Also reads delivery journals as DataFrames, which :func:`findings` judges.
+The package also reads delivery journals as DataFrames, which :func:`findings` judges.
 
 Importing this package does not need pyspark; :func:`register` does.
 """

@@ -18,14 +18,14 @@ _NUMBER = re.compile(r"^batch = (\d+)", re.MULTILINE)
 @frozen(kw_only=True)
 class Activity:
     """
-    The activity of a stream at one moment.
+    The activity of a stream at one time.
 
     Attributes:
-        query: the name of its query; empty if it has none.
-        partitions: the partitions that it reads, as of its last plan.
-        reading: the partitions that the last planned batch reads, until it has ended.
-        is_planned: whether it has planned a batch yet; until then a batch from before a
-            restart may run again.
+        query: the name of the stream's query; empty without a name.
+        partitions: the partitions that the stream reads, as of its last plan.
+        reading: the partitions that the last planned batch reads, until that has ended.
+        is_planned: whether the stream has planned a batch yet; until then a batch from
+            before a restart may run again.
         is_deciding: whether a plan is being made, so that the partitions of the next
             batch are not known yet.
     """
@@ -52,8 +52,8 @@ class Batch:
     A batch of a query.
 
     Attributes:
-        query: the id of the query; a checkpoint keeps it.
-        name: the name of the query; empty if it has none.
+        query: the id of the query, which a checkpoint keeps.
+        name: the name of the query; empty without a name.
         number: the number of the batch.
     """
 
@@ -66,10 +66,10 @@ class ActivityTracker:
     """
     Keeps the activity of one stream.
 
-    Spark runs one batch of a stream at a time, and asks for metrics after each: that
-    question, or the next plan, proves that the batch has ended.
+    Spark runs one batch of a stream at a time, and requests metrics after each batch:
+    that request, or the next plan, proves that the batch has ended.
 
-    Thread rules: any thread; nothing is called under its lock.
+    Thread rules: any thread; no other code is called under the lock.
     """
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class ActivityTracker:
         """
         Return the activity.
 
-        Waits for a plan that is being made, for a limited number of seconds.
+        If a plan is being made, wait for it, for a limited number of seconds.
         """
         with self._changed:
             self._changed.wait_for(lambda: not self._now.is_deciding, timeout)
@@ -88,10 +88,10 @@ class ActivityTracker:
 
     def begin(self, query: str, partitions: Iterable[TopicPartition]) -> None:
         """
-        Note that a batch is being planned, so that the one before has ended.
+        Note that a batch is being planned, so that the previous batch has ended.
 
-        Call it before holds are read, so that a caller who places a hold meanwhile does
-        not regard this stream as quiet.
+        Call this before holds are read, so that a caller who places a hold in the
+        meantime does not regard this stream as quiet.
         """
         with self._changed:
             self._now = evolve(
@@ -102,7 +102,7 @@ class ActivityTracker:
             )
 
     def planned(self, start: Offsets, end: Offsets) -> None:
-        """Note the partitions that the batch reads: those whose end is after their start."""
+        """Note the partitions that the batch reads, whose ends are after their starts."""
         reads = frozenset(tp for tp, at in end.items() if at > start.get(tp, 0))
         with self._changed:
             self._now = Activity(
@@ -121,7 +121,7 @@ class ActivityTracker:
 
 def query_name(description: str) -> str:
     """
-    Return the name of a query from Spark's description of a batch; empty if it has none.
+    Return the name of a query, from Spark's description of a batch, or an empty text.
 
     The description has four lines: the name, ``id = ...``, ``runId = ...``, ``batch =
     ...``.

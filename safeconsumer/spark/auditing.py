@@ -1,8 +1,8 @@
 """
 Runs the audit on Spark over raw journals, in parallel by process and then by partition.
 
-A task turns the journals of one process into facts, with the code of the plain command;
-then each fact is sent to its cases, and a task judges each group and partition, with
+A task turns the journals of one process into facts, with the code of the plain command.
+Then each fact is sent to its cases, and a task judges each group and partition, with
 the judge of the plain command (:mod:`safeconsumer.audit.distributed`).
 """
 
@@ -53,22 +53,23 @@ def findings(
     Return the verdicts on the journals at a path, with the columns of ``FINDINGS``.
 
     There is a row for each check of each group and partition, with the number of
-    violations and the first of them. A check that could not be judged has the reason in
-    ``unjudged``. A journal that cannot be read is a row whose ``check`` is empty, with
-    the reason in ``unjudged``; then no other row is a clean verdict.
+    violations and the first violation. A check that could not be judged has the reason
+    in ``unjudged``. An unreadable journal has a row whose ``check`` is empty, with the
+    reason in ``unjudged``; then no other row is a clean verdict.
 
     Args:
         spark: the session; executors need ``safeconsumer[audit]`` and pyarrow.
         path: as for :func:`~safeconsumer.spark.journals`.
         settings: the assumptions of the judge.
-        history: a file of this machine that ``safeconsumer history -o json`` wrote,
-            with the times at which groups were held; without it their holds are not judged.
+        history: a local file that ``safeconsumer history -o json`` wrote, with the
+            times at which groups were held; without a history the groups' holds are not
+            judged.
 
     Raises:
-        JournalError: there is no journal at the path, or it cannot be read, or the
-            history cannot.
-        SparkSetupError: the session cannot read there, or an executor lacks a package
-            for judging.
+        JournalError: there is no journal at the path, or a journal or the history
+            cannot be read.
+        SparkSetupError: the session cannot read the path, or an executor lacks a
+            package for judging.
     """
     assumed = settings or Settings()
     if history is not None:
@@ -85,10 +86,10 @@ def findings(
 
 class SparkJournals:
     """
-    Journals that a Spark session can read, by any of its paths.
+    Journals at any path that a Spark session can read.
 
-    They are read once: the executors' disks keep their facts for the duration of a
-    ``with`` block.
+    The journals are read once: the executors' disks keep their facts for the duration
+    of a ``with`` block.
 
     Args:
         spark: the session, set up for its file systems.
@@ -97,7 +98,7 @@ class SparkJournals:
 
     Raises:
         JournalError: a path does not exist, or cannot be read.
-        SparkSetupError: the session cannot read there.
+        SparkSetupError: the session cannot read the paths.
     """
 
     def __init__(self, spark: Any, paths: Sequence[str]) -> None:  # noqa: ANN401 - pyspark is optional
@@ -109,18 +110,18 @@ class SparkJournals:
                 f"there is no journal in {path}" for path in there if not there[path]
             ]
             files = [one for several in there.values() for one in several]
-            # A file that two paths have is read once.
+            # A file that two paths include is read once.
             self._read = (
                 self._paths if len(files) == len({*files}) else sorted({*files})
             )
             self._facts = facts_of(spark, self._read).persist(_on_disk())
 
     def __enter__(self) -> Self:
-        """Return it."""
+        """Return this object."""
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Free the executors' disks."""
+        """Free the space on the executors' disks."""
         self._facts.unpersist()
 
     def __len__(self) -> int:
@@ -135,7 +136,7 @@ class SparkJournals:
         return {(topic, number) for topic, number in named if topic}
 
     def near(self, member: str, first: int, last: int) -> Sequence[Entry | Other]:
-        """Return the entries of a member from one number to another."""
+        """Return a member's entries from a first to a last number."""
         column = import_module("pyspark.sql.functions").col
         texts = lines(self._spark, self._read).where(column("head.member") == member)
         own = texts.selectExpr(
@@ -151,7 +152,7 @@ class SparkJournals:
         self, settings: Settings, more: Sequence[Source] = ()
     ) -> tuple[tuple[Row, ...], tuple[str, ...]]:
         """
-        Return one row per check and case, and why some journals could not be read.
+        Return one row per check and case, and the reasons for unreadable journals.
 
         Args:
             settings: the assumptions.
@@ -184,7 +185,7 @@ class SparkJournals:
 
 
 def facts_of(spark: Any, paths: Sequence[str]) -> Frame:  # noqa: ANN401 - pyspark is optional
-    """Return the facts of all journals, each process's made by one task."""
+    """Return the facts of all journals; one task creates those of a process."""
     process = (
         "if(head.member is null, file, to_json(struct(head.member, head.`group`)))"
     )
@@ -198,7 +199,7 @@ def facts_of(spark: Any, paths: Sequence[str]) -> Frame:  # noqa: ANN401 - pyspa
 
 
 def _answers(spark: Any, facts: Frame, settings: Settings) -> Frame:  # noqa: ANN401 - pyspark is optional
-    """Return the answers on all cases, each judged by one task."""
+    """Return the answers on all cases; one task judges each case."""
     broadcast = import_module("pyspark.sql.functions").broadcast
     addresses = facts.select("address").distinct().coalesce(1)
     needs = addresses.mapInArrow(distributed.tell_needs, _ddl(NEEDS))
@@ -210,13 +211,14 @@ def _answers(spark: Any, facts: Frame, settings: Settings) -> Frame:  # noqa: AN
 
 
 def _try(spark: Any) -> None:  # noqa: ANN401 - pyspark is optional
-    # A later query for verdicts would report a missing package with Java's trace.
+    # Without this check a query for verdicts would report a missing package with Java's
+    # trace.
     nothing = spark.range(1).coalesce(1).selectExpr(f"'{REPORT}' as address")
     nothing.mapInArrow(distributed.tell_needs, _ddl(NEEDS)).collect()
 
 
 def _tasks(spark: Any) -> int:  # noqa: ANN401 - pyspark is optional
-    # Several tasks for each core, since they differ in length.
+    # Several tasks for each core, because tasks differ in length.
     return 4 * int(spark.sparkContext.defaultParallelism)
 
 

@@ -1,5 +1,5 @@
 """
-Answers Java's questions: one function for all streams of a session.
+Answers Java's questions with one function for all streams of a session.
 
 Questions and answers are texts, ``name=value`` pairs as in a URL's query;
 ``design/spark.md`` lists them, and defines a valid answer.
@@ -27,7 +27,8 @@ from safeconsumer.spark.stream import Stream
 
 log = logging.getLogger("safeconsumer.spark")
 
-# Both sides must have the same protocol: an unknown answer must never count as consent.
+# Both sides must have the same protocol, because an unknown answer must never count as
+# consent.
 PROTOCOL = "6"
 
 # The option that a session's configuration gives to its streams.
@@ -36,7 +37,8 @@ DECIDER = "holds.decider"
 Opener = Callable[[str, SourceOptions, str], Stream]
 Facts = Mapping[str, str]
 
-# Errors that end a query with their own text. All others are defects, and hold.
+# Errors that end a query with their own text. All other errors are defects, and hold
+# everything.
 _REFUSALS = (
     *(ClientPropertyError, ControlTopicError, HeldDataLostError),
     *(HoldsUnreadableError, SparkSettingError),
@@ -45,17 +47,17 @@ _REFUSALS = (
 
 class Bridge:
     """
-    Answers the shim: continue, no with a reason, or no decision.
+    Answers the shim with a consent, a refusal with a reason, or no decision.
 
-    Thread rules: any thread; Java's threads call it.
+    Thread rules: any thread; Java's threads call the methods.
 
     Args:
-        open_stream: makes a stream from a name, its options, and the folder that Spark
-            gives the source in the checkpoint.
+        open_stream: creates a stream from a name, its options, and the folder that
+            Spark gives the source in the checkpoint.
         ends: returns whether the query with an id stops without a call.
 
     Attributes:
-        decider: the unique name under which the shim knows it.
+        decider: the unique name under which the shim knows this bridge.
     """
 
     def __init__(self, open_stream: Opener, ends: Callable[[str], bool]) -> None:
@@ -73,19 +75,19 @@ class Bridge:
         answer = {"protocol": PROTOCOL, "decider": self.decider}
         answer["number"] = facts.get("number", "")
         verdict, answered = self._judged(question, facts)
-        # The order matters: the shim looks at how an answer begins.
+        # The order matters, because the shim checks how an answer begins.
         return urlencode({**answer, "verdict": verdict, **answered})
 
     def streams(self) -> tuple[Stream, ...]:
-        """Return the streams that run."""
+        """Return the running streams."""
         return tuple(self._streams.values())
 
     def made(self) -> tuple[Query, ...]:
         """
-        Return the queries of streams that Spark has made and not opened yet.
+        Return the queries of streams that Spark has created but not opened yet.
 
-        A caller that uses this before :meth:`streams` misses none. Spark drops some
-        silently: their query has ended.
+        A caller that uses this before :meth:`streams` misses no stream. Spark silently
+        drops a stream whose query has ended.
         """
         return tuple(self._made.values())
 
@@ -137,14 +139,14 @@ class Bridge:
 
     def _open(self, facts: Facts) -> Facts:
         stream = facts["stream"]
-        # the shim asks again after an answer that came too late
+        # the shim repeats the question if an answer arrived too late
         if stream not in self._streams:
             name = str(next(self._numbers))
             opened = self._open_stream(
                 name, options.parse(_options(facts)), facts.get("checkpoint", "")
             )
             self._streams[stream] = opened
-            # in this order, so that the stream is always in one of the two
+            # in this order, so that the stream is always in one of the two maps
             self._made.pop(stream, None)
         return {}
 

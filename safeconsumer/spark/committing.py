@@ -1,4 +1,4 @@
-"""Commits a stream's progress to a consumer group of its own, after each batch."""
+"""Commits a stream's progress to a separate consumer group, after each batch."""
 
 import logging
 import secrets
@@ -14,10 +14,10 @@ from safeconsumer.holds.scope import TopicPartition
 from safeconsumer.spark.java_clients import JavaGroup
 from safeconsumer.spark.offsets import Offsets
 
-# Seconds for one commit, and for the last one.
+# Seconds for one commit, and for the last commit at the end.
 _COMMIT_SECONDS = 5.0
 _CLOSE_SECONDS = 2.0
-# The metadata of each offset that a stream commits begins with this.
+# The metadata of each offset that a stream commits begins with this mark.
 MARK = "safeconsumer stream"
 
 log = logging.getLogger("safeconsumer.spark")
@@ -27,12 +27,12 @@ class Committer:
     """
     Commits the ends of batches, only the newest ones, on its own thread.
 
-    A failure is reported once, and the next batch tries again: no batch waits for it.
-    Each commit asks first whether the group is still the stream's own: a fleet may have
-    begun to use it and be absent for a moment, in which Kafka accepts any commits. If
-    two streams share a group, the one that began to commit last continues, as after a
-    restart. If a committer is dropped without :meth:`close`, its thread ends after the
-    last commit.
+    A failure is reported once, and the next batch commits again: no batch waits for a
+    commit. Each commit first checks whether the group is still the stream's own: a
+    fleet may have begun to use the group and be briefly absent, and then Kafka accepts
+    any commit. If two streams share a group, the one that began to commit last
+    continues, as after a restart. If a committer is dropped without :meth:`close`, its
+    thread ends after the last commit.
 
     Thread rules: any thread.
 
@@ -52,7 +52,7 @@ class Committer:
         weakref.finalize(self, self._commits.end).atexit = False
 
     def commit(self, ends: Offsets, query: str) -> None:
-        """Commit these offsets soon; it does not block."""
+        """Commit these offsets soon, without blocking."""
         self._commits.add(ends, query)
 
     def close(self) -> None:
@@ -67,8 +67,8 @@ class _Commits:
     def __init__(self, group: JavaGroup, failed: Callable[[str], object]) -> None:
         self._group = group
         self._failed = failed
-        self._sign = secrets.token_hex(4)  # the suffix of this stream's notes alone
-        # the offsets that it committed
+        self._sign = secrets.token_hex(4)  # the suffix of only this stream's notes
+        # the partitions whose offsets this stream has committed
         self._own: frozenset[TopicPartition] = frozenset()
         self._reason = ""  # the reason why the last commit failed
         self._lock = threading.Lock()
@@ -92,7 +92,7 @@ class _Commits:
         while not is_over:
             self._changed.wait(None)
             self._changed.clear()
-            # read before the commit, which then has the last ends
+            # read before the commit, so that the last commit has the last ends
             is_over = self._is_over
             try:
                 self._commit()
@@ -135,13 +135,13 @@ def require_own(group: str, members: int, notes: Mapping[TopicPartition, str]) -
     Check that a group can belong to one stream alone.
 
     Args:
-        group: its name.
-        members: the number of its members.
-        notes: the metadata of its committed offsets.
+        group: the group's name.
+        members: the number of the group's members.
+        notes: the metadata of the group's committed offsets.
 
     Raises:
-        SparkSettingError: it has members, or offsets that others have committed: the
-            offsets of an absent fleet would move.
+        SparkSettingError: the group has members, or offsets that others have committed:
+            a commit would move the offsets of an absent fleet.
     """
     others = [one for one in notes.values() if not one.startswith(MARK)]
     if not members and not others:

@@ -1,4 +1,4 @@
-"""Reads holds from the holds topic in the driver, to its end at every plan."""
+"""Reads holds from the holds topic in the driver, up to its end at every plan."""
 
 import math
 import threading
@@ -20,9 +20,10 @@ from safeconsumer.holds.view import Holds
 from safeconsumer.spark.clients import Clients
 
 # Seconds between checks of the topic's settings, as for members; each new connection
-# checks, too.
+# also checks them.
 _CHECK = 300.0
-# Milliseconds; a poll ends at the first record, so this only limits how late a read ends.
+# Milliseconds; a poll ends at the first record, so this only limits the delay at the
+# end of a read.
 _POLL_MS = 20
 
 
@@ -30,21 +31,21 @@ class ControlFollower:
     """
     Reads the holds that were placed for one consumer group.
 
-    A plan asks for the topic's end after its start, and reads up to that end: so it
+    A plan requests the topic's end after its own start, and reads up to that end, so it
     obeys every hold that was acknowledged before.
 
-    Thread rules: any thread; one reads at a time, the others wait for it.
+    Thread rules: any thread; one thread reads at a time, and the others wait for it.
 
     Args:
-        clients: makes the clients.
+        clients: creates the clients.
         topic: the holds topic.
         group: the consumer group.
-        skew: seconds by which holds end later, as clocks may differ.
-        timeout: the most seconds for which a plan waits.
-        hooks: take events about the holds topic.
+        skew: seconds by which holds end later, because clocks may differ.
+        timeout: the maximum number of seconds for which a plan waits.
+        hooks: receive events about the holds topic.
     """
 
-    def __init__(  # noqa: PLR0913 - what a reader is made of
+    def __init__(  # noqa: PLR0913 - a reader has these parts
         self,
         clients: Clients,
         topic: str,
@@ -66,7 +67,7 @@ class ControlFollower:
         self._checked_at = -math.inf
 
     def status(self) -> ControlStatus:
-        """Return the state of reading the holds topic."""
+        """Return whether the holds topic can be read, and what was read of it."""
         return ControlStatus(
             state="ready" if self._alarms.is_ready else "unavailable",
             skipped=self._state.skipped,
@@ -111,7 +112,7 @@ class ControlFollower:
         return self.known_holds()
 
     def refresh(self) -> None:
-        """Read the topic to its end; :meth:`status` shows whether that succeeded."""
+        """Read the topic up to its end; :meth:`status` shows whether that succeeded."""
         with suppress(SafeConsumerError):
             self.current_holds()
 

@@ -1,4 +1,4 @@
-"""Holds streams by hand, from the notebook or program that runs them."""
+"""Holds streams from the notebook or program that runs them."""
 
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -39,20 +39,20 @@ _STARTING = "it is starting; its partitions are not known yet"
 
 class Controller:
     """
-    Holds every ``safekafka`` stream of a session, also those that start later.
+    Holds every ``safekafka`` stream of a session, including streams that start later.
 
     A batch whose planning began before :meth:`pause` returned may still read held
-    partitions; no batch that is planned later does. Holds placed here live as long as
-    the session and this process: longer ones belong on the control topics. Once the
-    session is stopped, the controller has no effect, and methods that place or list
-    holds raise :class:`SparkSetupError`.
+    partitions; no batch that is planned later does. Holds placed here last as long as
+    the session and this process; holds that must last longer belong on the control
+    topics. Once the session is stopped, the controller has no effect, and methods that
+    place or list holds raise :class:`SparkSetupError`.
 
     Thread rules: any thread.
 
     Attributes:
         bridge: answers Java's questions.
-        is_over: returns whether its session was stopped, or it was closed.
-        on_close: releases its decider and connection, here and in the JVM.
+        is_over: returns whether the session was stopped, or the controller was closed.
+        on_close: releases the decider and the connection, here and in the JVM.
     """
 
     def __init__(
@@ -86,8 +86,8 @@ class Controller:
                 names.
             owner: the owner of the holds; two owners never lift each other's.
             reason: text for people.
-            for_: seconds or a ``timedelta`` after which they expire, by the clock of
-                this process.
+            for_: seconds or a ``timedelta`` after which the holds expire, by the clock
+                of this process.
 
         Raises:
             ScopeSyntaxError, TargetTypeError, HoldSettingError: nothing is held.
@@ -110,8 +110,8 @@ class Controller:
             owner: the owner of the holds.
 
         Returns:
-            The holds that still cover them; empty means that they flow. If a stream
-            cannot read its holds, one of them has the reason.
+            The holds that still cover the targets; without any, the targets flow. If a
+            stream cannot read its holds, one of the returned holds has the reason.
         """
         found = _scopes(targets)
         whose = checked_owner(owner)
@@ -130,17 +130,17 @@ class Controller:
         """
         Skip offsets of one partition, without an edit of the checkpoint.
 
-        The next planned batch ends the partition at ``to`` and reads nothing of it, held
-        or not; a batch that was interrupted and runs again reads the partition from
-        there. One query skips, and only once: other queries that read the partition do
-        not. Progress and an event name the skipped offsets, the owner and the reason,
-        or the reason of a refusal. The checkpoint keeps the skip, so a batch that runs
-        again skips the same offsets.
+        The next planned batch ends the partition at ``to`` and reads nothing of it,
+        held or not; a batch that was interrupted and runs again reads the partition
+        from there on. One query skips the offsets, and only once: other queries that
+        read the partition do not skip. Progress and an event name the skipped offsets,
+        the owner and the reason, or the reason of a refusal. The checkpoint keeps the
+        skip, so a batch that runs again skips the same offsets.
 
         Args:
             target: one partition: ``"orders:3"``, or a ``TopicPartition``.
-            to: the offset at which reading continues: ahead of the offset that is read
-                next, and not behind the partition's end. If the topic was recreated and
+            to: the offset at which reading continues: above the offset that is read
+                next, and not above the partition's end. If the topic was recreated and
                 is shorter now, any offset up to its end.
             reason: text for people.
             owner: the owner of the skip.
@@ -148,8 +148,8 @@ class Controller:
                 id. None means the only query of this session that has read the
                 partition, even if it has stopped since. Before any query has planned a
                 batch, None means the first one that reads the partition. A skip that no
-                query can take yet is a warning in the log, and ``skipWaiting`` in each
-                progress until one takes it.
+                query can apply yet causes a warning in the log, and ``skipWaiting`` in
+                each progress report until a query applies it.
 
         Raises:
             ScopeSyntaxError, TargetTypeError, HoldSettingError: nothing is skipped.
@@ -168,8 +168,8 @@ class Controller:
         Hold for a block, under a new owner name.
 
         Raises:
-            HoldSettingError: without targets, as the block would run with nothing held,
-                or as :meth:`pause`.
+            HoldSettingError: there are no targets, so that the block would run with
+                nothing held; or as :meth:`pause`.
             ScopeSyntaxError, TargetTypeError, SparkSetupError: as :meth:`pause`.
         """
         owner = next_owner()
@@ -185,19 +185,19 @@ class Controller:
         Wait until no stream of this session reads, or will read, held partitions.
 
         A batch that was planned before a hold may run for any time. A hold's partitions
-        are quiet when no such batch runs any more. The call also waits for a query of
-        this session that is starting, whatever it will read: it begins with the batch in
-        which it was stopped, if there is one, held or not. A query that starts after
-        the return of this call does the same.
+        are quiet once no such batch is running. The call also waits for a query of this
+        session that is starting, whatever it will read: such a query first repeats the
+        batch in which it was stopped, if there is one, held or not. A query that starts
+        after the return of this call does the same.
 
         Args:
-            targets: as for :meth:`pause`; without any, all held partitions. A
-                stream that cannot read its holds is not quiet.
+            targets: as for :meth:`pause`; without any, all held partitions. A stream
+                that cannot read its holds is not quiet.
             timeout: seconds.
 
         Raises:
-            NotQuietError: the time is over; the message has each query, the partitions
-                that it reads, and the reason.
+            NotQuietError: the timeout has passed; the message has each query, the
+                partitions that it reads, and the reason.
             HoldSettingError: the timeout is not a number of seconds.
             SparkSetupError: the session was stopped.
         """
@@ -212,7 +212,7 @@ class Controller:
 
     def _not_quiet(self, found: tuple[Scope, ...]) -> list[str]:
         reasons = self._starting()
-        # read after the queries that are not opened yet
+        # read after the queries whose streams are not opened yet
         for stream in self.bridge.streams():
             by_reason: dict[str, list[TopicPartition]] = {}
             for tp, reason in stream.not_quiet(found).items():
@@ -225,7 +225,7 @@ class Controller:
 
     def _starting(self) -> list[str]:
         active = self._queries.active()
-        # read after Spark's list: a query that has started is in one of the two
+        # read after Spark's list, so that a started query is in one of the two lists
         made = self.bridge.made()
         if active is None:
             found = [f"{one.name or one.id}: {_STARTING}" for one in made]
@@ -239,10 +239,11 @@ class Controller:
 
     def holds(self) -> tuple[Hold, ...]:
         """
-        Return every hold: those placed here, and those known to any running stream.
+        Return every hold that was placed here or is known to a running stream.
 
-        A stream that cannot read its holds has one with the reason, which no owner can
-        lift. Holds of the control topics are those of the last plan, or report.
+        A stream that cannot read its holds has one hold with the reason, which no owner
+        can lift. Holds of the control topics are those of the last plan, or of the last
+        report.
 
         Raises:
             SparkSetupError: the session was stopped.
@@ -259,14 +260,14 @@ class Controller:
 
     def close(self) -> None:
         """
-        Release the session: its thread and port end, and the holds placed here.
+        Release the session: end its thread, its port, and the holds placed here.
 
-        Programs that make many sessions (``newSession()``) need it: a session that is
-        not closed is kept as long as this process and the session's context live. A
+        Programs that create many sessions (``newSession()``) need this: a session that
+        is not closed is kept as long as this process and the session's context exist. A
         closed session can be registered again. A second call has no effect.
 
         Raises:
-            SparkSetupError: a stream of it runs or begins; nothing is closed.
+            SparkSetupError: a stream of the session runs or starts; nothing is closed.
         """
         if not self.is_over():
             running = [f"stream {one.name}" for one in self.bridge.streams()]
@@ -289,7 +290,7 @@ class Controller:
             raise SparkSetupError(message)
 
     def explain(self, target: object) -> tuple[str, ...]:
-        """Return a line per hold that covers a partition or topic: owner, reason and end."""
+        """Return a line, with owner, reason and end, per hold of a partition or topic."""
         wanted = _scopes((target,))
         self._refuse_if_over()
         return tuple(map(hold_line, self._overlapping(wanted)))
@@ -305,8 +306,8 @@ class Controller:
         patterns = scopes.Pattern
         if not isinstance(hold.scope, patterns) or not isinstance(wanted, patterns):
             return bool(Holds((hold,)).overlapping(wanted))
-        # Two patterns overlap if a known topic matches both; as long as no topic is
-        # known, they may overlap.
+        # Two patterns overlap if a known topic matches both; if no topic is known, they
+        # may overlap.
         activities = (one.activity.now() for one in self.bridge.streams())
         known = (tp for activity in activities for tp in activity.partitions)
         covered = [tp for tp in known if wanted.covers(tp)]
@@ -317,7 +318,7 @@ class Controller:
         """
         Return the partitions that the last planned batches left out, with their lag.
 
-        If two streams read the same partition, the greater lag counts.
+        If two streams read the same partition, the larger lag counts.
         """
         lags: dict[TopicPartition, int] = {}
         for stream in self.bridge.streams():
@@ -332,7 +333,7 @@ def _scopes(targets: Iterable[object]) -> tuple[Scope, ...]:
 
 def _checked_timeout(timeout: object) -> float:
     is_number = not isinstance(timeout, bool)
-    # NaN fails this comparison
+    # the comparison is false for NaN
     if is_number and isinstance(timeout, int | float) and timeout >= 0:
         return timeout
     message = f"timeout must be seconds, 0 or more, not {timeout!r:.60}"
@@ -341,7 +342,7 @@ def _checked_timeout(timeout: object) -> float:
 
 def ledger(hooks: tuple[Hook, ...] | None = None) -> PauseLedger:
     """
-    Make a ledger for holds of this process; events go to structlog by default.
+    Create a ledger for holds of this process; events go to structlog by default.
 
     Raises:
         HookTypeError: ``hooks`` is not a sequence of functions.

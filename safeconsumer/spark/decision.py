@@ -1,4 +1,4 @@
-"""Decides which offsets a batch may read, without Spark, clock or Kafka."""
+"""Decides which offsets a batch may read, without Spark, a clock or Kafka."""
 
 from collections.abc import Iterable, Mapping
 
@@ -15,12 +15,12 @@ Held = Mapping[TopicPartition, tuple[Hold, ...]]
 @frozen(kw_only=True)
 class KnownHolds:
     """
-    The holds that a stream knows at one moment.
+    The holds that a stream knows at one time.
 
     Attributes:
-        states: each source's holds; a partition that any of them covers is held.
-        troubles: the reasons why sources could not be read; one is enough to hold
-            everything.
+        states: each source's holds; a partition that any hold covers is held.
+        troubles: the reasons why sources could not be read; one reason is enough to
+            hold everything.
     """
 
     states: tuple[Holds, ...] = ()
@@ -31,7 +31,7 @@ class KnownHolds:
         return tuple(hold for state in self.states for hold in state.covering(tp))
 
     def held(self, partitions: Iterable[TopicPartition]) -> Held:
-        """Return the held ones of the partitions, each with the holds that cover it."""
+        """Return those partitions that are held, each with the holds that cover it."""
         everything = bool(self.troubles)
         found = {tp: self.covering(tp) for tp in sorted(partitions)}
         return {tp: holds for tp, holds in found.items() if everything or holds}
@@ -43,10 +43,10 @@ class Plan:
     One batch.
 
     Attributes:
-        start: the offsets at which it starts.
+        start: the offsets at which the batch starts.
         latest: the present ends of the partitions.
         held: the held partitions, each with its holds.
-        skips: the target of each skip, of held partitions and others.
+        skips: the target of each skip, in held and other partitions.
     """
 
     start: Offsets
@@ -55,7 +55,7 @@ class Plan:
     skips: Offsets = field(factory=dict)
 
     def starts_for_limiter(self) -> dict[TopicPartition, int]:
-        """Return the starts with which a limiter gives the others the whole quota."""
+        """Return starts for a limiter, which give other partitions the whole quota."""
         without_share = {*self.held, *self.skips}
         ends = {tp: self.latest[tp] for tp in without_share if tp in self.latest}
         return {**self.start, **ends}
@@ -64,13 +64,14 @@ class Plan:
         """
         Return ``end`` with every held partition put back to its start.
 
-        A new partition starts at 0, so that all its records come after the hold is
-        lifted. A partition that was truncated or recreated, and ends before its start,
-        ends there, as with the official source, which refuses a batch that ends after
-        the existing records; :meth:`losses` reports that as a loss. A partition that was
-        missing at one plan, which the query survived by ``failOnDataLoss=false``, begins
-        at 0 like a new one when it is back: it may have been recreated. A partition with
-        a skip ends at the skip's target.
+        A new partition starts at 0, so that all its records are read after the hold is
+        lifted. If a partition was truncated or recreated, and now ends before its
+        start, the batch ends there, as with the official source, which refuses a batch
+        that ends after the existing records; :meth:`losses` reports that as a loss. If
+        a partition was missing at one plan, which the query survived by
+        ``failOnDataLoss=false``, it begins at 0 like a new partition when it is back,
+        because it may have been recreated. A partition with a skip ends at the skip's
+        target.
         """
         kept = {tp: self._kept(tp) for tp in self.held if tp in end}
         skipped = {tp: to for tp, to in self.skips.items() if tp in end}
@@ -89,15 +90,15 @@ class Plan:
         }
 
     def next_of(self, tp: TopicPartition) -> int:
-        """Return the offset that is read next of a held partition."""
+        """Return the next offset to read of a held partition."""
         return self.skips.get(tp, self.start.get(tp, 0))
 
     def losses(self) -> dict[TopicPartition, str]:
         """
-        Return the held partitions whose next record is gone, each with the reason.
+        Return the held partitions whose next record was deleted, each with the reason.
 
         The official source checks only offsets that a batch reads, so it would not
-        notice before the hold is lifted.
+        notice the loss before the hold is lifted.
         """
         lost = {}
         for tp in set(self.held).difference(self.skips):

@@ -23,10 +23,10 @@ class PlanChanged(StreamEvent):
 
     Attributes:
         held: the partitions that are held now.
-        lag_at_plan: the number of offsets by which they were behind, in total, when
-            this batch was planned; unlike ``holds.lag()`` it does not grow with later
+        lag_at_plan: the total lag of these partitions when this batch was planned, in
+            offsets; unlike ``holds.lag()`` this number does not grow with later
             records.
-        because: one line per hold: its owner, reason, start and end.
+        because: one line per hold, with owner, reason, start and end.
     """
 
     name = "spark_plan_changed"
@@ -39,10 +39,10 @@ class PlanChanged(StreamEvent):
 
 class HoldsUnreadable(StreamEvent):
     """
-    The holds cannot be read: everything is held until they can.
+    The holds cannot be read, so everything is held until they can be read.
 
     Attributes:
-        reasons: why they cannot be read.
+        reasons: the reasons why the holds cannot be read.
     """
 
     name = "spark_holds_unreadable"
@@ -53,7 +53,7 @@ class HoldsUnreadable(StreamEvent):
 
 class HeldDataLost(StreamEvent):
     """
-    The next record of a held partition is gone.
+    The next record of a held partition was deleted.
 
     Attributes:
         losses: one line per partition.
@@ -67,10 +67,10 @@ class HeldDataLost(StreamEvent):
 
 class OffsetsSkipped(StreamEvent):
     """
-    A batch skips offsets, as :meth:`Controller.skip` asked for.
+    A batch skips offsets, as :meth:`Controller.skip` requested.
 
     Attributes:
-        skipped: one line per partition: the offsets, the owner and the reason.
+        skipped: one line per partition, with the offsets, the owner and the reason.
     """
 
     name = "spark_offsets_skipped"

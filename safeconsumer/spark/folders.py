@@ -5,7 +5,7 @@ from typing import Any
 
 from safeconsumer.errors.base import SparkSettingError
 
-# The file of a batch in one of Spark's logs; other files there are being written.
+# The file of a batch in one of Spark's logs; other files there are still being written.
 _BATCH = re.compile(r"(\d+)(\.compact)?")
 
 
@@ -13,15 +13,15 @@ def refuse_another_checkpoint(spark: Any, to: str, checkpoint: str) -> None:  # 
     """
     Check that a checkpoint knows every batch in a folder of files.
 
-    Spark counts the batches of each checkpoint from 0, and a folder takes a batch only
-    if its number is new there: Spark silently drops those of a second checkpoint until
-    they have caught up. This check does not notice a second checkpoint that has as many
-    batches as the folder.
+    Spark counts the batches of each checkpoint from 0, and a folder accepts a batch
+    only if its number is new there: Spark silently drops the batches of a second
+    checkpoint until their numbers have caught up. This check does not notice a second
+    checkpoint that has as many batches as the folder.
 
     Args:
         spark: the session.
         to: the folder of the files, on any file system of the session.
-        checkpoint: the folder of the checkpoint with which a query begins.
+        checkpoint: the folder of the checkpoint with which a query starts.
 
     Raises:
         SparkSettingError: the folder has other batches; a query would lose records.
@@ -29,10 +29,10 @@ def refuse_another_checkpoint(spark: Any, to: str, checkpoint: str) -> None:  # 
     written = _latest(spark, to, "_spark_metadata")
     if written > _latest(spark, checkpoint, "offsets"):
         message = (
-            f"{to} has batches up to number {written} of another checkpoint than "
-            f"{checkpoint}: Spark would pass over those of this one that have the same "
-            "numbers, and their records would be lost. Name the checkpoint with which "
-            "it was written, or another folder"
+            f"{to} has batches up to number {written} of a checkpoint other than "
+            f"{checkpoint}: Spark would skip the batches of {checkpoint} that have the "
+            "same numbers, and their records would be lost. Name the checkpoint with "
+            f"which {to} was written, or another folder"
         )
         raise SparkSettingError(message)
 
@@ -48,9 +48,10 @@ def _latest(spark: Any, folder: str, log: str) -> int:  # noqa: ANN401 - pyspark
 
 class CheckpointSkips:
     """
-    Keeps the skips of batches in a checkpoint: a file for each batch, named by its number.
+    Keeps the skips of batches in a checkpoint, in a file for each batch.
 
-    Spark's own Kafka source ignores that folder, and can use the checkpoint again.
+    A file has the batch's number as its name. Spark's own Kafka source ignores that
+    folder, and can use the checkpoint again.
 
     Thread rules: one thread.
 
@@ -64,7 +65,7 @@ class CheckpointSkips:
         self._folder = f"{folder}/skips"
 
     def load(self, batch: int) -> str:
-        """Return the text of a batch; empty if there is none."""
+        """Return the text of a batch; empty if the batch has no text."""
         path, files = _place(self._spark, self._folder, str(batch))
         if not files.exists(path):
             return ""
@@ -76,7 +77,7 @@ class CheckpointSkips:
             opened.close()
 
     def store(self, batch: int, text: str) -> None:
-        """Store the text of a batch, instead of an earlier one."""
+        """Store the text of a batch, in place of an earlier text."""
         path, files = _place(self._spark, self._folder, str(batch))
         opened = files.create(path, True)  # noqa: FBT003 - Java's; it overwrites
         opened.write(text.encode())

@@ -1,8 +1,9 @@
 """
-Makes Kafka clients in the driver's JVM, from the connector's classes.
+Creates Kafka clients in the driver's JVM, from the connector's classes.
 
-They log in as the stream itself does, with the same ``kafka.*`` properties: key stores,
-Kerberos, IAM, and anything else that a login module or an engine of Java supports.
+These clients log in as the stream itself does, with the same ``kafka.*`` properties:
+key stores, Kerberos, IAM, and anything else that a login module or an engine of Java
+supports.
 """
 
 import importlib
@@ -25,8 +26,8 @@ from safeconsumer.spark.offsets import Offsets
 
 _SHIM = "safeconsumer.spark.SafeKafkaProvider"
 _KAFKA = "org.apache.kafka"
-# Properties of the stream's own reading, which would be unknown to the other clients,
-# or mean something else to them.
+# Properties of the stream's own reading, which the other clients would not know, or
+# understand differently.
 _NOT_OURS = (
     *(
         "auto.",
@@ -42,13 +43,13 @@ _NOT_OURS = (
 _CLOSE_MS = 500
 _LEAST_MS = 1
 _WRITE_TIMEOUT = 5.0
-# The settings to judge; each costs a call into the JVM.
+# The settings to judge; reading each takes a call into the JVM.
 _SETTINGS = (
     "cleanup.policy",
     "message.timestamp.type",
     "unclean.leader.election.enable",
 )
-_NO_GROUP = "GroupIdNotFoundException"  # a name of Kafka 4
+_NO_GROUP = "GroupIdNotFoundException"  # named so since Kafka 4
 _MISSING = "UnknownTopicOrPartitionException"
 _REFUSED = "AuthorizationException"
 _SILENT = (
@@ -59,9 +60,9 @@ _SILENT = (
 
 def errors(*more: type[Exception]) -> tuple[type[Exception], ...]:
     """
-    Return the exceptions of a call into the JVM, also if that has ended, and others.
+    Return the exceptions of a call into the JVM, even an ended one, and further ones.
 
-    PySpark turns some of Java's errors into its own ones.
+    PySpark turns some of Java's errors into its own errors.
     """
     py4j = importlib.import_module("py4j.protocol")
     pyspark = importlib.import_module("pyspark.errors")
@@ -89,17 +90,17 @@ def root_cause(error: BaseException) -> tuple[str, str]:
 
 class JavaClients:
     """
-    Makes the clients of one cluster and login.
+    Creates the clients of one cluster and login.
 
     Thread rules: any thread. Several threads at a time may use an admin or a producer,
-    one a consumer.
+    but only one a consumer.
 
     Args:
         jvm: the driver's JVM, by py4j.
         properties: properties of Java's clients.
 
     Attributes:
-        jvm: the same.
+        jvm: as the argument.
     """
 
     def __init__(self, jvm: Any, properties: Mapping[str, str]) -> None:  # noqa: ANN401 - py4j is untyped
@@ -116,7 +117,7 @@ class JavaClients:
         return errors()
 
     def holds_topic(self, name: str) -> "JavaHoldsTopic":
-        """Return a reader of the holds topic; it connects to nothing yet."""
+        """Return a reader of the holds topic, which connects later."""
         return JavaHoldsTopic(self, name)
 
     def reason(self, topic: str, error: BaseException) -> str:
@@ -129,11 +130,11 @@ class JavaClients:
         return _SILENT if name.startswith("Timeout") else text
 
     def status_topic(self, name: str) -> StatusTopic:
-        """Return a writer of the status topic; it connects to nothing yet."""
+        """Return a writer of the status topic, which connects later."""
         return StatusTopic(lambda: _ReportProducer(self, name))
 
     def cluster(self) -> "JavaCluster":
-        """Return the cluster of the topics; it connects to nothing yet."""
+        """Return the cluster of the topics, which connects later."""
         return JavaCluster(self)
 
     def consumer(self) -> Any:  # noqa: ANN401 - Java's
@@ -175,7 +176,7 @@ class JavaClients:
                 "linger.ms": "0",
                 "max.block.ms": milliseconds,
                 "request.timeout.ms": milliseconds,
-                # the producer rarely asks for a missing topic
+                # so that the producer rarely requests metadata of a missing topic
                 "retry.backoff.ms": "1000",
                 "value.serializer": writes,
             },
@@ -190,7 +191,7 @@ class JavaClients:
         return self.jvm.java.time.Duration.ofMillis(int(seconds * 1000))
 
     def result(self, future: Any, until: float) -> Any:  # noqa: ANN401 - Java's
-        """Return the result of a Java future; wait until a time of the monotonic clock."""
+        """Return a Java future's result; wait until a time of the monotonic clock."""
         left = max(_LEAST_MS, int((until - time.monotonic()) * 1000))
         return future.get(left, self._milliseconds)
 
@@ -208,7 +209,7 @@ class JavaClients:
         return kind(topic, 0, at_ms, key, value)
 
     def offsets_of(self, partitions: Iterable[Any], where: str = "latest") -> Any:  # noqa: ANN401 - Java's
-        """Return an admin's query for the ends, or the beginnings, of partitions."""
+        """Return an admin's query for the ends, or the starts, of partitions."""
         spec = java_class(self.jvm, f"{_KAFKA}.clients.admin.OffsetSpec")
         wanted = self.jvm.java.util.HashMap()
         for one in partitions:
@@ -244,7 +245,7 @@ class JavaHoldsTopic:
         self._consumer: Any = None
         self._admin: Any = None
         self._partition: Any = None
-        # the request for its end, made once, as each call is costly
+        # the request for the topic's end, created once because each call is costly
         self._to_end: Any = None
         self._is_placed = False
         self._id = ""
@@ -253,13 +254,13 @@ class JavaHoldsTopic:
 
     @property
     def positions(self) -> Mapping[TopicPartition, int]:
-        """The offset below which everything was read; empty if nothing was read yet."""
+        """The offset below which everything has been read; empty before the first read."""
         at = self._position
         return {} if at is None else {(self._name, 0): at}
 
     @property
     def is_complete(self) -> bool:
-        """Whether it has read up to the topic's end at the last beginning."""
+        """Whether the topic is read up to its end at the last :meth:`begin`."""
         return (self._position or 0) >= self._end
 
     def _connect(self) -> None:
@@ -286,7 +287,7 @@ class JavaHoldsTopic:
         self._end = int(self._clients.result(asked, until).offset())
         remade = self._remade(until)
         if remade:
-            self.close()  # its consumer knows the old topic
+            self.close()  # the consumer knows the old topic
             self._connect()
             self._position = None
         if not self._is_placed:
@@ -307,7 +308,7 @@ class JavaHoldsTopic:
         return (RecreatedTopic(self._name, at, self._end),)
 
     def turn(self, wait_ms: float) -> Sequence[RawRecord]:
-        """Return the next records, once they have come."""
+        """Return the next records, once some have arrived."""
         polled = self._consumer.poll(self._clients.duration(wait_ms / 1000))
         text = ""
         if not polled.isEmpty():
@@ -320,7 +321,7 @@ class JavaHoldsTopic:
         clients = [one for one in (self._consumer, self._admin) if one is not None]
         self._consumer = self._admin = None
         for one in clients:
-            # The JVM may have ended, or the broker may not answer.
+            # The JVM may have ended, or the broker may be silent.
             with suppress(*errors()):
                 self._clients.close(one)
 
@@ -377,11 +378,11 @@ class _Admin:
 
     @property
     def errors(self) -> tuple[type[Exception], ...]:
-        """The exceptions that a call into the JVM raises."""
+        """The exceptions that a call of the admin client raises."""
         return errors(ClientPropertyError)
 
     def close(self) -> None:
-        """Close the client, if there is one."""
+        """Close the client, if it was created."""
         with self._lock:
             made, self._made = self._made, None
         if made is not None:
@@ -448,10 +449,10 @@ class JavaGroup(_Admin):
     Args:
         jvm: the driver's JVM, by py4j.
         properties: properties of Java's clients.
-        name: the group.
+        name: the group's name.
 
     Attributes:
-        name: the same.
+        name: as the argument.
     """
 
     def __init__(self, jvm: Any, properties: Mapping[str, str], name: str) -> None:  # noqa: ANN401 - py4j is untyped
@@ -459,7 +460,7 @@ class JavaGroup(_Admin):
         self.name = name
 
     def state(self, until: float) -> tuple[int, dict[TopicPartition, str]]:
-        """Return the number of its members, and the metadata of its committed offsets."""
+        """Return the number of members, and the metadata of the committed offsets."""
         name = self.name
         asked = self._admin().describeConsumerGroups([name]).describedGroups()[name]
         try:

@@ -25,7 +25,7 @@ def parse(text: str) -> dict[TopicPartition, int]:
 
 
 def render(offsets: Offsets) -> str:
-    """Return the source's JSON, in a fixed order: equal offsets give equal text."""
+    """Return the source's JSON in a fixed order, so that equal offsets give equal text."""
     document: dict[str, dict[str, int]] = {}
     for (topic, partition), offset in sorted(offsets.items()):
         document.setdefault(topic, {})[str(partition)] = offset

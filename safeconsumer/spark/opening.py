@@ -26,16 +26,17 @@ _OWNER = "option"
 
 class Opening:
     """
-    Makes the streams of one session; streams that obey the same group share its reader.
+    Creates the streams of one session; streams that obey one group share its reader.
 
     Thread rules: any thread.
 
     Args:
-        own: holds of this process; its hooks take the streams' events.
-        clients: makes the clients of a stream.
-        files: makes the skips' files of a checkpoint, from the source's folder; None for
-            a source that cannot skip.
-        group: makes a group that commits progress, with properties as Java's clients
+        own: holds of this process; the hooks of this ledger receive the streams'
+            events.
+        clients: creates the clients of a stream.
+        files: creates the files for skips in a checkpoint, from the source's folder;
+            None for a source that cannot skip.
+        group: creates a group that commits progress, from properties as Java's clients
             name them and a name; None refuses ``commitGroup``.
 
     Attributes:
@@ -68,7 +69,7 @@ class Opening:
             folder: the source's folder in the checkpoint.
 
         Raises:
-            SparkSettingError: the group for commits has members, or others' offsets.
+            SparkSettingError: the group for commits has members, or offsets of others.
         """
         fixed = PauseLedger()
         fixed.place(options.scopes, owner=_OWNER, reason="option holds of the stream")
@@ -103,7 +104,7 @@ class Opening:
         group = self._group(options.data_client, options.commit_group)
         closing.callback(group.close)
         until = time.monotonic() + options.control_timeout
-        with suppress(*group.errors):  # each commit asks again
+        with suppress(*group.errors):  # each commit checks again
             require_own(group.name, *group.state(until))
         return group
 
@@ -176,7 +177,7 @@ class Closable(Protocol):
     """An object that can be lent."""
 
     def close(self) -> None:
-        """Close it."""
+        """Close the object."""
 
 
 Lent = TypeVar("Lent", bound=Closable)
@@ -184,9 +185,10 @@ Lent = TypeVar("Lent", bound=Closable)
 
 class Shared:
     """
-    Lends objects: equal ones are shared, from the first user to the last.
+    Lends objects; equal ones are shared, from the first user to the last.
 
-    Thread rules: any thread; making an object takes no time, as it connects later.
+    Thread rules: any thread; creating an object takes no time, because it connects
+    later.
     """
 
     def __init__(self) -> None:

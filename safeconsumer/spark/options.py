@@ -12,27 +12,27 @@ from safeconsumer.holds import scope as scopes
 from safeconsumer.holds.scope import Scope
 
 # With its defaults the official source waits 500 ms at the end of a cold log, and
-# fetches 500 records at a time; figures in design/benchmarks.md.
+# fetches 500 records at a time; design/benchmarks.md has the figures.
 TUNED: Mapping[str, str] = {
     "kafka.fetch.max.wait.ms": "20",
     "kafka.max.poll.records": "5000",
     "kafka.max.partition.fetch.bytes": str(4 << 20),
 }
 
-# The prefix of our options, in any spelling (holdsGroup, hold.group): unknown ones
-# are refused.
+# The prefix of our options, in any spelling (holdsGroup, hold.group); unknown options
+# with this prefix are refused.
 _PREFIX = "hold"
 _CONTROL_CLIENT = "holds.control.kafka."
-# Each option with its default, if any, and its meaning, for the reference.
+# Each option with its default, if there is one, and its meaning, for the reference.
 OPTIONS: Mapping[str, tuple[str, str]] = {
     "commitGroup": (
         "",
-        "A consumer group of the stream's own, to which it commits after each batch.",
+        "A separate consumer group in which the stream commits after each batch.",
     ),
     "holds": ("", "Fixed holds, with spaces between them: `orders:0-2,5 re:tmp.*`."),
     "holds.clockSkewMs": (
         "30000",
-        "The delay after which an expired hold is lifted, as clocks may differ.",
+        "The delay with which an expired hold is lifted, because clocks may differ.",
     ),
     "holds.control": (
         "false",
@@ -40,7 +40,7 @@ OPTIONS: Mapping[str, tuple[str, str]] = {
     ),
     "holds.controlTimeoutMs": (
         "5000",
-        "How long a plan waits for the holds topic; less than the next option.",
+        "How long a plan waits for the holds topic; less than decisionTimeoutMs.",
     ),
     "holds.decisionTimeoutMs": (
         "10000",
@@ -49,7 +49,7 @@ OPTIONS: Mapping[str, tuple[str, str]] = {
     "holds.group": ("", "The consumer group whose holds the stream obeys."),
     "holds.statusTopic": (
         STATUS_TOPIC,
-        "The topic to which the stream reports; empty: it does not report.",
+        "The topic to which the stream reports; empty for no reports.",
     ),
     "holds.topic": (HOLDS_TOPIC, "The topic of the holds."),
 }
@@ -70,12 +70,12 @@ class SourceOptions:
         status: the topic to which the stream reports, or None.
         group: the consumer group whose control records count.
         control_timeout: seconds for which one plan waits for the holds topic.
-        clock_skew: seconds by which expired holds of the holds topic are lifted
-            late: by the clock of the driver's machine, which may be ahead.
+        clock_skew: seconds by which expired holds of the holds topic are lifted late,
+            because the clock of the driver's machine may be ahead.
         fails_on_loss: whether lost records fail the query.
         commit_group: the group to which progress is committed, or None.
-        data_client: Java properties of the clients of the cluster that is read, with
-            secrets: never in a ``repr``.
+        data_client: Java properties for clients of the cluster that is read; they may
+            have secrets, so a ``repr`` leaves them out.
         control_client: the same for the cluster of the control topics.
     """
 
@@ -92,7 +92,7 @@ class SourceOptions:
 
 
 def completed(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the missing options that make the source quick."""
+    """Return the missing options that make the source fast."""
     given = {name.lower() for name in options}
     return {name: value for name, value in TUNED.items() if name not in given}
 
@@ -232,7 +232,7 @@ def _seconds(given: Mapping[str, str], name: str, least: int = 0) -> float:
 
 
 def properties(given: Mapping[str, str], prefix: str) -> dict[str, str]:
-    """Return the options whose names begin with a prefix, without it."""
+    """Return the options whose names begin with a prefix, without that prefix."""
     return {
         name.removeprefix(prefix): value
         for name, value in given.items()

@@ -1,4 +1,4 @@
-"""Finds the installed Spark: its version, its Scala, and the place of its jars."""
+"""Finds the installed Spark: its version, its Scala version, and its jars."""
 
 import importlib.util
 import logging
@@ -16,7 +16,7 @@ log = logging.getLogger("safeconsumer.spark")
 PYSPARK = "pip install 'safeconsumer[spark]' 'pyspark>=3.5,<4.3' 'pandas<3'"
 INSTALL = f"{PYSPARK}, or use the platform's own pyspark"
 
-# The oldest and newest lines of Spark in the tests; older ones were never tried.
+# The oldest and newest lines of Spark in the tests; older versions were never tested.
 OLDEST, NEWEST = (3, 5), (4, 2)
 JAVA = 17
 
@@ -37,7 +37,7 @@ class Version:
     Attributes:
         text: the full text, such as ``4.2.0-amzn-0``.
         line: the part that must be the same everywhere, such as ``(4, 2)``.
-        apache: the Apache release that it is based on, such as ``4.2.0``.
+        apache: the Apache release on which it is based, such as ``4.2.0``.
     """
 
     text: str
@@ -50,7 +50,7 @@ class Version:
         Read a version from its text.
 
         Raises:
-            SparkSetupError: the text does not begin like a version.
+            SparkSetupError: the text does not begin with a version.
         """
         found = _VERSION.match(text)
         if found is None:
@@ -62,7 +62,7 @@ class Version:
 
 def spark_version() -> Version:
     """
-    Return the version of the pyspark that Python imports here.
+    Return the version of the pyspark that this Python imports.
 
     Raises:
         SparkSetupError: pyspark is not installed.
@@ -75,23 +75,23 @@ def spark_version() -> Version:
 
 
 def spark_homes() -> list[Path]:
-    """Return the places where pyspark looks for Spark: ``SPARK_HOME``, and itself."""
+    """Return the folders in which pyspark looks for Spark: ``SPARK_HOME`` or its own."""
     if home := os.environ.get("SPARK_HOME"):
         return [Path(home)]
     found = importlib.util.find_spec("pyspark")
     if found is None or found.origin is None:
         return []
     package = Path(found.origin).parent
-    # the second case: pyspark is SPARK_HOME/python/pyspark
+    # the second folder is for a pyspark at SPARK_HOME/python/pyspark
     return [package, package.parents[1]]
 
 
 def scala() -> str:
     """
-    Return the Scala that the jars of this Spark were built for: ``2.12`` or ``2.13``.
+    Return the Scala version of the jars of this Spark: ``2.12`` or ``2.13``.
 
-    If the jars cannot be seen, it is the Scala of Apache's own builds; ``register``
-    then compares it with the running one.
+    If the jars cannot be found, return the Scala version of Apache's own builds;
+    ``register`` then compares it with the running one.
 
     Raises:
         SparkSetupError: pyspark is not installed.
@@ -107,16 +107,16 @@ def check_connector(jar: str, spark: Version, scala: str) -> None:
     """
     Refuse a connector that was made for another line of Spark, or another Scala.
 
-    A difference within the line is only a warning. A jar with another name shows no
+    A difference within the line causes only a warning. A jar with another name shows no
     version and is accepted.
 
     Args:
         jar: the file's name; names by Ivy begin with the organisation.
-        spark: the Spark that it will run with.
-        scala: the Scala of that Spark.
+        spark: the Spark with which the connector will run.
+        scala: the Scala version of that Spark.
 
     Raises:
-        SparkSetupError: it was made for another line or Scala.
+        SparkSetupError: the connector was made for another line or Scala.
     """
     found = _JAR.fullmatch(jar)
     if found is None:
@@ -140,14 +140,14 @@ def check_connector(jar: str, spark: Version, scala: str) -> None:
 
 def check_runtime(spark: Version, java: str) -> None:
     """
-    Refuse a Spark or a Java that is too old; warn if Spark is newer than those tested.
+    Refuse a Spark or a Java that is too old; warn if Spark is newer than the tests.
 
     Args:
         spark: the running Spark.
-        java: its ``java.specification.version``, such as ``1.8`` or ``17``.
+        java: Spark's ``java.specification.version``, such as ``1.8`` or ``17``.
 
     Raises:
-        SparkSetupError: one of them is too old.
+        SparkSetupError: Spark or Java is too old.
     """
     if spark.line < OLDEST:
         message = f"Spark {spark.text} is too old: safekafka needs {_shown(OLDEST)}"
@@ -174,7 +174,7 @@ def is_of_spark(error: BaseException) -> bool:
 
 def reason(error: BaseException) -> str:
     """Return the message of Spark's exception in one line, without traces and plans."""
-    # an error of py4j, whose text has the trace
+    # the text of an error of py4j includes the trace
     java = getattr(error, "java_exception", None)
     text = str(error if java is None else java.toString())
     text = _DETAILS.split(text, maxsplit=1)[0]

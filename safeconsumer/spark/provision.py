@@ -9,7 +9,7 @@ from typing import Any
 from safeconsumer.errors.base import SparkSetupError
 from safeconsumer.spark import platforms
 
-# The shim, compiled; tests/harness/spark/shim.py makes it.
+# The compiled shim; tests/harness/spark/shim.py builds it.
 JAR = Path(__file__).with_name("jvm") / "safekafka.jar"
 _CONNECTOR = "spark-sql-kafka-0-10"
 _TOKENS = "spark-token-provider-kafka-0-10"
@@ -19,7 +19,7 @@ def packages() -> str:
     """
     Return the value of ``spark.jars.packages`` by which Spark fetches its connector.
 
-    It is Apache's connector, also for a vendor's build of Spark.
+    This is Apache's connector, even for a vendor's build of Spark.
 
     Raises:
         SparkSetupError: pyspark is not installed.
@@ -49,8 +49,8 @@ def builder(connector: str | os.PathLike[str] | None = None) -> Any:  # noqa: AN
     """
     Return ``SparkSession.builder`` with the jars that ``format("safekafka")`` needs.
 
-    Unless the environment has a ``PYSPARK_PYTHON``, that is set to this Python:
-    executors would otherwise run the ``python3`` of ``PATH``.
+    Unless the environment has a ``PYSPARK_PYTHON``, that variable is set to this
+    Python, because executors would otherwise run the ``python3`` in ``PATH``.
 
     Args:
         connector: as for :func:`jars`; without it Spark fetches its connector.
@@ -72,7 +72,8 @@ def connector_jars(folder: Path) -> tuple[Path, ...]:
     Return the connector's jars in a folder.
 
     Raises:
-        SparkSetupError: one is missing, or the connector is for another line of Spark.
+        SparkSetupError: a jar is missing, or the connector is for another line of
+            Spark.
     """
     scala = platforms.scala()
     names = f"{_CONNECTOR}_{scala}", f"{_TOKENS}_{scala}", "kafka-clients"

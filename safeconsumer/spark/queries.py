@@ -1,4 +1,4 @@
-"""Asks Spark about its queries: which are starting, and which stop without a call."""
+"""Finds Spark's queries that are starting, and those that stop without a call."""
 
 import logging
 from collections.abc import Collection
@@ -10,7 +10,7 @@ from safeconsumer.spark.java_clients import errors
 
 log = logging.getLogger("safeconsumer.spark")
 
-# StreamExecution's text until it has made its sources, in Spark 3.5 to 4.2.
+# StreamExecution's text until it has created its sources, in Spark 3.5 to 4.2.
 _INITIALIZING = "Initializing"
 _ENDING = {"AvailableNowTrigger", "OneTimeTrigger"}
 
@@ -21,10 +21,10 @@ class Query:
     A query that Spark runs.
 
     Attributes:
-        id: Spark's id.
-        name: the user's name for it, or empty.
-        is_starting: whether its sources are not made yet, so that it is unknown what it
-            will read.
+        id: Spark's id of the query.
+        name: the user's name for the query, or empty.
+        is_starting: whether the query's sources do not exist yet, so that it is unknown
+            which partitions it will read.
     """
 
     id: str
@@ -36,7 +36,7 @@ class SparkQueries:
     """
     Asks a session about its queries.
 
-    Thread rules: any thread, also while Java waits for an answer.
+    Thread rules: any thread, even while Java waits for an answer.
 
     Args:
         spark: a classic session.
@@ -64,7 +64,8 @@ class SparkQueries:
         Return whether a query has a trigger with which it stops without a call.
 
         Spark informs its sources only of AvailableNow, and only if each source of the
-        query supports it: otherwise it runs one batch, as with the trigger once.
+        query supports that trigger; otherwise Spark runs one batch, as with the trigger
+        once.
         """
         try:
             java = self._spark._jvm.java.util.UUID.fromString(query)  # noqa: SLF001 - pyspark's way

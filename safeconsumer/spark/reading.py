@@ -79,18 +79,19 @@ _OF_HEAD = "member string, `group` string"
 
 def journals(spark: Any, path: str, *, stream: bool = False) -> Frame:  # noqa: ANN401 - pyspark is optional
     """
-    Return the entries of delivery journals, a row each, with the columns of ``SCHEMA``.
+    Return the entries of delivery journals as rows, with the columns of ``SCHEMA``.
 
-    A field that an entry does not have is null. Lines that are no entries are left out;
-    :func:`~safeconsumer.spark.findings` reports broken and missing journals.
+    A field that an entry does not have is null. Lines that are not entries are left
+    out; :func:`~safeconsumer.spark.findings` reports broken and missing journals.
 
     Args:
         spark: the session.
-        path: a file, a folder with all folders in it, or a glob, on any file system
-            that the session reads: ``s3a://bucket/journals``. Files are ``*.journal``.
+        path: a file, a folder with all its subfolders, or a glob, on any file system
+            that the session can read, such as ``s3a://bucket/journals``. Only files
+            ``*.journal`` are read.
         stream: whether to return a streaming DataFrame, in which the entries of each
-            file appear once; for folders that parts of journals reach whole, such as
-            buckets. A part has to fit into the memory of a task four times
+            file appear once; for folders, such as buckets, in which parts of journals
+            appear as a whole. The memory of a task must have room for a part four times
             (``JournalWriter(part_bytes=)``).
     """
     if not stream:
@@ -137,10 +138,10 @@ def _column(name: str, kind: str) -> str:
 
 def lines(spark: Any, paths: Sequence[str]) -> Frame:  # noqa: ANN401 - pyspark is optional
     """
-    Return the lines of journals, with the values that an entry needs to be read alone.
+    Return the lines of journals, each with the data that are needed to read it alone.
 
-    Its columns are ``file`` and ``size``, its bytes; ``block`` and ``line``, which
-    order a file's lines; ``text``; and ``head``, that of the file.
+    The columns are ``file`` and ``size``, the file's bytes; ``block`` and ``line``,
+    which order a file's lines; ``text``; and ``head``, the head of the file.
 
     Raises:
         AnalysisException: a path does not exist.
@@ -176,7 +177,7 @@ def listed(spark: Any, path: str) -> list[str]:  # noqa: ANN401 - pyspark is opt
 
 
 def _options(reader: Any) -> Any:  # noqa: ANN401 - pyspark's, of batches or streams
-    # Missing or broken files must not be passed over, however a session is configured.
+    # Missing or broken files must not be skipped, however a session is configured.
     options = {
         "recursiveFileLookup": "true",
         "pathGlobFilter": "*.journal",

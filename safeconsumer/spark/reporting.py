@@ -1,4 +1,4 @@
-"""Reports on the status topic that streams obey holds, as members do."""
+"""Reports to the status topic that streams obey holds, as members do."""
 
 import atexit
 import logging
@@ -19,12 +19,12 @@ from safeconsumer.spark.clients import Clients
 from safeconsumer.spark.control import ControlFollower
 
 # Seconds between two reports while nothing changes, and between two readings of the
-# control topics: a stream whose trigger is an hour away has to report, too.
+# control topics: a stream whose next trigger is an hour away also has to report.
 _INTERVAL = 3.0
 _READ_INTERVAL = 1.0
 _CLOSE_SECONDS = 1.0
 # Seconds to wait for plans that are being made, for all streams together: a report
-# counts for fifteen seconds, and none may be late because of the others.
+# counts for fifteen seconds, and no report may be late because of other streams.
 _DECISION_SECONDS = 0.5
 
 log = logging.getLogger("safeconsumer.spark")
@@ -32,21 +32,21 @@ log = logging.getLogger("safeconsumer.spark")
 
 class StreamReport:
     """
-    Makes the reports of one stream, which answers as a member's client does.
+    Creates the reports of one stream, which answers as a member's client does.
 
     ``applied`` is read first, and the activity last: a stream that obeys every hold
-    below ``applied``, and has no batch under way on a held partition, will not read it,
-    because the next plan reads the same holds.
+    below ``applied``, and has no running batch on a held partition, will not read that
+    partition, because the next plan reads the same holds.
 
     Args:
-        group: the group whose holds it obeys.
+        group: the group whose holds the stream obeys.
         activity: the stream's activity.
         follower: reads the control topics.
         covers: returns whether any hold covers a partition now.
-        skew: seconds by which it lifts holds late.
+        skew: seconds by which the stream lifts holds late.
 
     Attributes:
-        follower: the same.
+        follower: as the argument.
     """
 
     def __init__(
@@ -79,7 +79,8 @@ class StreamReport:
 
         Args:
             state: the state to report, instead of the actual one.
-            patience: the most seconds to wait for a plan that is being made.
+            patience: the maximum number of seconds to wait for a plan that is being
+                made.
         """
         self._activity.now(patience)
         if state is None:
@@ -106,8 +107,8 @@ class StreamReport:
     # ------------------------------------------------------------ as a member's client
 
     def view(self) -> View:
-        """Return the stream's holds; no partition is quiet while a plan is made."""
-        # The holds are read before the activity, never after it.
+        """Return the stream's holds; no partition is quiet while a plan is being made."""
+        # The holds must be read before the activity.
         holds = self.follower.known_holds()
         held = {tp for tp in self._activity.now().partitions if self._covers(tp)}
         activity = self._activity.now()
@@ -121,21 +122,21 @@ class StreamReport:
         """
         Return the partitions that the last planned batch reads.
 
-        They count also when the stream stops: an unfinished batch runs again in full
-        when its query is started again.
+        These partitions also count when the stream stops, because an unfinished batch
+        runs again in full when its query is restarted.
         """
         return self._activity.now().reading
 
     def busy_elsewhere(self) -> Collection[TopicPartition]:
-        """Return nothing: Spark's tasks are busy until their batch has run."""
+        """Return no partitions, because Spark's tasks are busy until their batch has run."""
         return ()
 
     def membership(self) -> tuple[str, int]:
-        """Return an empty id and -1: for Kafka it is not a member."""
+        """Return an empty id and -1, because to Kafka a stream is not a member."""
         return "", -1
 
     def recreated(self) -> Collection[str]:
-        """Return nothing: Spark's source detects recreated topics."""
+        """Return no topics, because Spark's source detects recreated topics."""
         return ()
 
 
@@ -147,7 +148,7 @@ class StatusReporter:
 
     Args:
         topic: the status topic.
-        clients: writes the topic, only on this thread.
+        clients: creates the client that writes the topic, only on this thread.
     """
 
     def __init__(self, topic: str, clients: Clients) -> None:
@@ -155,7 +156,7 @@ class StatusReporter:
         self._errors = clients.errors
         self._streams: tuple[StreamReport, ...] = ()
         self._leaving: tuple[StreamReport, ...] = ()
-        self._lock = threading.Lock()  # the contents of these reports
+        self._lock = threading.Lock()  # guards the two lists of reports
         self._is_failure_logged = False
         self._is_over = False
         self._changed = InterruptibleEvent()
@@ -179,7 +180,7 @@ class StatusReporter:
         self._changed.set()
 
     def wake(self) -> None:
-        """Report changes soon; it does not block."""
+        """Report changes soon, without blocking."""
         self._changed.set()
 
     def close(self) -> None:
@@ -210,7 +211,8 @@ class StatusReporter:
             streams = self._streams
         try:
             self._send(leaving, "stopped")
-            # Known changes go first: to read the control topics may take seconds.
+            # Known changes are sent first, because reading the control topics may take
+            # seconds.
             self._send([one for one in streams if is_due or one.has_changed()])
             for follower in {one.follower for one in streams}:
                 follower.refresh()
@@ -236,7 +238,7 @@ class StatusReporter:
 def reports(
     streams: Collection[StreamReport], state: str | None = None
 ) -> Iterator[Report]:
-    """Yield the streams' reports; each is sent before the next one is made."""
+    """Yield the streams' reports; each is sent before the next report is created."""
     until = time.monotonic() + (_DECISION_SECONDS if state is None else 0.0)
     for one in streams:
         try:

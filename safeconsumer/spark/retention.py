@@ -15,11 +15,11 @@ _PATIENCE = 1.0
 
 class Retention:
     """
-    Watches held partitions: their deleted records, and whether their topics are the same.
+    Watches held partitions for deleted records and recreated topics.
 
-    Spark's Kafka source checks only the offsets that a batch reads, so it notices neither
-    before the hold is lifted. It never notices a recreated topic that has as many records
-    as the old one.
+    Spark's Kafka source checks only the offsets that a batch reads, so it notices
+    neither before the hold is lifted. The source never notices a recreated topic that
+    has as many records as the old topic.
 
     Thread rules: one thread.
 
@@ -36,7 +36,7 @@ class Retention:
         self._asked_at = -_EVERY
         self._watched: frozenset[TopicPartition] = frozenset()
         self._firsts: Offsets = {}
-        # The ids of the topics of held partitions, as of when each hold began.
+        # The ids of the topics of held partitions, from the time when each hold began.
         self._ids: dict[TopicPartition, str] = {}
         self._made_again: frozenset[TopicPartition] = frozenset()
         # partitions that a skip has moved
@@ -48,15 +48,15 @@ class Retention:
         skipped: Collection[TopicPartition] = (),
     ) -> None:
         """
-        Query the cluster again, if it is time or the held partitions have changed.
+        Query the cluster again if a query is due or the held partitions have changed.
 
-        The query includes partitions that were held before: the end of a hold is the last
-        moment at which a loss can be reported before a batch meets it.
+        The query includes partitions that were held before: the end of a hold is the
+        last time at which a loss can be reported before a batch fails because of it.
 
         Args:
             held: the held partitions.
             skipped: the partitions with a skip in this batch, which continue in the new
-                topic: their loss is reported once more.
+                topic; their loss is reported once more.
         """
         wanted = frozenset(held)
         every = wanted | self._watched
@@ -66,7 +66,7 @@ class Retention:
         if not every or (wanted == self._watched and not is_due):
             return
         until = time.monotonic() + _PATIENCE
-        # in this case the last answers stay known
+        # after such an error the last answers stay known
         with suppress(*self._cluster.errors):
             self._firsts = self._cluster.firsts(every, until)
             ids = self._cluster.topic_ids({topic for topic, _ in every}, until)
@@ -78,12 +78,13 @@ class Retention:
             )
             settled = {tp: ids[tp[0]] for tp in self._settled.intersection(known)}
             self._ids = {**self._ids, **first, **settled}
-        # Ids are forgotten also without an answer: a later hold begins with a new one.
+        # Ids are forgotten even without an answer, because a later hold starts with a
+        # new id.
         self._ids = {tp: id_ for tp, id_ in self._ids.items() if tp in wanted}
         self._asked_at, self._watched = self._clock(), wanted
 
     def deleted(self, starts: Offsets) -> Mapping[TopicPartition, int]:
-        """Return the number of deleted offsets from ``starts`` on, if any are deleted."""
+        """Return the numbers of deleted offsets from ``starts`` on, where any are deleted."""
         gone = {tp: self._firsts.get(tp, 0) - at for tp, at in starts.items()}
         return {tp: count for tp, count in gone.items() if count > 0}
 

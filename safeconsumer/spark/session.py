@@ -30,10 +30,10 @@ _OFFICIAL = "org.apache.spark.sql.kafka010.KafkaSourceProvider"
 # Spark passes such a setting of a session to each of its sources as an option.
 _SETTING = f"spark.datasource.safekafka.{DECIDER}"
 _LOOPBACK = "127.0.0.1"
-# The beginning of the shim's answer for a decider that is slow but has not ended.
+# The beginning of the shim's message about a decider that is slow but has not ended.
 _LATE = "no decision within"
 
-# Controllers by the names of their deciders, for the life of this process.
+# Controllers by the names of their deciders, as long as this process runs.
 _controllers: dict[str, Controller] = {}
 
 
@@ -49,13 +49,13 @@ def register(spark: Any, *, hooks: tuple[Hook, ...] | None = None) -> Controller
         spark: a classic ``SparkSession``; its ``spark.jars`` or ``spark.jars.packages``
             must have what :func:`~safeconsumer.spark.jars` and
             :func:`~safeconsumer.spark.packages` return.
-        hooks: functions that take events; None: events become log lines, as with
-            :class:`SafeConsumer`. Only those of the first call count.
+        hooks: functions that receive events; with None events become log lines, as with
+            :class:`SafeConsumer`. Only the hooks of the first call count.
 
     Raises:
-        SparkSetupError: it is a Spark Connect session, was stopped, is older than Spark
-            3.5 or runs on a Java before 17, lacks the shim or the connector in the
-            right version, or another process has registered it.
+        SparkSetupError: the session is a Spark Connect session, was stopped, is older
+            than Spark 3.5 or runs on a Java before 17, or lacks the shim or the
+            connector in the right version, or another process has registered it.
     """
     gateway = _gateway(spark)
     _refuse_stopped(spark)
@@ -103,7 +103,7 @@ def _forget_stopped() -> None:
     Release the connections of sessions of this process that were stopped.
 
     A stream notices the stop at its next trigger, and then reports its end over the
-    connection. Until then the connection is kept; a later call releases it.
+    connection. Until then the connection is kept; a later call releases the connection.
     """
     for one in tuple(_controllers.values()):
         if one.is_over() and not one.bridge.streams():
@@ -120,7 +120,7 @@ def _free(gateway: Any, decider: str, line: "_Line") -> None:  # noqa: ANN401 - 
 
 @frozen
 class _Line:
-    """The connection from the JVM to one bridge: a Java function, and its two ends."""
+    """The connection from the JVM to one bridge: a Java function, a client, a server."""
 
     function: Any
     client: Any
@@ -136,7 +136,7 @@ def _refuse_second_process(spark: Any, gateway: Any) -> None:  # noqa: ANN401 - 
         java_class(gateway.jvm, _SHIM).hello(other)
     except errors() as error:
         if _LATE not in root_cause(error)[1]:
-            return  # that process has ended; its held streams stay held
+            return  # that process has ended, and its held streams stay held
         state = "does not answer in time (it may be suspended)"
     message = (
         f"another process decides for the streams of this session, and {state}: "
@@ -150,8 +150,9 @@ def _line(gateway: Any, bridge: Bridge) -> _Line:  # noqa: ANN401 - py4j is unty
     """
     Return a Java function that calls the bridge, over a separate connection.
 
-    The JVM has only one callback client: another process that shares this JVM would
-    answer instead once it has set it to itself, as pyspark does for foreachBatch.
+    The JVM has only one shared callback client: another process that shares this JVM
+    would answer instead once it has taken over that client, as pyspark does for
+    foreachBatch.
     """
     py4j = importlib.import_module("py4j.java_gateway")
     token = secrets.token_urlsafe(32)
@@ -170,7 +171,7 @@ def _line(gateway: Any, bridge: Bridge) -> _Line:  # noqa: ANN401 - py4j is unty
         server.get_listening_port(),
         java.java.net.InetAddress.getByName(_LOOPBACK),
         token,
-        0,  # connections may be idle without a limit
+        0,  # connections may be idle for any time
         java.java.util.concurrent.TimeUnit.SECONDS,
         java.javax.net.SocketFactory.getDefault(),
         False,  # noqa: FBT003 - Java's; the bridge lives as long as this process
@@ -230,7 +231,7 @@ def _check(spark: Any, gateway: Any) -> None:  # noqa: ANN401 - py4j is untyped
 def _check_protocol(gateway: Any) -> None:  # noqa: ANN401 - py4j is untyped
     try:
         spoken = str(java_class(gateway.jvm, _SHIM).protocol())
-    except errors(TypeError):  # the first protocol has no version
+    except errors(TypeError):  # the first protocol did not report a version
         spoken = "1"
     if spoken != PROTOCOL:
         message = (

@@ -1,10 +1,10 @@
 """
-Skips offsets of a stream: past a record that no code can read, or deleted ones.
+Skips offsets of a stream, such as a record that no code can read, or deleted records.
 
-A skip is one partition and the offset at which reading continues. The next batch ends the
-partition there, and reads nothing of it. Spark's log keeps that end, and has no place
-for the skip; so the checkpoint keeps the skip in a file with the batch's number: a
-batch that runs again after a restart leaves out the same offsets.
+A skip names one partition and the offset at which reading continues. The next batch
+ends the partition there, and reads nothing of it. Spark's log keeps that end, but
+cannot store the skip. So the checkpoint keeps the skip in a file with the batch's
+number: a batch that runs again after a restart leaves out the same offsets.
 """
 
 import json
@@ -37,12 +37,12 @@ class Skip:
 
     Attributes:
         topic: the topic.
-        partition: its partition.
-        to: the first offset that is read again.
+        partition: the number of the partition.
+        to: the offset at which reading continues.
         owner: the owner of the skip.
         reason: text for people.
         at: the offset that would have been read next; -1 until a batch skips.
-        query: the name or id of the query that skips; empty if any may.
+        query: the name or id of the query that skips; empty if any query may skip.
     """
 
     topic: str
@@ -82,7 +82,7 @@ def checked_skip(
 
     Raises:
         HoldSettingError: the offset is not a number, the reason is missing, or the
-            owner or the query cannot be one.
+            owner or the query is not valid.
         TargetTypeError: the scopes are not one partition.
     """
     if len(scopes) != 1 or not isinstance(scopes[0], Partition):
@@ -129,7 +129,7 @@ def refusal(skip: Skip, start: Offsets, latest: Offsets) -> str:
     elif skip.to > end:
         why = f"it ends at {end}, and can be skipped up to there"
     elif skip.at == at:
-        why = ""  # the skip was judged when it was requested
+        why = ""  # this skip was already judged when it was requested
     elif skip.to == at:
         why = "it is read next anyway"
     elif skip.to < at <= end:
@@ -149,16 +149,16 @@ class _Reader:
 
     @property
     def named(self) -> str:
-        """Its partitions as people write them."""
+        """The partitions as people write them."""
         return offsets.named(self.partitions)
 
 
 class SkipRequests:
     """
-    Keeps the requested skips that no query has taken yet.
+    Keeps the requested skips that no query has applied yet.
 
     A query that was stopped still counts as a reader of its partitions: it may be
-    started again, and no other query may take its skip.
+    started again, and no other query may apply its skip.
 
     Thread rules: any thread.
     """
@@ -170,11 +170,11 @@ class SkipRequests:
 
     def request(self, skip: Skip) -> None:
         """
-        Add a skip; without a query it is for the only one that has read its partition.
+        Add a skip; without a name it is for the only query that has read its partition.
 
         Raises:
-            SparkSetupError: several queries of the session have read it, or no possible
-                query has.
+            SparkSetupError: several queries of the session have read the partition, or
+                no possible query has.
         """
         with self._lock:
             readers = tuple(self._readers.values())
@@ -203,7 +203,7 @@ class SkipRequests:
             log.warning("a skip waits: %s", _waiting(added))
 
     def waiting(self) -> tuple[str, ...]:
-        """Return a line for each skip that no query has taken."""
+        """Return a line for each skip that no query has applied."""
         with self._lock:
             return tuple(map(_waiting, self._skips))
 
@@ -237,13 +237,13 @@ def _waiting(skip: Skip) -> str:
 
 
 class SkipFiles(Protocol):
-    """Keeps the skips of batches beside a checkpoint. Thread rules: one thread."""
+    """Keeps the skips of batches in a checkpoint. Thread rules: one thread."""
 
     def load(self, batch: int) -> str:
-        """Return the text of a batch; empty if there is none."""
+        """Return the text of a batch; empty if the batch has no text."""
 
     def store(self, batch: int, text: str) -> None:
-        """Store the text of a batch, instead of an earlier one."""
+        """Store the text of a batch, in place of an earlier text."""
 
 
 class Skipping:
@@ -254,7 +254,7 @@ class Skipping:
 
     Args:
         requests: the requested skips.
-        files: keeps those of each batch.
+        files: keeps the skips of each batch.
 
     Attributes:
         refused: the reasons why requested skips of the last plan are impossible.
@@ -263,12 +263,12 @@ class Skipping:
     def __init__(self, requests: SkipRequests, files: SkipFiles) -> None:
         self._requests = requests
         self._files = files
-        # the skips of the last plan; None: no batch was planned since the start
+        # the skips of the last plan; None until a batch was planned
         self._skips: Skips | None = None
         self.refused: tuple[str, ...] = ()
 
     def planned(self, batch: Batch, start: Offsets, latest: Offsets) -> Skips:
-        """Return the skips of a batch that is being planned; they are in its file."""
+        """Return the skips of a batch that is being planned, once its file has them."""
         known = self._of(batch.number).items()
         asked = self._requests.take(batch, {*start, *latest})
         kept = [one for tp, one in known if one.at == start.get(tp, 0)]
@@ -283,8 +283,8 @@ class Skipping:
         """
         Return the skips of a batch that was planned before a restart and runs again.
 
-        A skip that was requested since then counts up to the end of the batch. Its rest
-        waits for the next plan, which judges it.
+        A skip that was requested since then counts up to the end of the batch. The rest
+        of the skip waits for the next plan, which judges it.
         """
         known = self._of(batch.number).items()
         asked = self._requests.take(batch, end)
@@ -303,11 +303,11 @@ class Skipping:
         return self._keep(batch.number, kept, new, asked)
 
     def waiting(self) -> tuple[str, ...]:
-        """Return a line for each requested skip that no query has taken."""
+        """Return a line for each requested skip that no query has applied."""
         return self._requests.waiting()
 
     def _of(self, batch: int) -> Skips:
-        # A skip of an earlier batch does not begin where this batch does.
+        # A skip of an earlier batch does not begin where this batch begins.
         if self._skips is None:  # after a restart this batch may be an interrupted one
             self._skips = _parsed(self._files.load(batch))
         return self._skips
@@ -321,14 +321,14 @@ class Skipping:
                 entries = [asdict(one) for one in skips.values()]
                 self._files.store(batch, json.dumps(entries))
             except BaseException:
-                self._requests.put_back(*asked)  # the next plan tries again
+                self._requests.put_back(*asked)  # the next plan uses them again
                 raise
         self._skips = skips
         return skips
 
 
 def _parsed(text: str) -> Skips:
-    # If a file was cut off, Spark has not planned its batch.
+    # If a file is truncated, Spark has not planned its batch.
     with suppress(ValueError, TypeError):
         skips = [Skip(**entry) for entry in json.loads(text or "[]")]
         return {one.tp: one for one in skips}

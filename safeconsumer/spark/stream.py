@@ -1,4 +1,4 @@
-"""Answers the questions of one running stream's plans, and remembers the last plan."""
+"""Answers the questions of a running stream's plans, and keeps the last plan."""
 
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -20,7 +20,7 @@ from safeconsumer.spark.skipping import Skipping, Skips
 
 Facts = Mapping[str, str]
 
-# The owner, with the stream's name, of holds that represent unreadable ones.
+# The owner, with the stream's name, of holds that represent unreadable holds.
 UNREADABLE = "unreadable:"
 _UNKNOWN_HOLDS = "it is held only because the holds cannot be read"
 _MADE_AGAIN = "its topic was deleted and recreated while it was held"
@@ -30,13 +30,13 @@ class Stream:
     """
     Answers the questions of each plan, which ``design/spark.md`` lists.
 
-    Thread rules: :meth:`plan`, :meth:`freeze` and :meth:`again` on one thread at a
-    time; the others on any.
+    Thread rules: :meth:`plan`, :meth:`freeze` and :meth:`again` must run on one thread
+    at a time, the other methods may run on any.
 
     Args:
-        name: the stream's name among those of the session.
+        name: the stream's name, unique in the session.
         options: the stream's options.
-        ledgers: holds that are kept in this process, the notebook's first.
+        ledgers: holds that are kept in this process; the notebook's holds come first.
         follower: reads the control topics, or None.
         skipping: decides about skipped offsets, or None.
         retention: watches held partitions, or None.
@@ -49,7 +49,7 @@ class Stream:
         on_close: called when the stream closes.
     """
 
-    def __init__(  # noqa: PLR0913 - what a stream is made of
+    def __init__(  # noqa: PLR0913 - a stream has these parts
         self,
         name: str,
         options: SourceOptions,
@@ -84,13 +84,13 @@ class Stream:
         """
         Read every hold, and return the offsets at which a batch ends.
 
-        With a limit and a held partition it returns starts instead, with which the
+        If there is a limit and a held partition, return starts instead, with which the
         limiter finds the ends for :meth:`freeze`.
 
         Raises:
-            HeldDataLostError: held partitions have lost records, and that fails the
+            HeldDataLostError: held partitions have lost records, and a loss fails the
                 query.
-            HoldsUnreadableError: the holds cannot be read, and the run ends by itself.
+            HoldsUnreadableError: the holds cannot be read, and the run has an end.
         """
         start, latest = offsets.parse(facts["start"]), _latest(facts)
         self.activity.begin(query_name(facts.get("batch", "")), start)
@@ -107,14 +107,15 @@ class Stream:
 
     def freeze(self, facts: Facts) -> Facts:
         """
-        Return the offsets at which a batch ends; obey pauses that were made meanwhile.
+        Return the offsets at which a batch ends; obey pauses that were placed since.
 
         Raises:
             HeldDataLostError: as :meth:`plan`.
             HoldsUnreadableError: as :meth:`plan`.
         """
         before, now = self._known_before, self._known(lambda one: one.known_holds())
-        # Holds that were lifted meanwhile still count for this batch, and so do troubles.
+        # Holds that were lifted since the plan still count for this batch, and so do
+        # its troubles.
         troubles = tuple(dict.fromkeys((*before.troubles, *now.troubles)))
         states = (*now.states, *before.states)
         known = KnownHolds(states=states, troubles=troubles)
@@ -211,8 +212,8 @@ class Stream:
         """
         Return every known hold.
 
-        If its last plan, or this call, could not read its holds, each reason is a hold
-        of everything, which no owner can lift.
+        If the stream's last plan, or this call, could not read its holds, each reason
+        is a hold of everything, which no owner can lift.
         """
         known = self._known(lambda one: one.known_holds())
         troubles = dict.fromkeys((*self._troubles, *known.troubles))
@@ -232,19 +233,19 @@ class Stream:
         return self._planned.lags()
 
     def covers(self, tp: TopicPartition) -> bool:
-        """Return whether a known hold covers a partition; it makes no request."""
+        """Return whether a known hold covers a partition, without a request."""
         return bool(self._known(lambda one: one.known_holds()).covering(tp))
 
     def not_quiet(self, scopes: Collection[Scope]) -> dict[TopicPartition, str]:
         """
-        Return the partitions whose records it may still deliver, each with the reason.
+        Return the partitions whose records may still be delivered, with the reasons.
 
         Args:
             scopes: the scopes to check; without any, the held partitions, which are
                 all partitions if the holds cannot be read.
         """
         known = self._known(lambda one: one.known_holds())
-        # read after the holds: it may only have grown since
+        # read after the holds, because the activity may only have grown since
         activity = self.activity.now()
         if not activity.is_planned:
             return {("", 0): "it has not planned a batch yet"}
@@ -264,14 +265,14 @@ class Stream:
         return found
 
     def close(self) -> None:
-        """Release the clients and threads that it shares or owns."""
+        """Release the clients and threads that the stream shares or owns."""
         self.on_close()
 
     # ------------------------------------------------------------ inside
 
     def _known(self, ask: Callable[[ControlFollower], Holds]) -> KnownHolds:
-        # The control topics come first: the holds of this process are read after that
-        # wait.
+        # The control topics are read first, so that the holds of this process are read
+        # after that wait.
         states: list[Holds] = []
         troubles: list[str] = []
         if self._follower is not None:
@@ -358,8 +359,8 @@ class Stream:
 
 
 def _latest(facts: Facts) -> dict[TopicPartition, int]:
-    # The ends that the official source has just found may have more partitions than the
-    # start of the plan.
+    # The ends that the official source has just found may include partitions that were
+    # not known at the start of the plan.
     return {**offsets.parse(facts["end"]), **offsets.parse(facts["latest"])}
 
 

@@ -1,4 +1,4 @@
-"""Makes SQL views of delivery journals: deliveries, ownerships, holds and commits."""
+"""Creates SQL views of delivery journals: deliveries, ownerships, holds, commits."""
 
 import os
 from collections.abc import Sequence
@@ -21,7 +21,7 @@ class _View:
     columns: Sequence[str]
 
     def of(self, facts: Frame) -> Frame:
-        """Return its rows."""
+        """Return the rows of the view."""
         parsed = f"from_json(fact, 'n bigint, at double, {self.fields}') as one"
         own = facts.where(facts.kind.isin(*self.kinds)).selectExpr("*", parsed)
         about = own.selectExpr(*_OF_PARTITION, "place", "kind", "one.*")
@@ -30,7 +30,8 @@ class _View:
         return about.selectExpr(*self.columns)
 
 
-# An ownership ends with the next fact of its member about one of its partition.
+# An ownership ends with the next fact of its member about an ownership of its
+# partition.
 _OVER = """
     lead(if(kind = 'released', struct(at, is_lost, 'revoked' as revoked), null)) over (
         partition by `group`, topic, partition, member order by place) as over
@@ -83,13 +84,13 @@ def views(
     history: str | os.PathLike[str] | None = None,
 ) -> None:
     """
-    Make the views ``deliveries``, ``ownerships``, ``holds``, ``commits`` and ``findings``.
+    Create SQL views: deliveries, ownerships, holds, commits and findings.
 
-    They are temporary views of the session, and each query reads the journals. The view
-    ``findings`` has the judge's verdicts, with the columns of
-    :func:`~safeconsumer.spark.findings`. The others show the journals' facts: ``since``
-    and ``until`` are the times of start and end, the latter null if a journal has no
-    end, and ``end`` is the kind of end.
+    These are temporary views of the session, and each query reads the journals. The
+    view ``findings`` has the judge's verdicts, with the columns of
+    :func:`~safeconsumer.spark.findings`. The other views show the journals' facts:
+    ``since`` and ``until`` are the times of start and end (``until`` is null if a
+    journal has no end), and ``end`` is the kind of end.
 
     Args:
         spark: the session.
@@ -98,9 +99,9 @@ def views(
         history: as for :func:`~safeconsumer.spark.findings`.
 
     Raises:
-        JournalError: there is no journal at the path, or it cannot be read, or the
-            history cannot.
-        SparkSetupError: the session cannot read there.
+        JournalError: there is no journal at the path, or a journal or the history
+            cannot be read.
+        SparkSetupError: the session cannot read the path.
     """
     found = findings(spark, path, settings, history=history)
     found.createOrReplaceTempView("findings")

@@ -79,7 +79,9 @@ _VERBS = frozenset(
         """,
     )
 )
-_BEGINNINGS = frozenset(("lift", "look", "measure", "name", "place", "print", "watch"))
+_BEGINNINGS = frozenset(
+    ("delete", "lift", "look", "measure", "name", "paste", "place", "print", "watch")
+)
 _MAY_BE_VERB = re.compile(r"\w{2,}(?:s|ed)$|\w+n't$")
 _FEWEST_WORDS = 3
 

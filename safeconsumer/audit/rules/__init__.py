@@ -1,4 +1,4 @@
-"""The rules of the audit; each module is one, and a section of its page."""
+"""The rules of the audit; each module defines one rule."""
 
 from collections.abc import Sequence
 

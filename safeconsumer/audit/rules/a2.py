@@ -1,13 +1,13 @@
 """
 A2: every record is delivered.
 
-The rule compares offsets. A position also passes offsets without a record: a loss is
+The rule compares offsets. A position also passes offsets without a record, so a loss is
 certain only if producers' journals, or the topic itself, show which records were
-written. Records that the application skipped by a seek are not missing, nor are those
+written. Records that the application skipped by a seek are not missing, nor are records
 that the client's reset rule skipped, unless the log still has them. If nothing was
 committed, an ownership begins by that rule: records below the start of the log are not
-missing. Members without a group share nothing: each must deliver all records between
-its first position and its last record.
+missing. Members without a group do not share partitions: each of them must deliver all
+records between its first position and its last record.
 """
 
 import math
@@ -23,19 +23,21 @@ from safeconsumer.audit.rules.a4 import auto_reset_text
 from safeconsumer.audit.rules.rule import Rule, Unjudged
 from safeconsumer.audit.spans import Span, Spans, between, merged, uncovered
 
-# Why A2 is not judged under ``--drained``.
+# The reason why A2 is not judged with ``--drained``.
 _UNKNOWN_WRITES = (
     "no journal shows the written records: give producers' journals, or the topic "
     "(audit --against-topic)"
 )
 
-# Why A2 is not judged if a position passed offsets that may have had records.
+# The reason why A2 is not judged if a position passed offsets that may have had
+# records.
 _UNRECORDED = (
     "had no record, in a topic that is not compacted and of which no transaction was "
     "read: "
 )
 
-# Why A2 is not judged if a position was out of range, or nothing was committed.
+# The reason why A2 is not judged if a position was out of range, or nothing was
+# committed.
 _UNKEPT = "only the topic shows where its log begins (audit --against-topic)"
 
 
@@ -58,8 +60,8 @@ def _across(case: Case) -> Iterator[Finding | Unjudged]:
 
 
 def _shared(case: Case) -> list[list[Epoch]]:
-    # Lists of ownerships that together deliver each record: those of the group, or, without
-    # a group, those of each member.
+    # Return lists of ownerships that together deliver each record: one list for a
+    # group, or, without a group, one for each member.
     if case.address.group:
         return [case.epochs]
     return [one.epochs for one in case.parts.values()]
@@ -80,7 +82,7 @@ def _missing(case: Case, epochs: Sequence[Epoch]) -> Iterator[Finding]:
     known_from = acknowledged.known_from if written else math.inf
     skips = skipped(epochs, acknowledged.kept)
     gone = gone_before(case, epochs)
-    # Records before the first position of all may have been read before.
+    # Records before the very first position may have been read earlier.
     between_begins = [one for one in gone if one[0] > 0]
     ranges = [*positions(epochs), *skips, *between_begins] if known_from else ()
     passed = merged(ranges)
@@ -95,8 +97,8 @@ def _missing(case: Case, epochs: Sequence[Epoch]) -> Iterator[Finding]:
     covered = merged([*(span for one in epochs for span in one.records), *skips])
     if not case.settings.is_drained:
         # Records before the first position of an ownership may have been read before
-        # there were journals. Records after the last delivery may still come, unless
-        # the position has passed them and is committed.
+        # there were journals. Records after the last delivery may still be delivered,
+        # unless the position has passed them and is committed.
         stood = [start for one in epochs for start in one.runs.starts]
         over = (min(one.sure, one.end) for one in epochs if one.sure >= 0)
         bottom = min([*covered.starts[:1], *stood], default=0)
@@ -107,7 +109,7 @@ def _missing(case: Case, epochs: Sequence[Epoch]) -> Iterator[Finding]:
 
 
 def positions(epochs: Iterable[Epoch]) -> Spans:
-    """Return the ranges that positions passed, or peeks read, with records or not."""
+    """Return the ranges that positions passed or peeks read, with or without records."""
     return merged(span for one in epochs for span in (*one.runs, *one.peeked))
 
 
@@ -121,8 +123,9 @@ def skipped(epochs: Sequence[Epoch], kept: int | None) -> Spans:
     """Return the ranges that a seek, or the client's reset rule, skipped."""
     found = [span for one in epochs for span in one.skipped]
     found += deleted(epochs, kept)
-    # A seek at the start of an ownership skips the offsets between all others and its
-    # target, even if another seek moves the position before a record comes.
+    # A seek at the start of an ownership skips the offsets between the next lower
+    # position and its target, even if another seek moves the position before the first
+    # record.
     sought = {
         start
         for one in epochs
@@ -139,7 +142,7 @@ def gone_before(case: Case, epochs: Sequence[Epoch]) -> Spans:
     Return the offsets before ownerships without a commit that the log had deleted.
 
     If nothing shows the start of the log, all offsets between the next lower position
-    and the begin may be deleted, and are returned.
+    and the start of the ownership may be deleted, and are returned.
     """
     found = Spans()
     for epoch, (start, end) in _before_begins(case, epochs):
@@ -154,7 +157,7 @@ def _log_start(case: Case, epoch: Epoch) -> int | None:
 
 def _before_begins(case: Case, epochs: Sequence[Epoch]) -> Iterator[tuple[Epoch, Span]]:
     # The offsets between the start of an ownership without a commit and the next lower
-    # position, or 0. Of several ownerships with one start the log's latest start
+    # position, or 0. If several ownerships have the same start, the log's latest start
     # counts.
     lacking = [one for one in epochs if one.lacked_commit(case.address.group)]
     if not lacking:
@@ -176,11 +179,12 @@ class Unrecorded:
     """
     Offsets that positions passed and for which no member got a record.
 
-    Each transaction leaves at least one of them, so they are counted, not kept.
+    Each transaction leaves at least one such offset, so the offsets are counted, not
+    kept.
 
     Attributes:
-        first: the first run of them; None if there are none.
-        count: their number.
+        first: the first run of such offsets; None without any.
+        count: the number of such offsets.
     """
 
     first: Span | None
@@ -191,7 +195,7 @@ def unrecorded(case: Case) -> Unrecorded:
     """
     Return the offsets that positions passed and for which no member got a record.
 
-    Offsets that a producer or the topic accounts for are not among them.
+    Offsets whose records a producer or the topic shows are left out.
     """
     acknowledged: Acknowledged = case.acknowledged
     is_known = acknowledged.written or acknowledged.kept is not None
@@ -207,7 +211,7 @@ def unrecorded(case: Case) -> Unrecorded:
 
 
 def _why_open(case: Case) -> str:
-    # The losses that were found count nevertheless.
+    # The losses that were found still count.
     acknowledged = case.acknowledged
     if why := _unexplained_jump(case) or _unexplained_begin(case):
         return why
@@ -215,7 +219,7 @@ def _why_open(case: Case) -> str:
         return hole
     if not case.settings.is_drained:
         return ""
-    # The delivered records cannot show whether all records came.
+    # The delivered records cannot show whether all records were delivered.
     if not acknowledged.written and not case.is_written:
         return _UNKNOWN_WRITES
     least = acknowledged.known_from
@@ -226,7 +230,7 @@ def _why_open(case: Case) -> str:
 
 
 def _unexplained_jump(case: Case) -> str:
-    # Why a reset may have passed over records that the log had; "" if no reset has.
+    # Return why a reset may have skipped records that the log had; "" if none has.
     if case.acknowledged.kept is not None:
         return ""
     for part in case.parts.values():
@@ -237,13 +241,14 @@ def _unexplained_jump(case: Case) -> str:
 
 
 def _unexplained_begin(case: Case) -> str:
-    # Why records may be lost before an ownership without a commit; "" if they are not.
+    # Return why records before an ownership without a commit may be lost; "" if they
+    # are not.
     written = merged(case.acknowledged.written)
     for epochs in _shared(case):
         for epoch, (start, end) in _before_begins(case, epochs):
             if _log_start(case, epoch) is not None:
                 continue
-            # Records before the first position of all may have been read before.
+            # Records before the very first position may have been read earlier.
             is_between = start > 0 or case.settings.is_drained
             if is_between and (not written or between(written, start, end)):
                 return (

@@ -1,10 +1,10 @@
 """
-A4: within an ownership no record is passed over, and none is delivered again.
+A4: within an ownership no record is skipped, and none is delivered again.
 
 Within an ownership a run of records begins at the position. An ownership begins at the
 committed offset in the broker's answer, or where the member left off if a rebalance
-gave the partition back; a seek of the program, and an operator's reset that the holds
-topic confirms, choose another place. A reset by the client's rule is only the client's
+gave the partition back. A seek of the program, and an operator's reset that the holds
+topic confirms, choose another offset. A reset by the client's rule is only the client's
 own claim: if it goes back, A4 is not judged. An ownership that begins below the
 committed offset is a finding of A6.
 """
@@ -45,7 +45,8 @@ def auto_reset_text(member: str, jump: AutoReset) -> str:
 
 
 def _confirmed(case: Case, part: Part, reset: Reset) -> Iterator[Finding | Unjudged]:
-    # A member's claim that it was moved counts if an operator's hold confirms it.
+    # A member's claim that it was moved counts only if an operator's hold confirms the
+    # move.
     control, group = case.control, case.address.group or ""
     target = group, reset.owner, f"{case.address.topic}:{case.address.partition}"
     spans = () if control is None else control.targets.get((*target, reset.offset), ())

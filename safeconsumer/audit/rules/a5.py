@@ -2,10 +2,10 @@
 A5: an owner commits only delivered records, and no commit goes back.
 
 A commit is compared with the position and the ownership at its call, whenever its
-answer comes, and counts once it is acknowledged. After a seek an earlier offset may be
-committed again. A lower offset takes nothing back if no record lies between the two, as
-behind a transaction's marker. An ownership does not commit an offset below the one at
-which the broker let it begin.
+answer arrives, and counts once it is acknowledged. After a seek an earlier offset may
+be committed again. A lower offset does not count as going back if no record lies
+between the two offsets, as after a transaction's marker. An ownership does not commit
+an offset below the one at which the broker let it begin.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ _NOT_OWNED = "committed without owning it"
 
 
 def _is_behind(fact: Committed) -> str:
-    # Returns why an offset is wrong; "" if it is right.
+    # Return why an offset is wrong; "" if it is right.
     if not fact.is_done or fact.is_before:
         return ""
     offset, stood = fact.offset, fact.stood
@@ -41,7 +41,7 @@ def _committed(fact: Committed) -> Iterator[Broken]:
 
 def _across(case: Case) -> Iterator[Finding | Unjudged]:
     # A cooperative rebalance revokes in one generation and assigns in the next: in
-    # between nobody owns the partition, and its old owner may commit.
+    # between no member owns the partition, and its old owner may commit.
     given = {one.owned.generation for one in case.epochs}
     for name, part in case.parts.items():
         for fact in part.late:

@@ -1,11 +1,11 @@
 """
 Compares the first position of ownerships with the broker's answer, for A4 and A6.
 
-A commit names the journal of the member that made it, and that journal's newest entry.
-A member that begins at a commit has the broker's answer in its own journal. So each
-ownership is judged by that answer, and the answer by the journal that it names: no
+A commit names the journal of the member that made the commit, and that journal's newest
+entry. A member that begins at a commit has the broker's answer in its own journal. So
+each ownership is judged by that answer, and the answer by the journal that it names: no
 clock, no generation and no order of journals decides which of two members was earlier.
-A journal counts as missing if a commit names it and it was not given to the judge.
+A journal counts as missing if a commit names it but the judge did not get it.
 """
 
 import re
@@ -29,8 +29,8 @@ def wrong_begins(case: Case) -> Iterator[Finding | Unjudged]:
     """
     Yield ownerships that began after or before the committed offset (A4, A6).
 
-    Also yield the checks that are not judged, and why: a journal is missing, or a
-    commit that is in no journal has moved the group.
+    Also yield the checks that are not judged, with the reason: a journal is missing, or
+    a commit that is in no journal has moved the group.
     """
     if case.incomparable:
         return
@@ -54,7 +54,7 @@ def _at_begin(
         return
     if began.answered < 0:
         return
-    # one journal shows both: no other member's action excuses it
+    # one journal shows both offsets, so no other member's action excuses a difference
     if not epoch.was_sought:
         yield from _compared(epoch, began.answered, began.answered)
     yield from _of_other_journals(case, epoch, began)
@@ -140,9 +140,9 @@ def _of_its_maker(
 
 
 def _moved(case: Case, epoch: Epoch, began: Positioned) -> str:
-    # Returns why the maker of a commit without a note is unknown; "" if a program with
-    # metadata of its own may have made it, or a producer's transaction. A consumer with
-    # a journal makes no commit without metadata, whatever the offset.
+    # Return why the maker of a commit without a note is unknown; "" if a program with
+    # its own metadata, or a producer's transaction, may have made the commit. A
+    # consumer with a journal never commits without metadata.
     offset = began.answered or 0
     is_in_a_journal = began.by and offset in case.offsets
     if is_in_a_journal or offset <= case.most_of_producers:
@@ -157,8 +157,8 @@ def _moved(case: Case, epoch: Epoch, began: Positioned) -> str:
 
 
 def _of_one_commit(case: Case) -> Iterator[Finding | Unjudged]:
-    # The broker returns the last commit: if several ownerships begin at one commit, none
-    # of them had committed when the others asked.
+    # The broker returns the last commit: if several ownerships begin at the same
+    # commit, none of them had committed when the others requested it.
     sharing: dict[tuple[int | None, str], list[Epoch]] = {}
     for one in case.epochs:
         began = one.began
@@ -214,7 +214,7 @@ def _is_earlier(one: Epoch, other: Epoch) -> bool:
 
 
 def _was_before(owner: Epoch, made: Committed, epoch: Epoch) -> bool:
-    # Returns whether a commit was done when an ownership queried the committed offset.
+    # Return whether a commit was done when an ownership queried the committed offset.
     # The broker refuses commits of past generations.
     asked = 0 if epoch.began is None else epoch.began.asked
     is_answered = owner.member != epoch.member or made.n < asked
@@ -222,8 +222,8 @@ def _was_before(owner: Epoch, made: Committed, epoch: Epoch) -> bool:
 
 
 def _copied_by(case: Case, epoch: Epoch) -> str:
-    # Returns another member that committed the offset at which an ownership began, perhaps
-    # with the same metadata; "" if none did.
+    # Return another member that committed the offset at which an ownership began,
+    # perhaps with the same metadata; "" without one.
     began = epoch.began
     found = None if began is None else _NOTE.fullmatch(began.by)
     if began is None or found is None:
@@ -240,7 +240,8 @@ def _copied_by(case: Case, epoch: Epoch) -> str:
 
 
 def _without_commit(case: Case) -> Iterator[Unjudged]:
-    # Yields ownerships that found no committed offset, although a member had committed.
+    # Yield the checks that are not judged because an ownership found no committed
+    # offset although a member had committed.
     nothing = [one for one in case.epochs if _found_nothing(one)]
     first = _first_commits(case) if nothing else []
     why = ""
@@ -263,7 +264,7 @@ def _without_commit(case: Case) -> Iterator[Unjudged]:
 
 
 def _first_commits(case: Case) -> list[tuple[Epoch, Committed]]:
-    # Returns the first commit of each member, with its ownership.
+    # Return the first commit of each member, with its ownership.
     several = (
         next(
             (

@@ -26,12 +26,12 @@ class Rule:
     A check, and the functions that find its violations.
 
     Attributes:
-        check: its name.
+        check: the name of the check.
         basis: the evidence on which a clean result rests.
-        of: by kind of fact, a function that yields the violations by a fact of one
-            process.
-        across: yields the violations by all facts of a case, and the checks that are
-            not judged.
+        of: by kind of fact, a function that yields the violations that one fact of one
+            process shows.
+        across: yields the violations that only all facts of a case show, and the checks
+            that are not judged.
         left_open: returns the reason why there may be more violations than were found;
             "" if there are no more.
     """

@@ -20,11 +20,12 @@ def under_group_holds(case: Case, check: str) -> Iterator[Finding | Unjudged]:
     Yield deliveries (G2), or starts of handlers (W10), under the group's holds.
 
     For a member with an unknown clock the rule yields the check that is not judged, and
-    the reason: its actions may have been before the hold, after it or under it.
+    the reason: the member's actions may have been before, under or after the hold.
 
-    An ownership that began after a member had read the hold must obey it from its first
-    record on: the broker's time of the record is a little before members can read it.
-    All others may continue until they have read it, as long as patience allows.
+    An ownership that began after a member had read the hold must obey the hold from its
+    first record on: the broker's time of the hold's record is a little before members
+    can read it. All other ownerships may continue until their member has read the hold,
+    as long as the patience allows.
     """
     for bounds, (name, part) in product(case.bounds, case.parts.items()):
         moments = part.delivered if check == "G2" else part.begun
@@ -73,7 +74,7 @@ def _found(part: Part, bounds: Bounds, clock: BrokerTime, check: str) -> Finding
 
 
 def _hidden(member: str, moments: Moments, bounds: Bounds, clock: BrokerTime) -> str:
-    # Returns why other actions may have been under a hold as well.
+    # Return why other actions may also have been under a hold.
     if not clock.is_measured:
         text = "has no entries of the broker's clock, as of a member without control="
         how = "--clock-skew makes the judge trust the member's clock"
@@ -106,7 +107,7 @@ def _bound(
 
 
 def unknown_holds(case: Case) -> str:
-    """Return why it is unknown when the group was held; "" if it is known."""
+    """Return why it is unknown when the group was held; "" if that is known."""
     if case.hidden_group:
         return case.hidden_group
     if case.control is not None:
@@ -128,7 +129,7 @@ def unknown_holds(case: Case) -> str:
 
 
 def _not_covered(case: Case, control: Control) -> str:
-    # Returns why the history of holds begins too late or ends too early; "" if it does
+    # Return why the history of holds begins too late or ends too early; "" if it does
     # not.
     skew = case.settings.clock_skew
     clocks = case.clocks
@@ -158,7 +159,8 @@ def _utc(at: float) -> str:
 
 
 def _others_holds(case: Case, control: Control) -> str:
-    # Returns why the holds topics are not those of the members; "" if they may be.
+    # Return why the holds topics are not those that the members read; "" if they may
+    # be.
     for epoch in case.epochs:
         cluster = epoch.owned.cluster
         if control.cluster and cluster not in {None, control.cluster}:

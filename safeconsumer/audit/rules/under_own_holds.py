@@ -1,8 +1,9 @@
 """
 Reports actions of a member under holds that its own journal shows, for A1 and W10.
 
-A journal has the end of a hold of the group only if the process lived to write it. If the
-journal lacks the end, and the holds topic has it, the topic decides, by the broker's clock.
+A journal has the end of a group's hold only if the process was not killed before it
+wrote the end. If the journal lacks the end but the holds topic has it, the topic
+decides, by the broker's clock.
 """
 
 import math
@@ -29,12 +30,12 @@ _UNMEASURED = (
 
 
 class _Was(Enum):
-    # The state of the holds at the moment of an action.
+    # The state of the holds at the time of an action.
     HELD, UNKNOWN, OVER = range(3)
 
 
 def under_own_holds(case: Case, check: str) -> Iterator[Finding | Unjudged]:
-    """Yield the actions under holds in force, and those under holds that may have ended."""
+    """Yield actions under holds in force, and the checks that doubtful holds leave open."""
     for name, part in case.parts.items():
         for fact in part.under:
             if fact.check != check:
@@ -66,7 +67,7 @@ def _by_topic(case: Case, member: str, fact: UnderHold) -> Iterator[Finding | Un
 
 
 def _end(case: Case, member: str, fact: UnderHold, key: Key) -> float:
-    # The end by the broker's clock of the hold that the member had read by then.
+    # The end, by the broker's clock, of the hold that the member had read by then.
     read = case.group.readers[member].read.get(key, ())
     written = [one.written for one in read if one.n <= fact.n and one.written]
     if not written or case.control is None or case.control.trouble:

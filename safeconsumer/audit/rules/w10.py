@@ -2,9 +2,9 @@
 W10: no handler begins on a record of a held partition.
 
 A handler that had begun when the hold came into force may write its start later: the
-entry of the hold has the offsets that handlers were working on. Each of these may begin
-once, and no other record may. For holds of the group the holds topic shows the times,
-as for G2.
+entry of the hold has the offsets that handlers were working on. A start may follow once
+for each of these records, and for no other. For holds of the group the holds topic
+shows the times, as for G2.
 """
 
 from collections.abc import Iterator

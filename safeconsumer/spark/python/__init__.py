@@ -1,5 +1,5 @@
 """
-Provides ``format("safekafka")`` in pure Python, for sessions that no jar can reach.
+Provides ``format("safekafka")`` in pure Python, for sessions without additional jars.
 
 Importing this package does not need pyspark.
 """

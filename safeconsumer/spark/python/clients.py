@@ -1,4 +1,4 @@
-"""Makes kafka-python's clients for control topics, from Java's properties."""
+"""Creates kafka-python's clients for control topics, from Java's properties."""
 
 from collections.abc import Mapping
 
@@ -14,8 +14,8 @@ class PythonClients:
     A :class:`~safeconsumer.spark.clients.Clients` on kafka-python.
 
     Args:
-        topics: the topics of the stream, as its planner sees them.
-        properties: properties of Java's clients; those of reading are left out.
+        topics: the topics of the stream, from its planner.
+        properties: properties of Java's clients; those for reading are left out.
 
     Raises:
         ClientPropertyError: a property is refused, or cannot be translated.
@@ -31,17 +31,17 @@ class PythonClients:
             raise ClientPropertyError(*error.args) from error
 
     def holds_topic(self, name: str) -> clients.StockHoldsTopic:
-        """Return a reader of the holds topic; it connects to nothing yet."""
+        """Return a reader of the holds topic, which connects later."""
         return clients.StockHoldsTopic(self._base, name)
 
     def reason(self, topic: str, error: BaseException) -> str:  # noqa: ARG002 - one shape
-        """Return why a holds topic could not be read; after a refusal, with advice."""
+        """Return why a holds topic could not be read, with advice after a refusal."""
         return str(error) or type(error).__name__
 
     def status_topic(self, name: str) -> StatusTopic:
-        """Return a writer of the status topic; it connects to nothing yet."""
+        """Return a writer of the status topic, which connects later."""
         return clients.status_topic(self._base, name)
 
     def cluster(self) -> Topics:
-        """Return the topics; they answer with the results of the planner's queries."""
+        """Return the topics, which answer with the results of the planner's queries."""
         return self._topics

@@ -2,7 +2,7 @@
 Plans the batches of a stream of the Python source, in a process beside the driver.
 
 ``spark.stream`` decides, as for every stream: a plan reads the holds topic up to an end
-that is asked for after the plan began, and held partitions end at their start. The
+that it requests after its own start, and held partitions end at their start. The
 planner does the work of the official source: it finds the first and last offsets of a
 stream, shares a limit, notices deleted records, and divides a batch into tasks.
 """
@@ -29,12 +29,12 @@ NAME = "safekafka"
 
 class Planner:
     """
-    Plans batches; made once for each start of a query.
+    Plans batches; each start of a query creates one planner.
 
     Thread rules: one thread.
 
     Args:
-        settings: of the stream.
+        settings: the settings of the stream.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -46,7 +46,8 @@ class Planner:
 
     def _opened(self) -> Stream:
         clients = partial(PythonClients, self._topics)
-        # Spark names no folder of the checkpoint to a Python source, so it skips nothing.
+        # Spark gives a Python source no folder in the checkpoint, so this source cannot
+        # skip.
         opening = Opening(ledger(), clients)
         return opening.stream(NAME, self._settings.holds)
 
@@ -74,20 +75,20 @@ class Planner:
         }
 
     def prepare(self) -> None:
-        """Note the partitions' ends: a run with ``availableNow`` reads up to these."""
+        """Note the partitions' ends, up to which a run with ``availableNow`` reads."""
         self._target = self._topics.bounds(self._topics.partitions())[1]
 
     def end(self, start: Offsets, most: int | None) -> Offsets:
         """
-        Return the ends of a batch: held partitions end at their start.
+        Return the ends of a batch, in which held partitions end at their start.
 
         Args:
-            start: the offsets at which it starts.
-            most: the most offsets that it may have; None: no limit.
+            start: the offsets at which the batch starts.
+            most: the maximum number of offsets in the batch; None for no limit.
 
         Raises:
             DataLostError: records of the batch are deleted, and a loss fails the query.
-            HoldsUnreadableError: the holds cannot be read, and the run ends by itself.
+            HoldsUnreadableError: the holds cannot be read, and the run has an end.
         """
         firsts, ends = self._bounds(start)
         self._topics.planned_firsts = firsts
@@ -152,7 +153,7 @@ class Planner:
     def _first(
         self, tp: TopicPartition, start: int | None, end: int, first: int
     ) -> int:
-        """Return the first offset to read of a partition, also after a loss."""
+        """Return the first offset to read of a partition, even after a loss."""
         name = offsets.named([tp])
         if start is None and first and end:
             self._lose(

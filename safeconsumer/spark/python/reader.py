@@ -1,4 +1,4 @@
-"""Answers Spark's questions to a streaming source; needs pyspark 4.2 and pyarrow."""
+"""Implements Spark's streaming reader; this module needs pyspark 4.2 and pyarrow."""
 
 import importlib
 import json
@@ -29,13 +29,14 @@ class Task(_InputPartition):  # type: ignore[misc]  # pyspark's, which is not th
 
 class Reader(_StreamReader, _SupportsAvailableNow):  # type: ignore[misc]  # as above
     """
-    Plans in one process of Spark, and reads in others, to which it is pickled.
+    Plans in one of Spark's processes, and reads in others, to which it is pickled.
 
-    Spark keeps the planning process for the life of a query, and ends it by a signal.
+    Spark keeps the planning process as long as the query runs, and ends the process by
+    a signal.
 
     Args:
-        settings: of the stream.
-        schema: of its rows, as pyspark has it.
+        settings: the settings of the stream.
+        schema: pyspark's schema of the stream's rows.
     """
 
     def __init__(self, settings: Settings, schema: Any) -> None:  # noqa: ANN401 - pyspark's
@@ -54,7 +55,7 @@ class Reader(_StreamReader, _SupportsAvailableNow):  # type: ignore[misc]  # as 
         if self._made is None:
             self._made = Planner(self._settings)
             if threading.current_thread() is threading.main_thread():
-                # Spark ends this process by SIGTERM and would not call stop().
+                # Spark ends this process by SIGTERM and does not call stop().
                 signal.signal(signal.SIGTERM, _exit)
         return self._made
 
@@ -92,11 +93,11 @@ class Reader(_StreamReader, _SupportsAvailableNow):  # type: ignore[misc]  # as 
 
     def commit(self, end: Mapping[str, Any]) -> None:
         """
-        Do nothing: the next plan proves that a batch has ended.
+        Do nothing, because the next plan proves that a batch has ended.
 
-        Spark commits a batch after it has planned the next one, whose rows are about to
-        be read: if that counted as an end, held partitions would be reported quiet too
-        early.
+        Spark commits a batch after it has planned the next batch, whose rows are about
+        to be read: if that counted as an end, held partitions would be reported as
+        quiet too early.
         """
 
     def stop(self) -> None:
@@ -108,7 +109,7 @@ class Reader(_StreamReader, _SupportsAvailableNow):  # type: ignore[misc]  # as 
     # ------------------------------------------------------------ an executor
 
     def read(self, partition: Task) -> Iterator[Any]:
-        """Yield the rows of a task, in Arrow's batches."""
+        """Yield the rows of a task in Arrow batches."""
         columns = Columns(self._schema)
         for wanted in partition.ranges:
             for records in reading.read(self._settings, wanted):
@@ -117,10 +118,10 @@ class Reader(_StreamReader, _SupportsAvailableNow):  # type: ignore[misc]  # as 
 
 class Columns:
     """
-    Makes Arrow's batches of records.
+    Creates Arrow batches from records.
 
     Args:
-        schema: of the rows, as pyspark has it.
+        schema: pyspark's schema of the rows.
     """
 
     def __init__(self, schema: Any) -> None:  # noqa: ANN401 - pyspark's

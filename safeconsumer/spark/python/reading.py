@@ -2,9 +2,9 @@
 Reads ranges of offsets in an executor, without losing a record.
 
 A range ends when the *position* of its client has reached its end, past records that
-are compacted away or aborted. No other sign ends it: a client that makes no progress
-for too long raises. Clients stay in the process between tasks, since a new one takes
-200 ms.
+are compacted away or aborted. Nothing else ends a range: a client that makes no
+progress for too long raises an error. Clients stay in the process between tasks,
+because a new client takes 200 ms.
 """
 
 import json
@@ -26,7 +26,8 @@ from safeconsumer.spark.python.settings import Settings
 
 _POLL_MS = 1_000
 _CLOSE_MS = 200
-# Clients that wait in a process for its next task; each query's settings have their own.
+# The number of clients that wait in a process for its next task; each query's settings
+# have separate clients.
 _MOST_KEPT = 4
 _GONE = (
     kafka_errors.LogTruncationError,
@@ -43,11 +44,11 @@ class Range:
     Offsets of one partition, which one task reads.
 
     Attributes:
-        topic: its topic.
-        partition: its number.
+        topic: the topic.
+        partition: the number of the partition.
         start: the first offset.
-        end: the offset behind the last one.
-        topic_id: the topic's id when the batch was planned; empty: not known.
+        end: the offset after the last one.
+        topic_id: the topic's id when the batch was planned; empty if it was not known.
     """
 
     topic: str
@@ -63,7 +64,7 @@ class Range:
 
 def lose(settings: Settings, what: str) -> None:
     """
-    Log a loss of records, or raise.
+    Log a loss of records, or raise an error.
 
     Raises:
         DataLostError: losses fail the query.
@@ -107,9 +108,9 @@ class RangeReading:
     Thread rules: one thread.
 
     Args:
-        settings: of the stream.
+        settings: the settings of the stream.
         wanted: the range.
-        consumer: a consumer with this partition alone, at the start of the range.
+        consumer: a consumer with only this partition, at the start of the range.
 
     Attributes:
         position: the offset below which all records were returned.
@@ -125,11 +126,11 @@ class RangeReading:
 
     @property
     def is_over(self) -> bool:
-        """Whether everything was returned."""
+        """Whether the whole range was returned."""
         return self.position >= self._wanted.end
 
     def turn(self) -> list[Any]:
-        """Return the next records; none if none have come yet."""
+        """Return the next records; an empty list if none have arrived yet."""
         left = self._wanted.end - self.position
         most = min(left, self._settings.fetching["max_poll_records"])
         wait_ms = min(_POLL_MS, self._settings.patience * 1000)
@@ -148,7 +149,8 @@ class RangeReading:
                 f"{self._wanted.end}"
             )
             raise StreamStalledError(message)
-        # If offsets are missing, this number of records reaches behind the end.
+        # If offsets are missing, this number of records goes beyond the end of the
+        # range.
         rows: list[Any] = polled.get(self._tp, [])
         while rows and rows[-1].offset >= self._wanted.end:
             rows.pop()
@@ -176,8 +178,8 @@ class KeptClient:
     """
     A client that stays in the process between tasks, with its fetched records.
 
-    It continues at its position only for the same topic, by its id: a topic that was
-    deleted and recreated has other records at the same offsets.
+    The client continues at its position only if the topic's id is the same, because a
+    topic that was deleted and recreated has other records at the same offsets.
 
     Thread rules: one thread; Spark runs one task at a time in a Python process.
     """
@@ -219,27 +221,27 @@ class KeptClient:
         with kept.closed_on_error():
             if not kept.has_other(wanted):
                 return kept
-        # a seek to its position would keep the fetched records of the old topic
+        # a seek to the same position would keep the fetched records of the old topic
         kept.close()
         return None
 
     @contextmanager
     def closed_on_error(self) -> Iterator[None]:
-        """Close it if the block raises."""
+        """Close the client if the block raises."""
         with ExitStack() as closing:
             closing.callback(self.close)
             yield
             closing.pop_all()
 
     def has_other(self, wanted: Range) -> bool:
-        """Return whether its topic of that name has another id than the plan's."""
+        """Return whether the topic's id differs from that of the plan."""
         known = topic_ids(self.consumer, [wanted.topic])[wanted.topic]
         if known is None or not wanted.topic_id:
             return False
         return str(known) != wanted.topic_id
 
     def give_back(self, rest: Range) -> None:
-        """Keep it for the next task, which may begin at the end of this range."""
+        """Keep the client for the next task, which may begin at the end of this range."""
         if not rest.topic_id:  # a broker before 2.8 reports no topic ids
             self.close()
             return
@@ -248,7 +250,7 @@ class KeptClient:
             self._idle.pop(next(iter(self._idle))).close()
 
     def close(self) -> None:
-        """Close it."""
+        """Close the client."""
         self.consumer.close(autocommit=False, timeout_ms=_CLOSE_MS)
 
 

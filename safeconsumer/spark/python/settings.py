@@ -1,4 +1,4 @@
-"""Parses the options of the Python source into one frozen value, and refuses others."""
+"""Parses the Python source's options into one frozen value; refuses other options."""
 
 import json
 import re
@@ -26,11 +26,11 @@ OPTIONS: Mapping[str, tuple[str, str]] = {
         '`earliest`, `latest` or `{"orders":{"0":23,"1":-2}}`; -2 and -1 are these.',
     ),
     "failOnDataLoss": ("true", "Whether lost records fail the query."),
-    "maxOffsetsPerTrigger": ("", "The most offsets of one batch."),
-    "minPartitions": ("", "The least number of ranges of a batch."),
+    "maxOffsetsPerTrigger": ("", "The maximum number of offsets in one batch."),
+    "minPartitions": ("", "The minimum number of ranges in a batch."),
     "minRecordsPerTask": (
         "",
-        "The least offsets of a task, which reads ranges in turn: fewer tasks.",
+        "The minimum of offsets for a task, which then reads several ranges in turn.",
     ),
     "includeHeaders": ("false", "Whether rows have a column with the headers."),
     "kafkaConsumer.pollTimeoutMs": (
@@ -38,7 +38,7 @@ OPTIONS: Mapping[str, tuple[str, str]] = {
         "How long a range may make no progress before its task fails.",
     ),
 }
-# Java's names of the settings that reading uses, and kafka-python's. Those of the
+# Java's names of the settings for reading, and kafka-python's. The settings of the
 # connection are translated by group.properties.
 _READING: Mapping[str, str] = {
     name: name.replace(".", "_")
@@ -53,7 +53,7 @@ _FETCHING: Mapping[str, Any] = {
     "max_partition_fetch_bytes": 4 << 20,
     "max_poll_records": 20_000,
 }
-# The settings that select records; another value would lose rows.
+# The settings that select records; other values would lose rows.
 _OWNED = frozenset(
     {
         *("auto.offset.reset", "enable.auto.commit", "group.id", "interceptor.classes"),
@@ -66,8 +66,8 @@ _CHOICES = {
     "check.crcs": ("true", "false"),
     "isolation.level": ("read_uncommitted", "read_committed"),
 }
-# In a character class Java unites nested classes and intersects by &&. Python reads both
-# as characters, and would silently match other topics.
+# In a character class Java unites nested classes, and && means intersection. Python
+# reads both as characters, and would silently match other topics.
 _ONLY_JAVA = re.compile(r"\[[^\]]*(\[|&&)")
 _MAX_DIGITS = 18
 EARLIEST, LATEST = -2, -1
@@ -79,17 +79,18 @@ class Settings:
     The options of one stream.
 
     Attributes:
-        holds: the holds and limits that it obeys, and whether a loss fails it.
-        topics_option: the option that names its topics, in lower case.
+        holds: the holds and limits that the stream obeys, and whether a loss fails it.
+        topics_option: the option that names the topics, in lower case.
         wanted: the topics, the expression, or the partitions, by ``topics_option``.
         starting: ``earliest``, ``latest``, or offsets by partition.
-        max_offsets: the most offsets of a batch; None: no limit.
-        min_ranges: the least number of ranges of a batch.
-        min_records: the offsets that a task reads at least, if there are that many.
+        max_offsets: the maximum number of offsets in a batch; None for no limit.
+        min_ranges: the minimum number of ranges in a batch.
+        min_records: the minimum number of offsets that a task reads, if there are that
+            many.
         has_headers: whether rows have headers.
         patience: seconds for which a range may make no progress.
-        connection: kafka-python's settings of the connection, with secrets.
-        fetching: kafka-python's settings of reading.
+        connection: kafka-python's settings for the connection, with secrets.
+        fetching: kafka-python's settings for reading.
     """
 
     holds: SourceOptions
@@ -111,7 +112,7 @@ def parse(options: Mapping[str, str]) -> Settings:
 
     Raises:
         SparkSettingError: an option is missing, unknown, or has an invalid value; the
-            message names it.
+            message names the option.
     """
     given = {name.lower(): str(value) for name, value in options.items()}
     holds = holds_options.parse(given)
@@ -135,7 +136,7 @@ def parse(options: Mapping[str, str]) -> Settings:
 
 def connection(properties: Mapping[str, str]) -> dict[str, Any]:
     """
-    Return kafka-python's settings for a connection, without those of reading.
+    Return kafka-python's settings for a connection, without those for reading.
 
     Raises:
         SparkSettingError: a property is refused, or cannot be translated.
@@ -292,7 +293,7 @@ def _choice(given: Mapping[str, str], name: str, choices: tuple[str, ...]) -> st
 
 
 def _whole(given: Mapping[str, str], name: str) -> int:
-    """Return a number above zero; 0 if the option is not given and has no default."""
+    """Return a number above zero; 0 if the option is missing and has no default."""
     text = _text(given, name).strip()
     if not text and name.lower() not in given:
         return 0

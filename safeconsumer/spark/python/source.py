@@ -1,4 +1,4 @@
-"""Registers the source in pure Python with Spark, and refuses what it lacks."""
+"""Registers the source in pure Python with Spark, and refuses an older Spark."""
 
 import importlib
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ _HEADERS = ", headers array<struct<key: string, value: binary>>"
 def _base() -> Any:  # noqa: ANN401 - pyspark's
     try:
         return importlib.import_module("pyspark.sql.datasource").DataSource
-    except ModuleNotFoundError:  # pyspark before 4.0, or none
+    except ModuleNotFoundError:  # pyspark is older than 4.0, or is not installed
         return object
 
 
@@ -29,13 +29,13 @@ _DataSource: Any = _base()
 
 class SafeKafkaSource(_DataSource):  # type: ignore[misc]  # pyspark's, if it is there
     """
-    A Kafka source for streams in pure Python, where no jar can go: Spark Connect.
+    A Kafka source for streams in pure Python, for Spark Connect, which allows no jars.
 
-    ``spark.dataSource.register(SafeKafkaSource)`` makes ``format("safekafka")`` use it
-    in that session, on Spark 4.2 and newer. A stream obeys the holds of its group
-    (``holds.control``, ``holds.group``) and the option ``holds``; there is no handle
-    for holds of the session. This package must be installed for the cluster's Python.
-    Checkpoints are the official source's.
+    ``spark.dataSource.register(SafeKafkaSource)`` makes ``format("safekafka")`` use
+    this source in that session, on Spark 4.2 and newer. A stream obeys the holds of its
+    group (``holds.control``, ``holds.group``) and the option ``holds``; there is no
+    handle for holds of the session. This package must be installed for the cluster's
+    Python. Checkpoints are the official source's.
     """
 
     options: Mapping[str, str]
@@ -64,7 +64,7 @@ class SafeKafkaSource(_DataSource):  # type: ignore[misc]  # pyspark's, if it is
         Raises:
             SparkSettingError: an option is missing, unknown or has an invalid value.
         """
-        # refused where the program describes the stream
+        # wrong options are refused here, where the program describes the stream
         found = settings.parse(self.options)
         return _SCHEMA + _HEADERS * found.has_headers
 

@@ -15,9 +15,9 @@ from safeconsumer.spark.offsets import Offsets
 from safeconsumer.spark.python.settings import Settings
 
 _ASK_TIMEOUT_MS = 20_000
-# The number of queries for a topic with an error, and the seconds between them: the
-# election of its leaders may be under way. Without the topic its partitions would
-# silently not be read.
+# The number of queries for a topic with an error, and the seconds between them: an
+# election of the topic's leaders may be in progress. Without the retries the topic's
+# partitions would silently not be read.
 _TRIES = 3
 _BETWEEN = 0.1
 _UNKNOWN = kafka_errors.UnknownTopicOrPartitionError.errno
@@ -27,7 +27,7 @@ Described = Mapping[str, Any]
 
 class Topics:
     """
-    Queries the topics of one stream, over connections that it keeps.
+    Queries the topics of one stream, over permanent connections.
 
     The object is the :class:`~safeconsumer.spark.clients.Cluster` of its stream, and
     answers with the results of the last plan.
@@ -35,7 +35,7 @@ class Topics:
     Thread rules: one thread.
 
     Args:
-        settings: of the stream.
+        settings: the settings of the stream.
 
     Attributes:
         ids: the topics' ids by name, as far as brokers report them.
@@ -82,9 +82,9 @@ class Topics:
         self, partitions: Collection[tuple[str, int]]
     ) -> tuple[Offsets, Offsets]:
         """
-        Return the first offsets, and the offsets behind the last record that is read.
+        Return the first offsets, and the offsets after the last record that is read.
 
-        For readers of committed records the second one is the last stable offset.
+        For readers of committed records the latter are the last stable offsets.
 
         Raises:
             KafkaError: a broker does not answer.
@@ -100,7 +100,7 @@ class Topics:
     def firsts(
         self,
         partitions: Collection[tuple[str, int]],
-        until: float,  # noqa: ARG002 - it does not ask
+        until: float,  # noqa: ARG002 - it sends no request
     ) -> dict[tuple[str, int], int]:
         """Return the first offsets at the last plan."""
         known = self.planned_firsts
@@ -111,7 +111,7 @@ class Topics:
         return {name: self.ids[name] for name in names if name in self.ids}
 
     def close(self) -> None:
-        """Close the connections; the next call makes others."""
+        """Close the connections; the next call creates new ones."""
         self._queries.close()
 
     # ------------------------------------------------------------ inside
@@ -138,15 +138,15 @@ class Topics:
                 return list(self._settings.wanted)
             case "assign":
                 return sorted({topic for topic, _ in self._settings.wanted})
-        # A part of the name is enough, as for the official source.
+        # A match of a part of the name is enough, as for the official source.
         matches: Callable[[str], object] = re.compile(self._settings.wanted).search
         return sorted(name for name in admin.list_topics() if matches(name))
 
     def _is_meant(self, one: Described) -> bool:
         if self._settings.topics_option != "subscribepattern":
             return True
-        # The official source leaves out internal topics; another topic may have just
-        # been deleted.
+        # The official source leaves out internal topics. A topic with an unknown name
+        # may have just been deleted.
         return not one["is_internal"] and one["error_code"] != _UNKNOWN
 
     def _note_ids(self, described: Iterable[Described]) -> None:
@@ -160,7 +160,7 @@ class Topics:
         )
         self.ids.update(ids)
         if self.made_again:
-            self.close()  # its clients know the earlier topics
+            self.close()  # the clients know the earlier topics
 
 
 def _plain(offsets: Mapping[TopicPartition, int]) -> dict[tuple[str, int], int]:

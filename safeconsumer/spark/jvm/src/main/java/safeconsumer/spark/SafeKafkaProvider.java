@@ -22,10 +22,10 @@ import org.apache.spark.sql.util.CaseInsensitiveStringMap;
 import org.slf4j.LoggerFactory;
 
 /**
- * Spark's own Kafka source, with one question added: at which offsets may a batch end?
+ * Spark's own Kafka source, with one additional question: at which offsets may a batch end?
  *
- * <p>The question goes to the decider of the session (design/spark.md). This class does not know holds;
- * it moves no offset without an answer that allows it.
+ * <p>The question goes to the decider of the session (design/spark.md). This class knows no holds, and
+ * moves no offset without an answer that allows the move.
  */
 public final class SafeKafkaProvider
     implements SessionConfigSupport, DataSourceRegister, CreatableRelationProvider {
@@ -33,7 +33,7 @@ public final class SafeKafkaProvider
   private static final Map<String, Decider> DECIDERS = new ConcurrentHashMap<>();
   private static final long PATIENCE = 10_000; // milliseconds
 
-  // Made when it is needed: Spark makes a provider whenever it looks up any format.
+  // Created on demand, because Spark creates a provider whenever it looks up any format.
   private TableProvider official;
 
   /** Returns the version of the questions and their format. */
@@ -46,10 +46,10 @@ public final class SafeKafkaProvider
     DECIDERS.put(name, made);
   }
 
-  /** Forgets a decider: its streams keep it, and no new stream finds it. */
+  /** Forgets a decider: its streams keep the decider, but no new stream finds it. */
   public static void forget(String name) { DECIDERS.remove(name); }
 
-  /** Fails if there is no decider of that name, or if it does not answer; the message tells if it is late. */
+  /** Fails if no decider has that name, or if it does not answer; the message shows a late answer. */
   public static void hello(String name) { DECIDERS.get(name).askSoon("hello", Map.of()); }
 
   @Override public String shortName() { return "safekafka"; }
@@ -67,13 +67,13 @@ public final class SafeKafkaProvider
     return new SafeTable((SupportsRead) table);
   }
 
-  /** Refuses df.write in words; without this method Spark reports an internal error. */
+  /** Refuses df.write with an explanation; without this method Spark reports an internal error. */
   @Override public BaseRelation createRelation(SQLContext sql, SaveMode mode,
       scala.collection.immutable.Map<String, String> options, Dataset<Row> rows) {
     throw new UnsupportedOperationException("safekafka only reads; write with format(\"kafka\")");
   }
 
-  /** Returns the options with our defaults; the decider refuses wrong ones, and its text is the error's. */
+  /** Returns the options with our defaults; the decider refuses wrong options with an error message. */
   private static CaseInsensitiveStringMap completed(CaseInsensitiveStringMap options) {
     Map<String, String> given = options.asCaseSensitiveMap();
     Map<String, String> all = asMap(
@@ -108,7 +108,7 @@ public final class SafeKafkaProvider
     return facts;
   }
 
-  /** Returns Kafka's records, a line each: Python would need six calls for each of them. */
+  /** Returns Kafka's records, one per line, because Python would need six calls for each record. */
   public static String asText(Iterable<?> records) throws ReflectiveOperationException {
     StringJoiner lines = new StringJoiner("\n");
     for (Object one : records) {
@@ -135,18 +135,18 @@ public final class SafeKafkaProvider
     }
   }
 
-  /** No answer counts. For its parent class pyspark makes an error without a trace. */
+  /** There is no valid answer. Pyspark turns its parent class into an error without a trace. */
   private static final class Undecided extends IllegalArgumentException {
     Undecided(String why) { super(why); }
   }
 
   private record Decider(String name, BiFunction<String, String, String> python) {
-    /** Returns the answer if it belongs to this question and allows to continue; a refusal ends the query. */
+    /** Returns the answer if it belongs to this question and is a consent; a refusal ends the query. */
     Map<String, String> ask(String question, Map<String, String> facts) {
       String identity = "protocol=" + protocol() + "&decider=" + name + "&number=" + UUID.randomUUID();
       String text = python.apply(question, identity + "&" + asText(facts));
       if (text == null || !text.startsWith(identity + "&verdict=")) {
-        throw new Undecided("what came back is no answer to the question");
+        throw new Undecided("the reply does not answer this question");
       }
       Map<String, String> answer = asMap(text);
       switch (answer.get("verdict")) {
@@ -156,7 +156,7 @@ public final class SafeKafkaProvider
       }
     }
 
-    /** Asks in a thread of its own, as long as no stream has a thread for it. */
+    /** Asks on a separate thread, for questions before the stream has its own thread. */
     Map<String, String> askSoon(String question, Map<String, String> facts) {
       FutureTask<Map<String, String>> answer = new FutureTask<>(() -> ask(question, facts));
       daemon(answer).start();
@@ -174,7 +174,7 @@ public final class SafeKafkaProvider
         throw refusal;
       }
       throw new Undecided("the process that registered this session does not answer");
-    } catch (InterruptedException stopping) { // Spark takes this error for the end of a query that it stops
+    } catch (InterruptedException stopping) { // Spark treats this error as the end of a query that it stops
       throw new UncheckedIOException(new InterruptedIOException("the query is being stopped"));
     }
   }
@@ -187,11 +187,11 @@ public final class SafeKafkaProvider
 
   private record SafeTable(SupportsRead official) implements SupportsRead {
     @Override public String name() { return "safekafka"; }
-    @Override public StructType schema() { return official.schema(); } // Spark 3.5 and 4.0 call it
+    @Override public StructType schema() { return official.schema(); } // Spark 3.5 and 4.0 call this
 
     @Override
     public Set<TableCapability> capabilities() {
-      // All but the first are announced only so that they can be refused in words.
+      // All except the first are announced only so that they can be refused with an explanation.
       return Set.of(MICRO_BATCH_READ, BATCH_READ, CONTINUOUS_READ);
     }
 
@@ -232,8 +232,8 @@ public final class SafeKafkaProvider
     private final SparkContext spark = SparkSession.active().sparkContext();
     private final ExecutorService asking = Executors.newSingleThreadExecutor(SafeKafkaProvider::daemon);
     private final Map<String, String> about = new HashMap<>();
-    private Future<Map<String, String>> answer; // null: not opened
-    private Map<String, String> last = Map.of(); // the last answer; without one everything is held
+    private Future<Map<String, String>> answer; // null until the stream is opened
+    private Map<String, String> last = Map.of(); // the last answer; without an answer everything is held
     private boolean isOpen;
     private String trouble = "";
 
@@ -269,7 +269,7 @@ public final class SafeKafkaProvider
       if (!trouble.isEmpty() && about.get("ends").equals("yes")) {
         throw new IllegalStateException("safekafka read nothing, as nothing was decided: " + trouble);
       }
-      if (last.containsKey("description")) { // Spark sets it again for each batch
+      if (last.containsKey("description")) { // Spark resets it for each batch
         String name = spark.getLocalProperty("spark.job.description");
         spark.setLocalProperty("spark.job.description", name + "\n" + last.get("description"));
       }
@@ -282,7 +282,7 @@ public final class SafeKafkaProvider
     }
 
     private void open() {
-      if (!isOpen) { // not earlier: Spark may never stop a stream that it never asks
+      if (!isOpen) { // not earlier, as Spark may never stop a stream that it never uses
         ask("open", Map.of("options", asText(options.asCaseSensitiveMap())));
         isOpen = true;
       }
@@ -291,12 +291,12 @@ public final class SafeKafkaProvider
     private Offset planned(Offset start, ReadLimit limit) {
       open();
       String kind = limit instanceof ReadAllAvailable ? "none" : limit instanceof ReadMaxRows ? "maximum" : "other";
-      // With a minimum the limiter waits for rows: each batch may call it only once.
+      // With a minimum the limiter waits for rows, so each batch may call it only once.
       Offset end = feed.latestOffset(start, kind.equals("maximum") ? limit : ReadLimit.allAvailable());
       noteLatest(end);
       ask("plan", Map.of("start", start.json(), "end", json(end), "limit", kind));
       if (last.containsKey("from")) {
-        // The limiter divides its quota among partitions with records to read; held ones have none here.
+        // The limiter divides its quota among partitions with records to read; here held partitions have none.
         end = feed.latestOffset(official.deserializeOffset(last.get("from")), limit);
         noteLatest(end);
         ask("freeze", Map.of("end", json(end)));
@@ -304,7 +304,7 @@ public final class SafeKafkaProvider
       if (!last.containsKey("end")) {
         throw new Undecided("the answer lacks an end");
       }
-      return end == null ? null : official.deserializeOffset(last.get("end")); // null: no topics yet
+      return end == null ? null : official.deserializeOffset(last.get("end")); // null if there are no topics yet
     }
 
     private void noteLatest(Offset end) {
@@ -313,7 +313,7 @@ public final class SafeKafkaProvider
 
     private static String json(Offset offset) { return offset == null ? "{}" : offset.json(); }
 
-    /** Asks, and keeps the answer if it comes in time. */
+    /** Asks the decider, and keeps the answer if it arrives in time. */
     private void ask(String question, Map<String, String> more) {
       if (answer != null && !answer.isDone()) {
         throw new Undecided("an earlier decision has not returned yet");
@@ -324,18 +324,18 @@ public final class SafeKafkaProvider
       last = within(options.getLong("holds.decisionTimeoutMs", PATIENCE), answer);
     }
 
-    /** Returns the official source's metrics, and those of the last answer. */
+    /** Returns the official source's metrics, and the metrics of the last answer. */
     @Override public Map<String, String> metrics(Optional<Offset> consumed) {
       if (isOpen && answer.isDone() && !asking.isShutdown()) { // a batch has run
         Map<String, String> which = Map.of("stream", about.get("stream"));
         asking.submit(() -> decider.ask("ended", which));
       }
       Map<String, String> all = new HashMap<>();
-      if (trouble.isEmpty()) { // otherwise it may name partitions that the plan never had
+      if (trouble.isEmpty()) { // otherwise the source may name partitions that the plan never had
         try {
           all.putAll(((ReportsSourceMetrics) official).metrics(consumed));
         } catch (NullPointerException unplanned) {
-          // Only Spark 4.1 asks for metrics of offsets that it has not planned, when it replays a batch.
+          // When Spark 4.1 replays a batch, it requests metrics of offsets that it has not planned.
         }
       }
       last.keySet().stream().filter(key -> key.startsWith("metric."))
@@ -347,7 +347,7 @@ public final class SafeKafkaProvider
       asking.submit(() -> decider.ask("close", about));
       asking.shutdown();
       try {
-        asking.awaitTermination(3, TimeUnit.SECONDS); // its last offsets are committed
+        asking.awaitTermination(3, TimeUnit.SECONDS); // so that the last offsets are committed
       } catch (InterruptedException stopping) {
         Thread.currentThread().interrupt();
       }
@@ -360,7 +360,7 @@ public final class SafeKafkaProvider
     }
 
     @Override public Offset latestOffset() { return official.latestOffset(); }
-    @Override public Offset reportLatestOffset() { // before its first plan the source would fail
+    @Override public Offset reportLatestOffset() { // before the first plan the source would fail
       return about.containsKey("latest") ? feed.reportLatestOffset() : null;
     }
     @Override public ReadLimit getDefaultReadLimit() { return feed.getDefaultReadLimit(); }
@@ -373,10 +373,10 @@ public final class SafeKafkaProvider
         try {
           open();
           ask("again", Map.of("start", json(start), "end", json(end)));
-        } catch (Undecided none) { // the first plan reports it
+        } catch (Undecided none) { // the first plan reports the error
         }
       }
-      String from = last.get("start"); // only an answer that skips offsets has it
+      String from = last.get("start"); // only an answer that skips offsets has a start
       return official.planInputPartitions(from == null ? start : official.deserializeOffset(from), end);
     }
     @Override public PartitionReaderFactory createReaderFactory() { return official.createReaderFactory(); }
