@@ -7,6 +7,7 @@ from contextlib import suppress
 
 from kafka.structs import TopicPartition
 
+from safeconsumer._kafka.membership import Place
 from safeconsumer.errors.kafka_python import CorruptBatchError
 from safeconsumer.worker import events as worker_events
 from safeconsumer.worker.brakes import Brakes
@@ -76,8 +77,7 @@ class Engine:
         self._work: Decisions
         self._begun: Mapping[TopicPartition, object] | None = None
         self._unadmitted: Polled | None = {}
-        # The ownerships that have no epoch yet, with their positions before the poll.
-        self._unbegun: dict[TopicPartition, tuple[object, int]] = {}
+        self._before_poll: Mapping[TopicPartition, Place] = {}
         self.due_in = math.inf
         self.polled_at = clock()
         self.poll_timeout = CALM_POLL
@@ -122,7 +122,7 @@ class Engine:
             is_draining=self.departures.is_draining,
             floorless=self._floorless(),
         )
-        self._note_unbegun()
+        self._before_poll = self._group.places()
         self._unadmitted = None  # unknown until the poll has returned
         if not self.departures.is_draining:
             self.brakes.make_room()
@@ -388,15 +388,6 @@ class Engine:
                 self.brakes.refetched += sum(one.offset >= start for one in records)
         self._unadmitted = {}
 
-    def _note_unbegun(self) -> None:
-        # The program may have polled before it lent the consumer to this pump.
-        owned = self._group.owned()
-        self._unbegun = {}
-        for tp, ownership in owned.items() if owned is not self._begun else ():
-            position = self._group.position(tp)
-            if position is not None:
-                self._unbegun[tp] = ownership, position
-
     def _first_unadmitted(
         self, tp: TopicPartition, ownership: object, records: Sequence[AnyRecord]
     ) -> int | None:
@@ -409,16 +400,17 @@ class Engine:
             first, end = records[0].offset, records[-1].offset + 1
             is_next = start is not None and first < start <= end
             return start if is_next else first  # or the program has sought before them
-        if start is None and self._unadmitted is None:
-            before, start = self._unbegun.get(tp, (None, None))
-            start = start if before is ownership else self._group.moved_to(tp)
-        if start is None:
+        if self._unadmitted is not None:
             return None
-        # A seek since the last turn may have moved the position away from there.
-        position, moved = self._group.position(tp), self._group.moved_to(tp)
-        if position is None or moved is None or moved <= start <= position:
-            return start
-        return moved
+        # The poll began at its earlier position, or at the target of a move since then.
+        moved, moves = self._group.moved_to(tp), self._group.moves(tp)
+        before, earlier, position = self._before_poll.get(tp, (None, 0, None))
+        if before is not ownership or moves != earlier or position is None:
+            return moved
+        if start is None or (moved is not None and moved > start):
+            return int(position.offset)
+        # An interrupted `make_room` has forgotten records before that position.
+        return min(start, int(position.offset))
 
     def _pass_gaps(self) -> None:
         # Behind the last record there may be offsets without one, such as a

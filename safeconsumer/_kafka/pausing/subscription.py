@@ -290,6 +290,19 @@ class LedgerSubscription(SubscriptionState):
             position = None if state is None else self.undelivered.position(state)
         return None if position is None else int(position.offset)
 
+    def places(
+        self,
+    ) -> dict[
+        TopicPartition, tuple[OwnedPartitionState, int, OffsetAndMetadata | None]
+    ]:
+        """Return each state, its number of moves, and its position for the application."""
+        position = self.undelivered.position
+        with self._lock:
+            return {
+                tp: (state, state.moves, position(state))
+                for tp, state in self.assignment.items()
+            }
+
     # Partitions in an answer may have departed: upstream would raise a KeyError, and the
     # others would wait for request_timeout_ms.
 
