@@ -157,8 +157,7 @@ class Membership:
         Added partitions are read from their start. After a deletion of unread records
         reading continues at the first record left.
         """
-        self._subscription.skip_no_record()
-        self._coordinator.note_partitions()
+        self._coordinator.skip_no_record()
 
     @property
     def gone(self) -> int:
